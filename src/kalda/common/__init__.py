@@ -1,0 +1,1 @@
+"""What every layer shares; imports nothing of ours."""

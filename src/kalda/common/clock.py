@@ -1,0 +1,50 @@
+"""Time as a port: everything that needs "now" is given a `Clock`, so tests can hold time still."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two readings of time; they are never mixed."""
+
+    def time_ms(self) -> int:
+        """Wall-clock milliseconds since the epoch: for record timestamps and retention, may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back: for time-outs and latencies."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that moves only when told to; both readings advance together."""
+
+    def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
+        self._time_ms = time_ms
+        self._monotonic = 0.0
+
+    def time_ms(self) -> int:
+        """Return the wall-clock milliseconds set so far."""
+        return self._time_ms
+
+    def monotonic(self) -> float:
+        """Return the seconds advanced so far."""
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Move both readings forward."""
+        assert seconds >= 0, f"time does not go back, got {seconds}"
+        self._time_ms += round(seconds * 1000)
+        self._monotonic += seconds

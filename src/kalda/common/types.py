@@ -1,0 +1,61 @@
+"""Small frozen values that every layer speaks of."""
+
+import base64
+import uuid
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+NO_PARTITION_LEADER: Final = -1
+ZERO_UUID: Final = uuid.UUID(int=0)
+"""The topic id of "no id": what the wire carries where a topic has none (KIP-516)."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name; prints as Kafka writes it, e.g. ``orders-3``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    """Where one broker can be reached on one listener."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def uuid_to_text(value: uuid.UUID) -> str:
+    """Write an id as Kafka does: URL-safe base64 of the 16 bytes, without padding (22 characters)."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> uuid.UUID:
+    """Read an id that `uuid_to_text` or Kafka wrote.
+
+    Raises:
+        ValueError: the text is not 22 characters of URL-safe base64.
+    """
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not an id in Kafka's base64 form: {error}") from None
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is not an id in Kafka's base64 form: {len(raw)} bytes, not 16")
+    return uuid.UUID(bytes=raw)
+
+
+def random_uuid() -> uuid.UUID:
+    """Make a new id, never one that Kafka reserves and never one whose text begins with a dash.
+
+    Kafka avoids a leading ``-`` so that command lines do not take an id for a flag.
+    """
+    while True:
+        value = uuid.uuid4()
+        if value.int > 1 and not uuid_to_text(value).startswith("-"):
+            return value
