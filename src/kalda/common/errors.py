@@ -187,7 +187,7 @@ _MESSAGES: Final[dict[ErrorCode, str]] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic name is invalid, or the topic may not be used this way.",
     ErrorCode.RECORD_LIST_TOO_LARGE: "The record batch is larger than a segment may be.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); nothing was written.",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "The records were written to fewer in-sync replicas than required.",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "The records were written to too few in-sync replicas.",
     ErrorCode.INVALID_REQUIRED_ACKS: "The produce request's acks is not one of -1, 0, 1.",
     ErrorCode.ILLEGAL_GENERATION: "The group generation is not the current one.",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The member's protocol type or protocols do not fit the group.",
