@@ -128,7 +128,7 @@ class KaldaProcess:
             process.kill()
             process.wait()
             raise KaldaProcessError(
-                f"kalda did not end within {timeout_seconds} s of {number.name}; it was killed{self._log_tail()}"
+                f"no end within {timeout_seconds} s of {number.name}; killed{self._log_tail()}"
             ) from None
         finally:
             assert process.stdout is not None
