@@ -1,0 +1,46 @@
+"""What a request handler may reach: the parts of one running broker, by name.
+
+The composition root (`kalda.broker.server`) fills it in the order of start-up; handlers and delayed
+operations get it as their first argument. It holds references only: no behaviour, no defaults, so a test
+sets just the parts that the code under test uses.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kalda.broker.config import BrokerConfig, ConfigStore
+    from kalda.broker.fetch_session import FetchSessionCache
+    from kalda.broker.metadata_cache import MetadataCache
+    from kalda.broker.producer_ids import ProducerIds
+    from kalda.broker.purgatory import DelayedOperationPurgatory
+    from kalda.broker.replica_manager import ReplicaManager
+    from kalda.broker.topic_admin import TopicAdmin
+    from kalda.common.clock import Clock
+    from kalda.common.metrics import Metrics
+    from kalda.common.types import BrokerEndpoint
+    from kalda.controller.driver import ControllerDriver
+    from kalda.coordination.cluster import Cluster
+    from kalda.storage.log_manager import LogManager
+
+
+class BrokerServices:
+    """The parts of one broker."""
+
+    broker_id: int
+    cluster_id: str
+    config: "BrokerConfig"
+    clock: "Clock"
+    metrics: "Metrics"
+    coordination: "Cluster"
+    controller: "ControllerDriver"
+    log_manager: "LogManager"
+    replica_manager: "ReplicaManager"
+    metadata_cache: "MetadataCache"
+    topic_admin: "TopicAdmin"
+    config_store: "ConfigStore"
+    fetch_sessions: "FetchSessionCache"
+    producer_ids: "ProducerIds"
+    purgatories: "dict[str, DelayedOperationPurgatory]"
+    """By name: ``fetch``, ``produce``, ``topic``."""
+    listeners: "tuple[BrokerEndpoint, ...]"
+    """Where clients reach this broker: the advertised address of each listener, the first one is the default."""
