@@ -1,0 +1,245 @@
+"""Apache Kafka from Maven's jars, as the other side of a comparison.
+
+The jars are fetched once with `mvn` into `.cache/` and never committed; the broker is one KRaft process on
+loopback over a temporary directory. `ApacheKafka` answers to the same names as
+`kalda.testing.KaldaProcess` (`bootstrap`, `pid`, `start_seconds`), so that a benchmark can take either.
+Where Maven, Java or the network is missing, `NotAvailableError` says in one line what is.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kalda.common.types import random_uuid, uuid_to_text
+
+KAFKA_VERSION: Final = "4.1.0"
+CACHE_DIRECTORY: Final = Path(__file__).resolve().parent.parent / ".cache"
+
+_KAFKA_COORDINATES: Final = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+)
+_MAVEN_TIMEOUT_SECONDS: Final = 600.0
+_START_TIMEOUT_SECONDS: Final = 60.0
+_STOP_TIMEOUT_SECONDS: Final = 30.0
+_LOG_TAIL_BYTES: Final = 2_000
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>kalda</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={directory}/data
+num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+{settings}
+"""
+
+
+class NotAvailableError(Exception):
+    """The other side of a comparison cannot be had on this machine; the message says what is missing."""
+
+
+def maven_jars(name: str, coordinates: tuple[str, ...]) -> Path:
+    """Return a directory that holds the jars of `coordinates` and all they need at run time.
+
+    Example: ``maven_jars("kafka-4.1.0", ("org.apache.kafka:kafka_2.13:4.1.0",))``. A directory that was
+    filled before is returned as it is.
+
+    Raises:
+        NotAvailableError: `mvn` is missing, or could not fetch a jar.
+    """
+    directory = CACHE_DIRECTORY / name
+    jars = directory / "jars"
+    if jars.is_dir():
+        return jars
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise NotAvailableError(f"{name} comes from Maven and there is no 'mvn' on the PATH")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "pom.xml").write_text(
+        _POM.format(name=name, dependencies="\n".join(_dependency(each) for each in coordinates))
+    )
+    with tempfile.TemporaryDirectory(dir=directory) as partial:
+        command = [mvn, "-q", "-B", "-f", str(directory / "pom.xml"), "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={partial}/jars"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise NotAvailableError(f"Maven did not fetch {name} in {_MAVEN_TIMEOUT_SECONDS:.0f} s") from None
+        if done.returncode != 0:
+            raise NotAvailableError(f"Maven could not fetch {name}: {_last_line(done.stdout + done.stderr)}")
+        Path(partial, "jars").rename(jars)
+    return jars
+
+
+class ApacheKafka:
+    """One Apache Kafka broker; use it as a context manager.
+
+    Example::
+
+        with ApacheKafka() as kafka:
+            producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap})
+    """
+
+    def __init__(self, *, settings: dict[str, str] | None = None, heap: str = "1g") -> None:
+        self._settings: Final = dict(settings or {})
+        self._heap: Final = heap
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory: Path | None = None
+        self.bootstrap = ""
+        self.start_seconds = 0.0
+        """From the start of the JVM until the listener accepts; formatting the directory is not in it."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id; the broker must have been started."""
+        assert self._process is not None, "the broker was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Fetch the jars if need be, format a directory, start the JVM, and return when it serves.
+
+        Raises:
+            NotAvailableError: Java, Maven or a jar is missing, or the broker does not come up.
+        """
+        assert self._process is None, "the broker is running already"
+        java = shutil.which("java")
+        if java is None:
+            raise NotAvailableError("Apache Kafka needs Java 17 or newer and there is no 'java' on the PATH")
+        jars = maven_jars(f"kafka-{KAFKA_VERSION}", _KAFKA_COORDINATES)
+        self._directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        try:
+            self._start(java, jars, self._directory)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the JVM and remove its directory; harmless when it is not running."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def _start(self, java: str, jars: Path, directory: Path) -> None:
+        port, controller_port = _free_ports(2)
+        properties = directory / "server.properties"
+        properties.write_text(
+            _PROPERTIES.format(
+                port=port,
+                controller_port=controller_port,
+                directory=directory,
+                settings="\n".join(f"{name}={value}" for name, value in self._settings.items()),
+            )
+        )
+        classpath = ["-cp", f"{jars}/*"]
+        format_arguments = [
+            "format",
+            "--standalone",
+            "-t",
+            uuid_to_text(random_uuid()),
+            "-c",
+            str(properties),
+        ]
+        done = subprocess.run(
+            [java, *classpath, "kafka.tools.StorageTool", *format_arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise NotAvailableError(
+                f"Apache Kafka could not format its directory: {_last_line(done.stdout + done.stderr)}"
+            )
+        # The options of Kafka's own start script.
+        options = [f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        options += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
+        begin = time.monotonic()
+        log_path = directory / "broker.log"
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [java, *options, *classpath, "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ.copy(),
+            )
+        _wait_accepting(self._process, port, begin + _START_TIMEOUT_SECONDS, log_path)
+        self.start_seconds = time.monotonic() - begin
+        self.bootstrap = f"127.0.0.1:{port}"
+
+
+def _dependency(coordinate: str) -> str:
+    group, artifact, version = coordinate.split(":")
+    return (
+        f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "ERROR" in line or "Exception" in line]
+    return (errors or lines or ["it said nothing"])[0][:300]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _wait_accepting(process: subprocess.Popen[bytes], port: int, deadline: float, log_path: Path) -> None:
+    """KRaft brokers open their client listener last, so that a connection means "serves"."""
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+            raise NotAvailableError(f"Apache Kafka did not come up: {tail or 'it logged nothing'}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
