@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install java demo test check format bench bench-kafka clean
+.PHONY: install java demo test check chaos format bench bench-kafka clean
 
 install: $(STAMP)
 
@@ -39,6 +39,10 @@ check: install
 
 test: install java check
 	@$(BIN)/pytest -n auto --dist loadgroup
+
+# Long runs with faults: ROUNDS kills (200), SEED replays a run's choices.
+chaos: install
+	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
 format: install
 	@$(BIN)/ruff format .

@@ -209,8 +209,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kalda-kill-") as directory:
         report = run(options.rounds, options.seed, Path(directory))
     print(
-        f"{report.rounds} kills: {report.acknowledged} acknowledged records, none lost; {report.records} stored; "
-        f"slowest start {report.slowest_start_seconds:.2f} s"
+        f"{report.rounds} kills: {report.acknowledged} acknowledged records, none lost; "
+        f"{report.records} stored; slowest start {report.slowest_start_seconds:.2f} s"
     )
 
 

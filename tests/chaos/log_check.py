@@ -46,9 +46,7 @@ def check_log(directory: Path, *, last_segments: int | None = None) -> LogSummar
     for path in names:
         base_offset = int(path.stem)
         if next_offset >= 0 and base_offset < next_offset:
-            raise InvalidLogError(
-                f"{path}: its name is below {next_offset}, where the segment before it ends"
-            )
+            raise InvalidLogError(f"{path}: named below {next_offset}, the end of the segment before")
         starts, ends, count, segment_next = _check_segment(path, max(base_offset, next_offset))
         if first_offset < 0:
             first_offset = base_offset
@@ -97,9 +95,7 @@ def _check_offset_index(path: Path, base_offset: int, starts: dict[int, int], en
         if position not in starts:
             raise InvalidLogError(f"{path}: entry {number} points at {position}, where no batch begins")
         if not starts[position] <= offset <= ends[position]:
-            raise InvalidLogError(
-                f"{path}: entry {number} names {offset}, not an offset of the batch it points at"
-            )
+            raise InvalidLogError(f"{path}: entry {number} names {offset}, which its batch has not")
         if offset <= last_offset or position <= last_position:
             raise InvalidLogError(f"{path}: entry {number} does not rise")
         last_offset, last_position = offset, position

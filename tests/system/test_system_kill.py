@@ -27,7 +27,7 @@ def test_kills_under_load_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(240)
 def test_no_tail_stops_a_start(tmp_path: Path) -> None:
-    """Power loss leaves a cut or nonsense tail: the valid prefix survives, the rest is dropped, writes go on."""
+    """Power loss leaves a cut or nonsense tail: the valid prefix survives and writes go on."""
     seed = random.SystemRandom().randrange(1_000_000)
     choice = random.Random(seed)
     kalda = KaldaProcess(tmp_path / "data")
