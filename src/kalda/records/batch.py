@@ -1,0 +1,344 @@
+"""Record batches, format version 2: the 61-byte header, its validation, and patching in place.
+
+What is not here: the records inside (`record`), which the broker's hot path never opens.
+
+The one thing not to break: base offset, length and partition leader epoch lie outside the CRC, so that a
+leader can assign offsets to a batch without touching its other bytes; everything from the attributes on
+lies inside it, so each function here that changes those recomputes the CRC.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+from kalda.records.compression import Compression
+from kalda.records.crc import crc32c
+from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes, UnsupportedMagicError
+
+Buffer = bytes | bytearray | memoryview
+WritableBuffer = bytearray | memoryview
+
+HEADER_SIZE: Final = 61
+# Base offset and batch length: what `batch_length` does not count.
+LOG_OVERHEAD: Final = 12
+MAGIC: Final = 2
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PARTITION_LEADER_EPOCH: Final = -1
+
+LEADER_EPOCH_POSITION: Final = 12
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+LAST_OFFSET_DELTA_POSITION: Final = 23
+BASE_TIMESTAMP_POSITION: Final = 27
+MAX_TIMESTAMP_POSITION: Final = 35
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_INT16: Final = struct.Struct(">h")
+_UINT32: Final = struct.Struct(">I")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+_SEQUENCE_MAX: Final = 0x7FFFFFFF
+
+
+class TimestampType(IntEnum):
+    """Who set a record's time: the producer, or the broker on append."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Add to a sequence number, which follows 2147483647 with 0."""
+    if sequence > _SEQUENCE_MAX - increment:
+        return increment - (_SEQUENCE_MAX - sequence) - 1
+    return sequence + increment
+
+
+class BatchHeader:
+    """The header of one batch, as read; changing it does not change the bytes."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        batch_length: int,
+        partition_leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.batch_length = batch_length
+        self.partition_leader_epoch = partition_leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.record_count = record_count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, counted even if compaction removed that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Offset that follows the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record; -1 without a base sequence."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def compression(self) -> Compression:
+        """The codec of the records; raises `UnsupportedCompressionTypeError` for an unknown one."""
+        return Compression.from_id(self.attributes & COMPRESSION_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether the records carry the producer's time or the broker's."""
+        if self.attributes & LOG_APPEND_TIME_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction marker instead of a client's records."""
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the batch's tombstones (KIP-534), or ``None`` while that is not set."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"BatchHeader({fields})"
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header at `position`; needs its 61 bytes only, not the records.
+
+    Raises `NeedMoreBytes` if the buffer ends before, `UnsupportedMagicError` for a legacy message set
+    (already when its 17th byte is there: such a message can be shorter than our header), and
+    `CorruptRecordError` for a length that no batch has.
+    """
+    try:
+        header = BatchHeader(*_HEADER.unpack_from(buffer, position))
+    except struct.error:
+        if len(buffer) - position > MAGIC_POSITION:
+            _check_magic(buffer[position + MAGIC_POSITION])
+        raise NeedMoreBytes(
+            f"batch header needs {HEADER_SIZE} bytes, {len(buffer) - position} are left"
+        ) from None
+    if header.magic != MAGIC:
+        _check_magic(header.magic)
+    if header.batch_length < _BATCH_LENGTH_MIN:
+        raise CorruptRecordError(
+            f"batch length {header.batch_length} at byte {position} is below {_BATCH_LENGTH_MIN}"
+        )
+    return header
+
+
+def _check_magic(magic: int) -> None:
+    if magic in (0, 1):
+        raise UnsupportedMagicError(
+            f"message format {magic} is not supported; write format 2 (clients since Kafka 0.11)"
+        )
+    if magic != MAGIC:
+        raise CorruptRecordError(f"magic {magic} does not exist; expected {MAGIC}")
+
+
+def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check that a batch is whole and unharmed: its size, CRC, codec and counts. Records are not opened.
+
+    Holds for every batch in a log, compacted ones too; what a client may send is narrower, see
+    `validate_produced`. Raises `NeedMoreBytes` if the buffer ends inside the batch, otherwise
+    `CorruptRecordError` or `UnsupportedCompressionTypeError`.
+    """
+    end = position + header.batch_length + LOG_OVERHEAD
+    if end > len(buffer):
+        raise NeedMoreBytes(f"batch ends at byte {end}, the buffer at {len(buffer)}")
+    crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
+    if crc != header.crc:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has CRC {header.crc:#010x}, its bytes give {crc:#010x}"
+        )
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        Compression.from_id(header.attributes & COMPRESSION_MASK)
+    if header.base_offset < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} counts {header.record_count} records "
+            f"but its last offset delta is {header.last_offset_delta}"
+        )
+
+
+def validate_produced(header: BatchHeader) -> None:
+    """Check what only a leader asks of a client's batch; raises `InvalidRecordError`.
+
+    The batch starts at offset 0, holds at least one record, its offsets have no gaps, it is no transaction
+    marker, and it has sequence numbers if it has a producer id.
+    """
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"produced batch has base offset {header.base_offset}; expected 0")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"batch counts {header.record_count} records but its last offset delta is "
+            f"{header.last_offset_delta}; expected one less than the count"
+        )
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidRecordError("clients may not write control records")
+    if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
+        raise InvalidRecordError(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; expected 0 or more"
+        )
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of each whole batch; a partial one at the end is left out.
+
+    The CRC is not checked. Raises `CorruptRecordError` or `UnsupportedMagicError` where a header is junk.
+    """
+    size = len(buffer)
+    while True:
+        try:
+            header = read_header(buffer, position)
+        except NeedMoreBytes:
+            return
+        end = position + header.batch_length + LOG_OVERHEAD
+        if end > size:
+            return
+        yield position, header
+        position = end
+
+
+def set_base_offset_and_leader_epoch(
+    buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int
+) -> None:
+    """Give the batch its place in the log. Both fields lie outside the CRC, which stays valid."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_log_append_time(buffer: WritableBuffer, position: int, timestamp_ms: int) -> None:
+    """Make the batch carry the broker's time; readers then take `max_timestamp` for every record."""
+    set_max_timestamp(buffer, position, timestamp_ms, TimestampType.LOG_APPEND_TIME)
+
+
+def set_max_timestamp(
+    buffer: WritableBuffer,
+    position: int,
+    timestamp_ms: int,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> None:
+    """Set the maximum timestamp and the timestamp type, and recompute the CRC."""
+    attributes: int = _INT16.unpack_from(buffer, position + ATTRIBUTES_POSITION)[0]
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= LOG_APPEND_TIME_FLAG
+    else:
+        attributes &= ~LOG_APPEND_TIME_FLAG
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp_ms)
+    _update_crc(buffer, position)
+
+
+def _update_crc(buffer: WritableBuffer, position: int) -> None:
+    end = position + LOG_OVERHEAD + _INT32.unpack_from(buffer, position + 8)[0]
+    crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
+def pack_batch(
+    records: Buffer,
+    *,
+    base_offset: int,
+    partition_leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> bytearray:
+    """Put a header before `records`, which are compressed already as `attributes` say."""
+    batch = bytearray(HEADER_SIZE + len(records))
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LOG_OVERHEAD,
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    batch[HEADER_SIZE:] = records
+    _update_crc(batch, 0)
+    return batch

@@ -1,0 +1,52 @@
+"""What can be wrong with record bytes. Every parser in this package raises only these.
+
+Each error carries the code that a response gives for it, so that a handler needs no table of its own.
+"""
+
+from typing import ClassVar
+
+from kalda.common.errors import ErrorCode
+
+
+class RecordsError(Exception):
+    """The bytes are not a record batch that we accept."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
+
+
+class CorruptRecordError(RecordsError):
+    """The batch contradicts itself: wrong CRC, impossible length or count, a record past the end."""
+
+
+class NeedMoreBytes(RecordsError):  # noqa: N818 - a state of the input rather than a fault of it
+    """The buffer ends inside a batch: a log's torn tail, or a fetch cut at its byte limit."""
+
+
+class UnsupportedMagicError(RecordsError):
+    """A legacy message set (magic 0 or 1), or a magic that does not exist yet."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class UnsupportedCompressionTypeError(RecordsError):
+    """The attributes name a codec that the protocol does not have."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class DecompressedSizeError(RecordsError):
+    """The records would not fit the bound on decompressed bytes: a bomb, or a bound set too low."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class InvalidRecordError(RecordsError):
+    """The bytes are sound but a client may not write them, e.g. a keyless record to a compacted topic."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class InvalidTimestampError(RecordsError):
+    """A record's time is outside what the topic allows, or a client claims log-append time."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
