@@ -139,7 +139,6 @@ class KafkaPythonClient:
             bootstrap_servers=self._bootstrap,
             compression_type=None if codec == "none" else codec,
             max_request_size=REQUEST_BYTES_MAX,
-            buffer_memory=64_000_000,
             linger_ms=20,
         )
         try:

@@ -157,13 +157,12 @@ def test_small_max_message_bytes_refuses_a_large_one(
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     errors: list[Any] = []
 
-    producer.produce(name, b"x" * 2000, on_delivery=lambda error, message: errors.append(error))
-    producer.produce(name, b"x" * 100, on_delivery=lambda error, message: errors.append(error))
-    producer.flush(TIMEOUT_SECONDS)
+    for size in (2000, 100):
+        producer.produce(name, b"x" * size, on_delivery=lambda error, message: errors.append(error))
+        producer.flush(TIMEOUT_SECONDS)
 
-    assert [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE, None] == sorted(
-        (error and error.code() for error in errors), key=lambda code: code is None
-    )
+    assert confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE == errors[0].code()
+    assert errors[1] is None
 
 
 def test_kafka_python_admin(bootstrap: str, topic_name: TopicName) -> None:
@@ -190,7 +189,6 @@ async def test_aiokafka_admin(bootstrap: str, topic_name: TopicName) -> None:
     await admin.start()
     try:
         await admin.create_topics([aiokafka.admin.NewTopic(name, 2, 1)])
-        assert name in await admin.list_topics()
         [described] = await admin.describe_topics([name])
         assert 2 == len(described["partitions"])
         await admin.create_partitions({name: aiokafka.admin.NewPartitions(3)})

@@ -58,11 +58,14 @@ def test_null_and_empty_are_told_apart(name: str, bootstrap: str, topic_name: To
     written = [
         Message(None, b"no key", (), now_ms),
         Message(b"no value", None, (), now_ms),
-        Message(None, None, (), now_ms),
         Message(b"", b"", (), now_ms),
-        Message(b"k", b"v", (("empty", b""), ("null", None), ("twice", b"1"), ("twice", b"2")), now_ms),
+        Message(b"k", b"v", (("empty", b""), ("twice", b"1"), ("twice", b"2")), now_ms),
         Message(b"\x00\xff", bytes(range(256)), (("bytes", b"\x00\xff"),), now_ms),
     ]
+    if name != "aiokafka":  # It refuses to send a record without key and value.
+        written.append(Message(None, None, (), now_ms))
+    if name != "kafka-python":  # It refuses to send a header without a value.
+        written.append(Message(b"k", b"v", (("null", None),), now_ms))
     client.produce(topic, written)
 
     assert written == client.consume(topic, len(written))
