@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: schema declarations, codecs, headers and framing. Sans-IO."""

@@ -1,0 +1,108 @@
+"""Which messages exist, in which versions, and every exception to the rules of the wire format.
+
+Message modules are imported when an API is first asked for: a broker that starts pays for none of them.
+Every special case of the protocol belongs in `_RESPONSE_HEADER_EXCEPTIONS` or a table beside it, never
+inline where it would be met.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from kalda.common.api_keys import ApiKey
+from kalda.protocol.schema import VERSION_MAX, Message, VersionRange
+
+_MODULES: Final[dict[ApiKey, str]] = {
+    key: f"kalda.protocol.messages.{key.name.lower()}"
+    for key in (
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.API_VERSIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    )
+}
+"""A new API is one line here and one module named after its key."""
+
+_RESPONSE_HEADER_EXCEPTIONS: Final[dict[ApiKey, int]] = {
+    # A client that probes an older broker must be able to read the answer whatever the version (KIP-511).
+    ApiKey.API_VERSIONS: 0,
+}
+
+UNKNOWN_VERSION_ANSWERS: Final[dict[ApiKey, int]] = {
+    # Asked in a version that it does not know, a broker answers in this one, with UNSUPPORTED_VERSION
+    # (KIP-511). For every other API the connection is closed.
+    ApiKey.API_VERSIONS: 0,
+}
+
+
+class ApiSpec(NamedTuple):
+    """One API as declared; a broker may serve fewer versions than exist here."""
+
+    api_key: ApiKey
+    request_class: type[Message]
+    response_class: type[Message]
+    versions: VersionRange
+    flexible_from: int
+    """The first flexible version (KIP-482); above `versions.highest` when there is none."""
+
+
+def declared_keys() -> tuple[ApiKey, ...]:
+    """Every API that has a declaration, in order of key."""
+    return tuple(sorted(_MODULES))
+
+
+@cache
+def spec(api_key: ApiKey | int) -> ApiSpec:
+    """Look an API up, importing its module the first time.
+
+    Raises:
+        KeyError: no such API is declared.
+    """
+    key = ApiKey(api_key) if api_key in _MODULES else None
+    if key is None:
+        raise KeyError(f"API key {api_key} is not declared")
+    module = import_module(_MODULES[key])
+    request_class: type[Message] = getattr(module, f"{key.title}Request")
+    response_class: type[Message] = getattr(module, f"{key.title}Response")
+    schema = request_class.SCHEMA
+    return ApiSpec(key, request_class, response_class, schema.versions, _flexible_from(request_class))
+
+
+def flexible_from(api_key: ApiKey | int) -> int:
+    """The first flexible version of an API; above every version for one that is not declared."""
+    return spec(api_key).flexible_from if api_key in _MODULES else VERSION_MAX + 1
+
+
+def request_header_version(api_key: ApiKey | int, version: int) -> int:
+    """The version of the header that a request of this version has: 2 when flexible, else 1.
+
+    Version 0, without a client id, belonged to the ControlledShutdown of Kafka 0.8 alone.
+    """
+    return 2 if version >= spec(api_key).flexible_from else 1
+
+
+def response_header_version(api_key: ApiKey | int, version: int) -> int:
+    """The version of the header that the response to a request of this version has."""
+    exception = _RESPONSE_HEADER_EXCEPTIONS.get(ApiKey(api_key))
+    if exception is not None:
+        return exception
+    return 1 if version >= spec(api_key).flexible_from else 0
+
+
+def _flexible_from(message_class: type[Message]) -> int:
+    schema = message_class.SCHEMA
+    flexible = schema.flexible
+    return flexible.lowest if flexible.lowest <= flexible.highest else schema.versions.highest + 1

@@ -1,0 +1,63 @@
+"""The odd pieces of the wire format that need code: unsigned varints, tagged sections, topic ids.
+
+Readers take a buffer and a position and return the value with the position after it. They raise
+`IndexError` where the buffer ends, which `codec` and `headers` turn into `ProtocolError`; everything else
+that is wrong they report as `ProtocolError` themselves.
+"""
+
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from kalda.protocol.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+STRING_BYTES_MAX: Final = 0x7FFF
+"""Kafka caps a string at what an int16 length can say, in the compact form too."""
+
+_SHORT_UVARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Write an unsigned varint: 7 bits a byte, the lowest first, the top bit set on all but the last."""
+    if value < 0x80:
+        return _SHORT_UVARINTS[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most 5 bytes."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ProtocolError(f"a varint before byte {position} has more than 5 bytes")
+
+
+def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
+    """Step over a tagged section (KIP-482) of which no field is known, from its count on."""
+    count, position = read_uvarint(buffer, position)
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > end:
+            raise ProtocolError(f"a tagged field of {size} bytes runs over the end at byte {end}")
+    return position
+
+
+# Every request that names a topic by id carries one of the few ids that the cluster knows, and building a
+# UUID costs ten times a look-up. The bound keeps junk ids from growing the table.
+@lru_cache(maxsize=8192)
+def uuid_from_bytes(raw: bytes) -> UUID:
+    """The id of 16 bytes."""
+    return UUID(bytes=raw)
