@@ -1,0 +1,251 @@
+"""Produce (key 0), versions 0-11, without message objects.
+
+A request becomes a `ProduceRequestFields` whose records are views into the frame, which the log patches and
+writes in place. Topic names stay bytes: the broker looks partitions up by them.
+
+What the versions changed: 3 adds the transactional id; 9 is flexible. Responses: 1 throttle time, 2 log
+append time, 5 log start offset, 8 record errors and message (KIP-467), 9 flexible, 10 current leader and
+node endpoints as tagged fields (KIP-951).
+"""
+
+import struct
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.fast.wire import (
+    INT16,
+    INT32,
+    NodeEndpoint,
+    append_node_endpoints,
+    append_nullable_string,
+    read_array_count,
+    read_string,
+    read_text,
+    read_unsigned_varint,
+    skip_tagged_fields,
+    write_unsigned_varint,
+)
+
+FLEXIBLE_FROM: Final = 9
+"""The first version with compact strings and tagged fields, and so with a version 1 response header."""
+
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_INDEX_SIZE: Final = Struct(">ii")
+
+
+class ProduceRequestFields:
+    """One Produce request.
+
+    `topics` holds ``(name, [(partition index, records or None), ...])`` in the request's order.
+    """
+
+    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: bytes | None,
+        acks: int,
+        timeout_ms: int,
+        topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]],
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topics = topics
+
+
+class PartitionProduceResult(NamedTuple):
+    """The answer for one partition; the defaults are those of an error."""
+
+    partition: int
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    """Batch index and message of each record that made the batch fail (KIP-467)."""
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """Leader id and epoch, sent with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+
+
+def parse_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
+    """Read the body of a Produce request that begins at `position` and fills the frame.
+
+    Raises:
+        ProtocolError: the bytes are not a request of this version.
+    """
+    try:
+        return _parse(frame, position, version >= FLEXIBLE_FROM, version >= 3)
+    except (struct.error, IndexError) as error:
+        raise ProtocolError(f"produce request v{version} ends too early: {error}") from None
+
+
+def _parse(
+    frame: memoryview, position: int, flexible: bool, has_transactional_id: bool
+) -> ProduceRequestFields:
+    limit = len(frame)
+    transactional_id = None
+    if has_transactional_id:
+        transactional_id, position = read_string(frame, position, limit, flexible)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topic_count, position = read_array_count(frame, position + 6, limit, flexible)
+    topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
+    read_partition = _flexible_partition if flexible else _partition
+    for _ in range(topic_count):
+        name, position = read_text(frame, position, limit, flexible)
+        partition_count, position = read_array_count(frame, position, limit, flexible)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(partition_count):
+            partition, position = read_partition(frame, position, limit)
+            partitions.append(partition)
+        if flexible:
+            position = skip_tagged_fields(frame, position, limit)
+        topics.append((name, partitions))
+    if flexible:
+        position = skip_tagged_fields(frame, position, limit)
+    if position != limit:
+        raise ProtocolError(f"{limit - position} bytes follow the produce request")
+    return ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
+
+
+def _partition(frame: memoryview, position: int, limit: int) -> tuple[tuple[int, memoryview | None], int]:
+    index, size = _INDEX_SIZE.unpack_from(frame, position)
+    position += 8
+    if size < 0:
+        if size < -1:
+            raise ProtocolError(f"records size {size} is negative")
+        return (index, None), position
+    end = position + size
+    if end > limit:
+        raise ProtocolError(f"records of {size} bytes pass the end of the request")
+    return (index, frame[position:end]), end
+
+
+def _flexible_partition(
+    frame: memoryview, position: int, limit: int
+) -> tuple[tuple[int, memoryview | None], int]:
+    (index,) = INT32.unpack_from(frame, position)
+    size, position = read_unsigned_varint(frame, position + 4)
+    records = None
+    if size:
+        end = position + size - 1
+        if end > limit:
+            raise ProtocolError(f"records of {size - 1} bytes pass the end of the request")
+        records = frame[position:end]
+        position = end
+    if frame[position] == 0:
+        return (index, records), position + 1
+    return (index, records), skip_tagged_fields(frame, position, limit)
+
+
+# The response of the most frequent request: one partition, no error. Size, correlation id, (tags,) then the
+# counts and the name follow in the middle.
+_SINGLE_TAIL: Final = {
+    0: Struct(">iihq"),
+    1: Struct(">iihqi"),
+    2: Struct(">iihqqi"),
+    5: Struct(">iihqqqi"),
+    8: Struct(">iihqqqihi"),
+}
+_SINGLE_HEAD: Final = Struct(">iiih")
+_SINGLE_FLEXIBLE_HEAD: Final = Struct(">iiBB")
+_SINGLE_FLEXIBLE_TAIL: Final = Struct(">BihqqqBBBBiB")
+
+
+def single_success_response(
+    correlation_id: int,
+    version: int,
+    topic: bytes,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    """Build the whole response frame, size included, of a request with one partition that succeeded."""
+    length = len(topic)
+    if version >= 9:
+        name_length = write_unsigned_varint(length + 1)
+        head = _SINGLE_FLEXIBLE_HEAD.pack(46 + len(name_length) + length, correlation_id, 0, 2)
+        tail = _SINGLE_FLEXIBLE_TAIL.pack(
+            2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0
+        )
+        return b"".join((head, name_length, topic, tail))
+    if version >= 8:
+        tail = _SINGLE_TAIL[8].pack(1, index, 0, base_offset, log_append_time_ms, log_start_offset, 0, -1, 0)
+    elif version >= 5:
+        tail = _SINGLE_TAIL[5].pack(1, index, 0, base_offset, log_append_time_ms, log_start_offset, 0)
+    elif version >= 2:
+        tail = _SINGLE_TAIL[2].pack(1, index, 0, base_offset, log_append_time_ms, 0)
+    elif version == 1:
+        tail = _SINGLE_TAIL[1].pack(1, index, 0, base_offset, 0)
+    else:
+        tail = _SINGLE_TAIL[0].pack(1, index, 0, base_offset)
+    return b"".join((_SINGLE_HEAD.pack(10 + length + len(tail), correlation_id, 1, length), topic, tail))
+
+
+def produce_response(
+    correlation_id: int,
+    version: int,
+    topics: list[tuple[bytes, list[PartitionProduceResult]]],
+    *,
+    throttle_time_ms: int = 0,
+    node_endpoints: tuple[NodeEndpoint, ...] = (),
+) -> bytes:
+    """Build the whole response frame, size included."""
+    flexible = version >= FLEXIBLE_FROM
+    out = bytearray(4)
+    out += INT32.pack(correlation_id)
+    if flexible:
+        out.append(0)
+        out += write_unsigned_varint(len(topics) + 1)
+    else:
+        out += INT32.pack(len(topics))
+    for name, partitions in topics:
+        if flexible:
+            out += write_unsigned_varint(len(name) + 1)
+            out += name
+            out += write_unsigned_varint(len(partitions) + 1)
+        else:
+            out += INT16.pack(len(name))
+            out += name
+            out += INT32.pack(len(partitions))
+        for partition in partitions:
+            _append_partition(out, version, partition)
+        if flexible:
+            out.append(0)
+    if version >= 1:
+        out += INT32.pack(throttle_time_ms)
+    if flexible:
+        append_node_endpoints(out, node_endpoints if version >= 10 else ())
+    INT32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+_PARTITION_HEAD: Final = Struct(">ihq")
+_LEADER_AND_EPOCH: Final = Struct(">iiB")
+
+
+def _append_partition(out: bytearray, version: int, result: PartitionProduceResult) -> None:
+    out += _PARTITION_HEAD.pack(result.partition, result.error_code, result.base_offset)
+    if version >= 2:
+        out += result.log_append_time_ms.to_bytes(8, "big", signed=True)
+    if version >= 5:
+        out += result.log_start_offset.to_bytes(8, "big", signed=True)
+    flexible = version >= FLEXIBLE_FROM
+    if version >= 8:
+        errors = result.record_errors
+        out += write_unsigned_varint(len(errors) + 1) if flexible else INT32.pack(len(errors))
+        for batch_index, message in errors:
+            out += INT32.pack(batch_index)
+            append_nullable_string(out, message, flexible)
+            if flexible:
+                out.append(0)
+        append_nullable_string(out, result.error_message, flexible)
+    if flexible:
+        if version >= 10 and result.current_leader is not None:
+            out += b"\x01\x00\x09"
+            out += _LEADER_AND_EPOCH.pack(*result.current_leader, 0)
+        else:
+            out.append(0)

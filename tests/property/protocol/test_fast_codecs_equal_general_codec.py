@@ -1,0 +1,378 @@
+"""The fast Produce and Fetch codecs must agree with the general codec in every version."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kalda.protocol import codec
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.fast.fetch import (
+    FetchPartitionFields,
+    PartitionFetchResult,
+    fetch_response,
+    parse_fetch_request,
+)
+from kalda.protocol.fast.produce import (
+    PartitionProduceResult,
+    parse_produce_request,
+    produce_response,
+    single_success_response,
+)
+from kalda.protocol.fast.wire import NodeEndpoint
+from kalda.protocol.headers import response_header
+from kalda.protocol.messages import fetch, produce
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(max_size=140)
+UUIDS = st.uuids() | st.just(uuid.UUID(int=0))
+PRODUCE_VERSIONS = st.integers(0, 11)
+FETCH_VERSIONS = st.integers(0, 17)
+
+
+@dataclass
+class Sized:
+    """Records that are not bytes, as a file slice is."""
+
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.payload)
+
+
+def framed(correlation_id: int, header_version: int, body: bytes) -> bytes:
+    payload = response_header(correlation_id, header_version) + body
+    return len(payload).to_bytes(4, "big") + payload
+
+
+@st.composite
+def produce_requests(draw: st.DrawFn) -> tuple[produce.ProduceRequest, int]:
+    version = draw(PRODUCE_VERSIONS)
+    partition = st.builds(
+        produce.PartitionProduceData, index=INT32, records=st.none() | st.binary(max_size=300)
+    )
+    topic = st.builds(produce.TopicProduceData, name=TEXT, partition_data=st.lists(partition, max_size=3))
+    request = produce.ProduceRequest(
+        transactional_id=draw(st.none() | TEXT) if version >= 3 else None,
+        acks=draw(INT16),
+        timeout_ms=draw(INT32),
+        topic_data=draw(st.lists(topic, max_size=3)),
+    )
+    return request, version
+
+
+@given(produce_requests(), st.binary(max_size=20))
+def test_produce_requests_are_read_as_the_general_codec_reads_them(
+    case: tuple[produce.ProduceRequest, int], header: bytes
+) -> None:
+    request, version = case
+    frame = memoryview(bytearray(header + codec.encode(request, version)))
+
+    fields = parse_produce_request(frame, len(header), version)
+
+    transactional_id = None if fields.transactional_id is None else fields.transactional_id.decode()
+    assert request.transactional_id == transactional_id
+    assert (request.acks, request.timeout_ms) == (fields.acks, fields.timeout_ms)
+    expected = [
+        (topic.name.encode(), [(part.index, part.records) for part in topic.partition_data])
+        for topic in request.topic_data
+    ]
+    assert expected == fields.topics
+
+
+@given(produce_requests(), st.data())
+def test_a_cut_or_prolonged_produce_request_is_a_protocol_error(
+    case: tuple[produce.ProduceRequest, int], data: st.DataObject
+) -> None:
+    request, version = case
+    body = codec.encode(request, version)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    for junk in (body[:cut], body + b"\0"):
+        with pytest.raises(ProtocolError):
+            parse_produce_request(memoryview(junk), 0, version)
+
+
+@given(st.binary(max_size=200), PRODUCE_VERSIONS, FETCH_VERSIONS)
+def test_junk_is_read_or_refused_but_never_crashes(
+    junk: bytes, produce_version: int, fetch_version: int
+) -> None:
+    for parse, version in ((parse_produce_request, produce_version), (parse_fetch_request, fetch_version)):
+        try:
+            parse(memoryview(junk), 0, version)
+        except ProtocolError:
+            continue
+
+
+@st.composite
+def produce_results(draw: st.DrawFn, version: int) -> PartitionProduceResult:
+    errors = st.lists(st.tuples(INT32, st.none() | TEXT), max_size=2).map(tuple)
+    return PartitionProduceResult(
+        draw(INT32),
+        draw(INT16),
+        draw(INT64),
+        draw(INT64),
+        draw(INT64),
+        draw(errors),
+        draw(st.none() | TEXT),
+        # The values that mean "unknown" are left out by the general codec.
+        draw(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9))) if version >= 10 else None,
+    )
+
+
+def endpoints() -> st.SearchStrategy[tuple[NodeEndpoint, ...]]:
+    return st.lists(st.builds(NodeEndpoint, INT32, TEXT, INT32, st.none() | TEXT), max_size=2).map(tuple)
+
+
+def produce_message(
+    topics: list[tuple[bytes, list[PartitionProduceResult]]],
+    throttle: int,
+    nodes: tuple[NodeEndpoint, ...],
+    version: int,
+) -> produce.ProduceResponse:
+    def partition(result: PartitionProduceResult) -> produce.PartitionProduceResponse:
+        leader = result.current_leader or (-1, -1)
+        return produce.PartitionProduceResponse(
+            index=result.partition,
+            error_code=result.error_code,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+            record_errors=[
+                produce.BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=text)
+                for at, text in result.record_errors
+            ],
+            error_message=result.error_message,
+            current_leader=produce.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
+        )
+
+    return produce.ProduceResponse(
+        responses=[
+            produce.TopicProduceResponse(
+                name=name.decode(), partition_responses=[partition(result) for result in results]
+            )
+            for name, results in topics
+        ],
+        throttle_time_ms=throttle,
+        node_endpoints=[
+            produce.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in (nodes if version >= 10 else ())
+        ],
+    )
+
+
+@given(st.data(), PRODUCE_VERSIONS, INT32, INT32, endpoints())
+def test_produce_responses_have_the_bytes_of_the_general_codec(
+    data: st.DataObject, version: int, correlation_id: int, throttle: int, nodes: tuple[NodeEndpoint, ...]
+) -> None:
+    topic = st.tuples(TEXT.map(str.encode), st.lists(produce_results(version), max_size=3))
+    topics = data.draw(st.lists(topic, max_size=3))
+    body = codec.encode(produce_message(topics, throttle, nodes, version), version)
+
+    actual = produce_response(
+        correlation_id, version, topics, throttle_time_ms=throttle, node_endpoints=nodes
+    )
+
+    assert framed(correlation_id, 1 if version >= 9 else 0, body) == actual
+
+
+@given(PRODUCE_VERSIONS, INT32, TEXT.map(str.encode), INT32, INT64, INT64, INT64)
+def test_the_short_cut_for_one_partition_has_the_same_bytes(
+    version: int, correlation_id: int, topic: bytes, partition: int, base: int, time: int, start: int
+) -> None:
+    result = PartitionProduceResult(partition, 0, base, time, start)
+    assert produce_response(correlation_id, version, [(topic, [result])]) == single_success_response(
+        correlation_id, version, topic, partition, base, time, start
+    )
+
+
+@st.composite
+def fetch_requests(draw: st.DrawFn) -> tuple[fetch.FetchRequest, int]:
+    version = draw(FETCH_VERSIONS)
+    old = version < 13
+
+    def since(first: int, strategy: st.SearchStrategy[Any], default: Any) -> Any:
+        return draw(strategy) if version >= first else default
+
+    def partition() -> fetch.FetchPartition:
+        return fetch.FetchPartition(
+            partition=draw(INT32),
+            current_leader_epoch=since(9, INT32, -1),
+            fetch_offset=draw(INT64),
+            last_fetched_epoch=since(12, INT32, -1),
+            log_start_offset=since(5, INT64, -1),
+            partition_max_bytes=draw(INT32),
+            replica_directory_id=since(17, UUIDS, uuid.UUID(int=0)),
+        )
+
+    def topic_fields() -> dict[str, Any]:
+        return {"topic": draw(TEXT)} if old else {"topic_id": draw(UUIDS)}
+
+    counts = st.integers(0, 3)
+    request = fetch.FetchRequest(
+        cluster_id=since(12, st.none() | TEXT, None),
+        replica_id=draw(INT32) if version < 15 else -1,
+        replica_state=fetch.ReplicaState(
+            replica_id=since(15, st.integers(-1, 9), -1), replica_epoch=since(15, st.integers(-1, 9), -1)
+        ),
+        max_wait_ms=draw(INT32),
+        min_bytes=draw(INT32),
+        max_bytes=since(3, INT32, 0x7FFFFFFF),
+        isolation_level=since(4, st.integers(-128, 127), 0),
+        session_id=since(7, INT32, 0),
+        session_epoch=since(7, INT32, -1),
+        topics=[
+            fetch.FetchTopic(**topic_fields(), partitions=[partition() for _ in range(draw(counts))])
+            for _ in range(draw(counts))
+        ],
+        forgotten_topics_data=[
+            fetch.ForgottenTopic(**topic_fields(), partitions=draw(st.lists(INT32, max_size=3)))
+            for _ in range(draw(counts) if version >= 7 else 0)
+        ],
+        rack_id=since(11, TEXT, ""),
+    )
+    return request, version
+
+
+@given(fetch_requests(), st.binary(max_size=20))
+def test_fetch_requests_are_read_as_the_general_codec_reads_them(
+    case: tuple[fetch.FetchRequest, int], header: bytes
+) -> None:
+    request, version = case
+    frame = memoryview(header + codec.encode(request, version))
+
+    fields = parse_fetch_request(frame, len(header), version)
+
+    def key(topic: fetch.FetchTopic | fetch.ForgottenTopic) -> bytes:
+        return topic.topic.encode() if version < 13 else topic.topic_id.bytes
+
+    replica = request.replica_state.replica_id if version >= 15 else request.replica_id
+    assert (replica, request.max_wait_ms, request.min_bytes) == (
+        fields.replica_id,
+        fields.max_wait_ms,
+        fields.min_bytes,
+    )
+    assert (request.replica_state.replica_epoch, request.max_bytes) == (
+        fields.replica_epoch,
+        fields.max_bytes,
+    )
+    assert (request.isolation_level, request.session_id, request.session_epoch, request.rack_id) == (
+        fields.isolation_level,
+        fields.session_id,
+        fields.session_epoch,
+        fields.rack_id.decode(),
+    )
+    assert fields.forgotten == [(key(topic), topic.partitions) for topic in request.forgotten_topics_data]
+    assert fields.topics == [
+        (
+            key(topic),
+            [
+                FetchPartitionFields(
+                    part.partition,
+                    part.current_leader_epoch,
+                    part.fetch_offset,
+                    part.last_fetched_epoch,
+                    part.log_start_offset,
+                    part.partition_max_bytes,
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+
+
+@given(fetch_requests(), st.data())
+def test_a_cut_or_prolonged_fetch_request_is_a_protocol_error(
+    case: tuple[fetch.FetchRequest, int], data: st.DataObject
+) -> None:
+    request, version = case
+    body = codec.encode(request, version)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    for junk in (body[:cut], body + b"\0"):
+        with pytest.raises(ProtocolError):
+            parse_fetch_request(memoryview(junk), 0, version)
+
+
+@st.composite
+def fetch_results(draw: st.DrawFn, version: int) -> PartitionFetchResult:
+    def since(first: int, strategy: st.SearchStrategy[Any], default: Any) -> Any:
+        return draw(strategy) if version >= first else default
+
+    pairs = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9))
+    return PartitionFetchResult(
+        draw(INT32),
+        draw(INT16),
+        draw(INT64),
+        since(4, INT64, -1),
+        since(5, INT64, -1),
+        since(4, st.none() | st.lists(st.tuples(INT64, INT64), max_size=3), None),
+        since(11, INT32, -1),
+        draw(st.none() | st.binary(max_size=300).map(Sized)),
+        since(12, pairs, None),
+        since(12, pairs, None),
+    )
+
+
+def fetch_partition_message(result: PartitionFetchResult) -> fetch.PartitionData:
+    aborted = result.aborted_transactions
+    diverging = result.diverging_epoch or (-1, -1)
+    leader = result.current_leader or (-1, -1)
+    records = result.records
+    return fetch.PartitionData(
+        partition_index=result.partition,
+        error_code=result.error_code,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=None
+        if aborted is None
+        else [fetch.AbortedTransaction(producer_id=pid, first_offset=first) for pid, first in aborted],
+        preferred_read_replica=result.preferred_read_replica,
+        records=records.payload if isinstance(records, Sized) else b"",
+        diverging_epoch=fetch.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+        current_leader=fetch.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
+    )
+
+
+@given(st.data(), FETCH_VERSIONS, INT32, INT32, endpoints())
+def test_fetch_responses_have_the_bytes_of_the_general_codec(
+    data: st.DataObject, version: int, correlation_id: int, throttle: int, nodes: tuple[NodeEndpoint, ...]
+) -> None:
+    keys = TEXT.map(str.encode) if version < 13 else UUIDS.map(lambda value: value.bytes)
+    topics = data.draw(st.lists(st.tuples(keys, st.lists(fetch_results(version), max_size=3)), max_size=3))
+    error_code, session_id = (data.draw(INT16), data.draw(INT32)) if version >= 7 else (0, 0)
+    message = fetch.FetchResponse(
+        throttle_time_ms=throttle if version >= 1 else 0,
+        error_code=error_code,
+        session_id=session_id,
+        responses=[
+            fetch.FetchableTopicResponse(
+                **({"topic": key.decode()} if version < 13 else {"topic_id": uuid.UUID(bytes=key)}),
+                partitions=[fetch_partition_message(result) for result in results],
+            )
+            for key, results in topics
+        ],
+        node_endpoints=[
+            fetch.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in (nodes if version >= 16 else ())
+        ],
+    )
+
+    chunks = fetch_response(
+        correlation_id,
+        version,
+        error_code,
+        session_id,
+        topics,
+        throttle_time_ms=throttle,
+        node_endpoints=nodes,
+    )
+
+    actual = b"".join(chunk if isinstance(chunk, bytes) else cast(Sized, chunk).payload for chunk in chunks)
+    assert framed(correlation_id, 1 if version >= 12 else 0, codec.encode(message, version)) == actual
