@@ -1,0 +1,1 @@
+"""What the cluster keeps in ZooKeeper: paths, JSON, typed operations, and the port an engine fills."""

@@ -1,0 +1,134 @@
+"""Follows `/config/changes`, through which a broker learns that some configuration was changed.
+
+Whoever changes a configuration adds a sequential znode that names the entity; every broker watches the
+parent, reads what is new and loads that entity's configuration afresh. Old notifications are purged by
+whoever sees them. The one thing to keep: the sequence number already seen only grows, so that a
+notification is handled once however often the children are listed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.coordination import paths, schema
+from kalda.coordination.errors import CoordinationError, NoNodeError, SessionExpiredError
+from kalda.coordination.port import Coordination, SessionState, WatchEvent
+
+_RETENTION_MS: Final = 15 * 60 * 1000
+"""Kafka's: long enough for a broker that was away to read what it missed, should it not restart."""
+
+_RETRY_SECONDS: Final = 1.0
+"""Pause after coordination failed, before the children are listed again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """The whole new dynamic configuration of one entity."""
+
+    entity_type: str
+    """``topics``, ``brokers``, ``clients``, …"""
+    entity_name: str
+    """A topic's name, a broker's id, or ``<default>``."""
+    config: dict[str, str]
+
+
+class ConfigChanges:
+    """One follower; `Cluster.watch_config_changes` makes and starts it."""
+
+    def __init__(
+        self, coordination: Coordination, clock: Clock, callback: Callable[[ConfigChange], None]
+    ) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._callback = callback
+        self._changed = asyncio.Event()
+        self._last_seen = -1
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Arm the watch; notifications that exist already count as seen."""
+        names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
+        self._last_seen = max(self._sequences(names), default=-1)
+        self._coordination.add_state_listener(self._on_state)
+        self._task = asyncio.create_task(self._follow(), name="config-changes")
+
+    async def close(self) -> None:
+        """Stop following."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def _on_event(self, event: WatchEvent) -> None:
+        self._changed.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        # A new session has no watches: list again, which arms one.
+        if state is SessionState.CONNECTED:
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._read_new()
+            except SessionExpiredError:
+                continue
+            except CoordinationError as error:
+                _log.warning("reading configuration changes failed, will retry: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._changed.set()
+
+    async def _read_new(self) -> None:
+        names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
+        sequences = self._sequences(names)
+        for sequence in sorted(sequences):
+            if sequence > self._last_seen:
+                await self._handle(sequences[sequence])
+                self._last_seen = sequence
+        await self._purge(names)
+
+    async def _handle(self, name: str) -> None:
+        try:
+            data, _ = await self._coordination.get(f"{paths.CONFIG_CHANGES}/{name}")
+            entity_type, entity_name = schema.decode_config_change(data)
+            (found,) = await self._coordination.get_many([paths.config(entity_type, entity_name)])
+            config = {} if found is None else schema.decode_config(found[0])
+        except NoNodeError:
+            return
+        except schema.SchemaError as error:
+            _log.error("configuration change %s is skipped: %s", name, error)
+            return
+        try:
+            self._callback(ConfigChange(entity_type, entity_name, config))
+        except Exception:
+            # One bad change must not keep the later ones from being applied.
+            _log.exception("applying the configuration of %s/%s failed", entity_type, entity_name)
+
+    async def _purge(self, names: list[str]) -> None:
+        oldest_ms = self._clock.time_ms() - _RETENTION_MS
+        for name in names:
+            path = f"{paths.CONFIG_CHANGES}/{name}"
+            stat = await self._coordination.exists(path)
+            if stat is None:
+                continue
+            if stat.ctime >= oldest_ms:
+                # The names are in order of creation: what follows is younger.
+                break
+            try:
+                await self._coordination.delete(path)
+            except NoNodeError:
+                continue
+
+    @staticmethod
+    def _sequences(names: list[str]) -> dict[int, str]:
+        return {
+            paths.sequence_number(name): name for name in names if name.startswith(paths.CONFIG_CHANGE_PREFIX)
+        }

@@ -1,0 +1,104 @@
+"""Where Kafka keeps what in ZooKeeper (its layout as of 3.9).
+
+/brokers/ids/N                          ephemeral: a live broker
+/brokers/seqid                          its version is the source of generated broker ids
+/brokers/topics/T                       replicas of each partition, topic id
+/brokers/topics/T/partitions/P/state    leader, epoch, ISR
+/controller  /controller_epoch          ephemeral: who is controller; how often that changed
+/config/{topics,brokers,...}/NAME       dynamic configuration
+/config/changes/config_change_N         sequential: "the configuration of NAME changed"
+/admin/delete_topics/T                  the topic is to be deleted
+/isr_change_notification/isr_change_N   sequential: leaders changed these partitions' ISR
+/latest_producer_id_block               the last block of producer ids handed out
+/cluster/id                             the cluster's id
+"""
+
+from typing import Final
+
+from kalda.common.types import TopicPartition
+
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE_ID: Final = "/brokers/seqid"
+TOPICS: Final = "/brokers/topics"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "config_change_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+ISR_CHANGE_PREFIX: Final = "isr_change_"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX: Final = "log_dir_event_"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+CLUSTER: Final = "/cluster"
+CLUSTER_ID: Final = "/cluster/id"
+CONSUMERS: Final = "/consumers"
+FEATURE: Final = "/feature"
+
+CONFIG_ENTITY_TYPES: Final = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups")
+DEFAULT_ENTITY: Final = "<default>"
+"""The entity that stands for all of its type, e.g. the cluster-wide broker configuration."""
+
+PERSISTENT: Final = (
+    CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE_ID,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    *(f"{CONFIG}/{entity_type}" for entity_type in CONFIG_ENTITY_TYPES),
+)
+"""What every broker makes sure of at its start."""
+
+
+def broker(broker_id: int) -> str:
+    """Where a live broker is registered."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    """Where a topic's assignment is."""
+    return f"{TOPICS}/{name}"
+
+
+def topic_partitions(name: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(partition: TopicPartition) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
+
+
+def partition_state(partition: TopicPartition) -> str:
+    """Where a partition's leader and ISR are."""
+    return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
+
+
+def config(entity_type: str, entity_name: str) -> str:
+    """Where the dynamic configuration of an entity is, e.g. of topic ``orders``."""
+    return f"{CONFIG}/{entity_type}/{entity_name}"
+
+
+def delete_topic(name: str) -> str:
+    """The mark that a topic is to be deleted."""
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def sequence_number(child: str) -> int:
+    """The counter at the end of a sequential znode's name, e.g. 12 of ``config_change_0000000012``.
+
+    Raises:
+        ValueError: the name does not end in ten digits.
+    """
+    digits = child[-10:]
+    if len(digits) < 10 or not digits.lstrip("-").isdigit():
+        raise ValueError(f"{child!r} does not end in the ten digits of a sequential znode")
+    return int(digits)
