@@ -1,0 +1,82 @@
+"""`make bench` and `make bench-kafka`: one line per figure, Apache Kafka's beside it where it can be had."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import columnar, end_to_end, footprint, request_rate, spark_read, storage
+from benchmarks.apache_kafka import ApacheKafka, NotAvailableError
+from benchmarks.end_to_end import Figure
+from benchmarks.footprint import memory_mb
+from kalda.testing import KaldaProcess
+
+_AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
+    "end_to_end": end_to_end.run,
+    "request_rate": request_rate.run,
+    "spark_read": spark_read.run,
+}
+_ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
+    "footprint": footprint.run,
+    "columnar": columnar.run,
+    "storage": storage.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for and print it."""
+    names = [*_AGAINST_A_BROKER, *_ALONE]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--with-kafka", action="store_true", help="measure Apache Kafka too (needs mvn, java)"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=names, help="one group of figures; may be repeated"
+    )
+    options = parser.parse_args(arguments)
+    wanted = options.only or names
+    for name in wanted:
+        if name in _ALONE:
+            for figure in _ALONE[name]():
+                _print(figure)
+    for name in wanted:
+        if name in _AGAINST_A_BROKER:
+            _compare(name, with_kafka=options.with_kafka)
+    return 0
+
+
+def _compare(name: str, *, with_kafka: bool) -> None:
+    measure = _AGAINST_A_BROKER[name]
+    with tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory:
+        kalda = KaldaProcess(Path(directory) / "data")
+        with kalda:
+            ours = measure(kalda.bootstrap)
+            ours.append((f"memory after {name}", memory_mb(kalda.pid), "MB"))
+    theirs: dict[str, float] = {}
+    if with_kafka:
+        try:
+            with ApacheKafka() as kafka:
+                if name == "spark_read":
+                    theirs = {label: value for label, value, _ in spark_read.run_official(kafka.bootstrap)}
+                else:
+                    theirs = {label: value for label, value, _ in measure(kafka.bootstrap)}
+                theirs[f"memory after {name}"] = memory_mb(kafka.pid)
+                theirs["start to ready"] = kafka.start_seconds
+        except NotAvailableError as error:
+            print(f"Apache Kafka is not compared: {error}", file=sys.stderr)
+    for figure in ours:
+        _print(figure, theirs.get(figure[0]))
+
+
+def _print(figure: Figure, other: float | None = None) -> None:
+    label, value, unit = figure
+    line = f"{label:<58} {value:>10.3f} {unit:<8}"
+    if other is not None:
+        line += f"  Apache Kafka {other:>10.3f}  ratio {value / other:>6.2f}"
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

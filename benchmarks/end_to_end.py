@@ -1,0 +1,143 @@
+"""Throughput and latency as an application sees them: librdkafka against one broker on the same machine.
+
+The same code and the same client run against Kalda and against Apache Kafka; only the address differs. Each
+figure is the median of several runs, after one that is not counted.
+"""
+
+import statistics
+import time
+from typing import Any, Final
+
+import confluent_kafka
+import confluent_kafka.admin
+
+Figure = tuple[str, float, str]
+
+_RUNS: Final = 3
+_SMALL_MESSAGES: Final = 1_000_000
+_LARGE_MESSAGES: Final = 300_000
+_LATENCY_ROUNDS: Final = 3_000
+_TIMEOUT_SECONDS: Final = 120.0
+
+
+def run(bootstrap: str) -> list[Figure]:
+    """Measure produce and consume at 100 B and 1 KB, and the latency of one message in flight."""
+    figures: list[Figure] = []
+    for size, count in ((100, _SMALL_MESSAGES), (1_000, _LARGE_MESSAGES)):
+        produced, consumed = [], []
+        for number in range(_RUNS + 1):
+            topic = f"throughput-{size}-{number}"
+            create_topic(bootstrap, topic)
+            produced.append(count / produce_seconds(bootstrap, topic, size, count))
+            consumed.append(count / consume_seconds(bootstrap, topic, count))
+            delete_topic(bootstrap, topic)
+        for verb, rates in (("produce", produced), ("consume", consumed)):
+            rate = statistics.median(rates[1:])
+            figures.append((f"{verb} {size} B, acks=1", rate / 1e6, "M msg/s"))
+            figures.append((f"{verb} {size} B, acks=1, bytes", rate * size / 1e6, "MB/s"))
+    latencies = one_in_flight_ms(bootstrap)
+    figures.append(("one in flight, p50", latencies[len(latencies) // 2], "ms"))
+    figures.append(("one in flight, p99", latencies[len(latencies) * 99 // 100], "ms"))
+    return figures
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    """Create a topic and wait until it is there."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic(name, partitions, 1)])[name].result(30)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete a topic, so that its pages do not push those of the next run out of the cache."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name])[name].result(30)
+
+
+def produce_seconds(bootstrap: str, topic: str, size: int, count: int) -> float:
+    """Produce `count` messages of `size` bytes and wait for all acknowledgements."""
+    failed: list[object] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": 1,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1_048_576,
+            # Only failures call back, so that the client's Python does not bound the figure.
+            "delivery.report.only.error": True,
+            "error_cb": failed.append,
+        }
+    )
+    value = b"x" * size
+    produce, poll = producer.produce, producer.poll
+    begin = time.perf_counter()
+    for _ in range(count):
+        try:
+            produce(topic, value, partition=0)
+        except BufferError:
+            poll(0.05)
+            produce(topic, value, partition=0)
+    left = producer.flush(_TIMEOUT_SECONDS)
+    seconds = time.perf_counter() - begin
+    if left or failed:
+        raise RuntimeError(f"{left} messages were not acknowledged; errors: {failed[:3]}")
+    return seconds
+
+
+def consume_seconds(bootstrap: str, topic: str, count: int) -> float:
+    """Read `count` messages from the start of the topic."""
+    consumer = _consumer(bootstrap)
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        begin = time.perf_counter()
+        found = 0
+        while found < count:
+            batch = consumer.consume(10_000, timeout=_TIMEOUT_SECONDS)
+            if not batch:
+                raise RuntimeError(f"only {found} of {count} messages arrived")
+            found += len(batch)
+        return time.perf_counter() - begin
+    finally:
+        consumer.close()
+
+
+def one_in_flight_ms(bootstrap: str) -> list[float]:
+    """From `produce` to the message in the consumer's hands, one at a time; sorted milliseconds."""
+    topic = "latency"
+    create_topic(bootstrap, topic)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0, "socket.nagle.disable": True}
+    )
+    consumer = _consumer(bootstrap)
+    latencies: list[float] = []
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        for number in range(_LATENCY_ROUNDS + 200):
+            begin = time.perf_counter()
+            producer.produce(topic, b"x" * 100, partition=0)
+            message = consumer.poll(_TIMEOUT_SECONDS)
+            seconds = time.perf_counter() - begin
+            producer.poll(0)
+            if message is None or message.error() is not None:
+                raise RuntimeError(f"message {number} did not arrive: {message and message.error()}")
+            if number >= 200:
+                latencies.append(seconds * 1000)
+        producer.flush(_TIMEOUT_SECONDS)
+    finally:
+        consumer.close()
+    return sorted(latencies)
+
+
+def _consumer(bootstrap: str) -> Any:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "fetch.min.bytes": 1,
+            "socket.nagle.disable": True,
+            "queued.max.messages.kbytes": 1_048_576,
+            "queued.min.messages": 1_000_000,
+        }
+    )

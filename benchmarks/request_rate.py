@@ -1,0 +1,85 @@
+"""Small produce requests per second over 1, 20 and 200 connections, one request in flight on each.
+
+The load generator is bare sockets and one prepared request, in this process, so that nearly all of the other
+core is the broker's.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from typing import Final
+
+from benchmarks.end_to_end import Figure, create_topic
+from kalda.records.record import RecordBatchBuilder
+
+_SECONDS: Final = 4.0
+_WARM_UP_SECONDS: Final = 1.0
+_VERSION: Final = 7
+_SIZE: Final = struct.Struct(">i")
+
+
+def run(bootstrap: str) -> list[Figure]:
+    """Measure at each number of connections."""
+    create_topic(bootstrap, "requests")
+    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    frame = produce_frame("requests")
+    return [
+        (
+            f"one-record produce requests, {count} connections",
+            requests_per_second(host, int(port), frame, count) / 1000,
+            "k/s",
+        )
+        for count in (1, 20, 200)
+    ]
+
+
+def produce_frame(topic: str, partition: int = 0) -> bytes:
+    """Build a Produce v7 request, acks=1, with one record of 100 B; written by hand, as any peer might."""
+    builder = RecordBatchBuilder()
+    builder.append(timestamp=int(time.time() * 1000), key=None, value=b"x" * 100)
+    records = bytes(builder.build())
+    name = topic.encode()
+    header = struct.pack(">hhih", 0, _VERSION, 1, 5) + b"bench"
+    body = struct.pack(
+        f">hhiih{len(name)}siii", -1, 1, 30_000, 1, len(name), name, 1, partition, len(records)
+    )
+    return _SIZE.pack(len(header) + len(body) + len(records)) + header + body + records
+
+
+def requests_per_second(host: str, port: int, frame: bytes, count: int) -> float:
+    """Keep one request in flight on each of `count` connections; return answers per second."""
+    sockets = {}
+    poller = select.epoll()
+    try:
+        for _ in range(count):
+            each = socket.create_connection((host, port))
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sockets[each.fileno()] = each
+            poller.register(each.fileno(), select.EPOLLIN)
+        for descriptor in sockets:
+            os.write(descriptor, frame)
+        _drive(poller, frame, _WARM_UP_SECONDS)
+        return _drive(poller, frame, _SECONDS)
+    finally:
+        poller.close()
+        for each in sockets.values():
+            each.close()
+
+
+def _drive(poller: select.epoll, frame: bytes, seconds: float) -> float:
+    """Answer each response with the next request for a while; return responses per second."""
+    read, write, poll = os.read, os.write, poller.poll
+    done = 0
+    begin = time.perf_counter()
+    end = begin + seconds
+    while time.perf_counter() < end:
+        for descriptor, _ in poll(1.0):
+            # The whole answer (about 60 bytes) comes in one piece on loopback.
+            answer = read(descriptor, 4096)
+            if len(answer) < 4 or _SIZE.unpack_from(answer)[0] != len(answer) - 4:
+                raise RuntimeError(f"the broker answered {answer!r}, which is not one whole response")
+            write(descriptor, frame)
+            done += 1
+    return done / (time.perf_counter() - begin)
