@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install java demo test check chaos format bench bench-kafka clean
+.PHONY: install java kcat demo test check chaos format bench bench-kafka clean
 
 install: $(STAMP)
 
@@ -28,6 +28,14 @@ java:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; \
 	else echo "Spark needs Java 17 or 21 and none was found: install one, e.g. 'sudo apt-get install openjdk-17-jre-headless'" >&2; exit 1; fi
 
+# One of the client tests' programs; without it those tests are skipped and say so.
+kcat:
+	@if command -v kcat >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing kcat with apt (client tests use it)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat >/dev/null; \
+	else echo "kcat was not found: its client tests are skipped; install it, e.g. 'sudo apt-get install kcat'" >&2; fi
+
 demo: install java
 	@$(BIN)/python -m examples.flights.demo
 
@@ -37,7 +45,7 @@ check: install
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: install java check
+test: install java kcat check
 	@$(BIN)/pytest -n auto --dist loadgroup
 
 # Long runs with faults: ROUNDS kills (200), SEED replays a run's choices.
