@@ -1,0 +1,51 @@
+"""What can go wrong between a client and a cluster, by whose fault it is.
+
+`ClientConfigError` is the caller's mistake; everything else is the world's: a broker that cannot be
+reached, a time that ran out, a version no one shares, an error that a broker answered with.
+"""
+
+from typing import Final
+
+from kalda.common.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """Base of all that the client connection code raises."""
+
+
+class ClientConfigError(ClientError, ValueError):
+    """A setting is unknown, malformed or not supported; the message names it and what is allowed."""
+
+
+class BrokerConnectionError(ClientError):
+    """A broker refused the connection, closed it, or could not be found. Safe to retry on another one."""
+
+
+class RequestTimedOutError(ClientError):
+    """An operation did not end within its time; the message tells the last failure before that."""
+
+
+class UnsupportedApiError(ClientError):
+    """The broker and this client share no version of a request."""
+
+
+class BrokerResponseError(ClientError):
+    """A broker answered with an error that retrying does not cure, or did not cure in time."""
+
+    def __init__(self, code: ErrorCode, what: str) -> None:
+        self.code: Final = code
+        super().__init__(f"{what}: {code.name}: {code.message}")
+
+
+class UnknownTopicOrPartitionError(BrokerResponseError):
+    """A topic or partition does not exist, or is hidden from this client."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+
+
+class OffsetOutOfRangeError(BrokerResponseError):
+    """A fetch asked for an offset that the log no longer holds, or does not hold yet."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, what)

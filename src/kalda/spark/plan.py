@@ -1,0 +1,68 @@
+"""Which ranges of which partitions the tasks of a batch read.
+
+A pure function of start, end and options, so that a batch which Spark runs again is cut in the same way.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kalda.common.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``[start, end)`` of one partition; the record count may be less (compaction, markers)."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets the range spans."""
+        return self.end - self.start
+
+
+def plan_ranges(
+    ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
+) -> list[OffsetRange]:
+    """Leave out empty ranges and cut long ones.
+
+    Args:
+        ranges: at most one for each partition.
+        partitions_min: `minPartitions`: cut to *about* so many ranges, the longest first, by their share of
+            the offsets. Rounding may give a few more or fewer.
+        records_max: `maxRecordsPerPartition`: no range spans more offsets than this.
+
+    Example: with ``partitions_min=10``, a range of 900 becomes nine of 100, and one of 100 stays whole.
+    """
+    planned = [each for each in ranges if each.offset_count > 0]
+    if records_max is not None:
+        planned = [piece for each in planned for piece in _cut(each, -(-each.offset_count // records_max))]
+    if partitions_min is None or len(planned) >= partitions_min:
+        return planned
+    total = sum(each.offset_count for each in planned)
+    # Ranges too short to be cut are set aside first: they use up one task each and no more.
+    whole = {each for each in planned if _piece_count(each, total, partitions_min) == 1}
+    cut_total = total - sum(each.offset_count for each in whole)
+    cut_count = max(partitions_min - len(whole), 1)
+    result: list[OffsetRange] = []
+    for each in planned:
+        result += [each] if each in whole else _cut(each, _piece_count(each, cut_total, cut_count))
+    return result
+
+
+def _piece_count(each: OffsetRange, total: int, count: int) -> int:
+    """Round the range's share of `count` half up, as Spark does (Python's own round would go to even)."""
+    return max((2 * each.offset_count * count + total) // (2 * total), 1)
+
+
+def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
+    pieces = []
+    start = each.start
+    for index in range(count):
+        end = start + (each.end - start) // (count - index)
+        if end > start:
+            pieces.append(OffsetRange(each.topic_partition, start, end))
+        start = end
+    return pieces
