@@ -1,0 +1,355 @@
+"""The settings of one broker: read, checked, and at hand as typed attributes.
+
+What clients may change while the broker runs (KIP-226) is laid over the settings that it was started with, in
+place: whoever holds the config sees new values at the next read. A setting has an effect in Kalda if it is an
+attribute here or the default of a topic's; all others are accepted and listed.
+"""
+
+import typing
+from collections.abc import Mapping
+from typing import Final, Self
+
+from kalda.broker.config.definitions import BROKER_CONFIG
+from kalda.broker.config.listeners import (
+    ListenerConfig,
+    parse_listeners,
+    parse_protocol_map,
+    require_distinct_ports,
+    require_served,
+)
+from kalda.broker.config.topic_config import TopicConfigs
+from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue
+from kalda.storage.config import LogConfig
+
+LISTENER_PREFIX: Final = "listener.name."
+_PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
+"""Settings under these belong to tiered storage's plug-ins, whose names nobody but they know."""
+
+
+class BrokerConfig:
+    """A broker's settings. An attribute has Kafka's name with underscores for the dots."""
+
+    advertised_listeners: tuple[ListenerConfig, ...]
+    """As clients are told; the same names as `listeners`. An empty host must be filled in by the server."""
+    auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
+    background_threads: int
+    broker_id: int
+    broker_rack: str | None
+    connections_max_idle_ms: int
+    controlled_shutdown_enable: bool
+    controlled_shutdown_max_retries: int
+    controlled_shutdown_retry_backoff_ms: int
+    default_replication_factor: int
+    delete_records_purgatory_purge_interval_requests: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    fetch_purgatory_purge_interval_requests: int
+    inter_broker_listener_name: str
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
+    listeners: tuple[ListenerConfig, ...]
+    log_dirs: tuple[str, ...]
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_retention_check_interval_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    message_max_bytes: int
+    metrics_port: int | None
+    min_insync_replicas: int
+    num_partitions: int
+    num_recovery_threads_per_data_dir: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_purgatory_purge_interval_requests: int
+    queued_max_request_bytes: int
+    queued_max_requests: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    request_timeout_ms: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    unclean_leader_election_enable: bool
+    zookeeper_connect: str | None
+    zookeeper_connection_timeout_ms: int | None
+    zookeeper_session_timeout_ms: int
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self.static: Final = dict(static)
+        """What the broker was started with, as it was written."""
+        self.dynamic_broker: Mapping[str, str] = {}
+        """What was changed for this broker alone (``/config/brokers/<id>``)."""
+        self.dynamic_default: Mapping[str, str] = {}
+        """What was changed for all brokers (``/config/brokers/<default>``)."""
+        self._static_values = _parse(self.static)
+        self._values: dict[str, ConfigValue] = {}
+        self.topics: Final = TopicConfigs(self.value)
+        self._set_values(self._static_values)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read and check the settings of a broker.
+
+        Raises:
+            ConfigError: a setting is unknown or not allowed, alone or together with another.
+        """
+        return cls(_with_id_synonyms(properties))
+
+    def value(self, name: str) -> ConfigValue:
+        """Return the value in force, dynamic changes included.
+
+        Raises:
+            ConfigError: there is no such setting.
+        """
+        if name in self._values:
+            return self._values[name]
+        return _key(name).default
+
+    def text(self, name: str) -> str | None:
+        """Return the value in force as DescribeConfigs writes it."""
+        return _key(name).format(self.value(name))
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """Return the settings of a topic's logs: its own, then the broker's.
+
+        Raises:
+            ConfigError: an override is unknown or not allowed.
+        """
+        return self.topics.log_config(overrides)
+
+    def apply_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> frozenset[str]:
+        """Lay dynamic settings over the static ones and return the names whose value changed.
+
+        Raises:
+            ConfigError: the outcome is not allowed; nothing changed then.
+        """
+        values = self.validated(broker, default)
+        before = self._values
+        self.dynamic_broker, self.dynamic_default = dict(broker), dict(default)
+        self._set_values(values)
+        names = before.keys() | values.keys()
+        return frozenset(name for name in names if before.get(name) != values.get(name))
+
+    def validated(self, broker: Mapping[str, str], default: Mapping[str, str]) -> dict[str, ConfigValue]:
+        """Return all values as they would be with these dynamic settings; change nothing.
+
+        Raises:
+            ConfigError: the outcome is not allowed.
+        """
+        values = {**self._static_values, **_parse(default), **_parse(broker)}
+        self._derive(values)
+        return values
+
+    def _set_values(self, values: dict[str, ConfigValue]) -> None:
+        derived = self._derive(values)
+        self._values = values
+        self.topics.refresh()
+        for attribute, name in _ATTRIBUTES.items():
+            setattr(self, attribute, values[name] if name in values else BROKER_CONFIG.defaults[name])
+        for attribute, value in derived.items():
+            setattr(self, attribute, value)
+
+    def _derive(self, values: dict[str, ConfigValue]) -> dict[str, object]:
+        """Check what single values cannot show and compute the attributes that are not plain values."""
+        get = {**BROKER_CONFIG.defaults, **values}
+        _check_together(get)
+        protocols = parse_protocol_map(
+            "listener.security.protocol.map", str(get["listener.security.protocol.map"])
+        )
+        listeners = parse_listeners("listeners", str(get["listeners"]), protocols)
+        if not listeners:
+            raise ConfigError(
+                "listeners", "`listeners` is empty; a broker needs at least one, e.g. PLAINTEXT://:9092"
+            )
+        require_distinct_ports("listeners", listeners)
+        require_served("listeners", listeners)
+        advertised = listeners
+        if get["advertised.listeners"]:
+            advertised = parse_listeners("advertised.listeners", str(get["advertised.listeners"]), protocols)
+        return {
+            "listeners": listeners,
+            "advertised_listeners": _checked_advertised(listeners, advertised),
+            "inter_broker_listener_name": _inter_broker_listener(get, advertised),
+            "log_dirs": _log_dirs(get),
+            "max_connections_per_ip_overrides": _connection_overrides(
+                str(get["max.connections.per.ip.overrides"])
+            ),
+        }
+
+
+_DERIVED: Final = frozenset(
+    {
+        "advertised_listeners",
+        "inter_broker_listener_name",
+        "listeners",
+        "log_dirs",
+        "max_connections_per_ip_overrides",
+    }
+)
+_ATTRIBUTES: Final[dict[str, str]] = {
+    attribute: attribute.replace("_", ".")
+    for attribute in typing.get_type_hints(BrokerConfig)
+    if attribute not in _DERIVED and not attribute.startswith("_")
+}
+"""Attribute to setting, of those that are plain values."""
+
+SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*_ATTRIBUTES, *_DERIVED)) | {
+    "listener.security.protocol.map",
+    "log.dir",
+    "node.id",
+}
+"""The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
+
+
+def _key(name: str) -> ConfigKey:
+    """Find the declaration; that of ``listener.name.x.…`` is the one of the setting it overrides."""
+    if name not in BROKER_CONFIG and name.startswith(LISTENER_PREFIX):
+        base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        while base and base not in BROKER_CONFIG:
+            # A SASL mechanism may stand between the listener and the setting.
+            base = base.partition(".")[2]
+        if base:
+            return BROKER_CONFIG.key(base)
+    return BROKER_CONFIG.key(name)
+
+
+def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
+    return {
+        name: text if name.startswith(_PLUGIN_PREFIXES) else _key(name).parse(text)
+        for name, text in properties.items()
+    }
+
+
+def _with_id_synonyms(properties: Mapping[str, str]) -> dict[str, str]:
+    """Give ``broker.id`` and ``node.id`` the same value where only one is written."""
+    filled = dict(properties)
+    broker_id, node_id = filled.get("broker.id"), filled.get("node.id")
+    if broker_id is not None and node_id is None:
+        filled["node.id"] = broker_id
+    elif node_id is not None and broker_id is None:
+        filled["broker.id"] = node_id
+    elif broker_id != node_id:
+        raise ConfigError("node.id", f"`node.id`={node_id} and `broker.id`={broker_id} differ; set only one")
+    return filled
+
+
+def _check_together(get: Mapping[str, ConfigValue]) -> None:
+    """Check rules that need more than one setting, or exceptions that a range cannot say."""
+
+    def number(name: str) -> int:
+        value = get[name]
+        assert isinstance(value, int), f"{name} is {value!r}, not a number"
+        return value
+
+    def require(name: str, holds: bool, allowed: str) -> None:
+        if not holds:
+            raise ConfigError(name, f"`{name}`={get[name]} is not allowed: {allowed}")
+
+    if get["process.roles"]:
+        require("process.roles", False, "KRaft is not supported; leave it empty")
+    require("broker.id", number("broker.id") >= -1, "at least 0, or -1 to be given one")
+    if get["broker.id.generation.enable"]:
+        high = number("reserved.broker.max.id")
+        require("broker.id", number("broker.id") <= high, f"at most `reserved.broker.max.id`={high}")
+    for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if get[name] is not None:
+            require(name, number(name) == -1 or number(name) >= 1, "-1 (for ever) or at least 1")
+    for name in ("log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms"):
+        if get[name] is not None:
+            low = 1 if name == "log.roll.ms" else 0
+            require(name, number(name) >= low, f"at least {low}")
+    queued, request = number("queued.max.request.bytes"), number("socket.request.max.bytes")
+    require(
+        "queued.max.request.bytes",
+        queued <= 0 or queued >= request,
+        f"-1, or at least `socket.request.max.bytes`={request}",
+    )
+    lag = number("replica.lag.time.max.ms")
+    require(
+        "replica.fetch.wait.max.ms",
+        number("replica.fetch.wait.max.ms") <= lag,
+        f"at most `replica.lag.time.max.ms`={lag}",
+    )
+    require(
+        "max.connections.per.ip",
+        number("max.connections.per.ip") > 0 or bool(get["max.connections.per.ip.overrides"]),
+        "0 only together with `max.connections.per.ip.overrides`",
+    )
+    for name in ("default.replication.factor", "connections.max.idle.ms"):
+        require(name, number(name) >= -1, "at least -1")
+
+
+def _log_dirs(get: Mapping[str, ConfigValue]) -> tuple[str, ...]:
+    name = "log.dirs" if get["log.dirs"] is not None else "log.dir"
+    directories = tuple(part.strip() for part in str(get[name]).split(","))
+    if not all(directories) or len(set(directories)) != len(directories):
+        raise ConfigError(
+            name, f"`{name}`={get[name]} is not allowed: it takes directories separated by commas, each once"
+        )
+    return directories
+
+
+def _checked_advertised(
+    listeners: tuple[ListenerConfig, ...], advertised: tuple[ListenerConfig, ...]
+) -> tuple[ListenerConfig, ...]:
+    names = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.name not in names:
+            raise ConfigError(
+                "advertised.listeners",
+                f"`advertised.listeners`: {listener} is not among `listeners`, which are "
+                f"{', '.join(sorted(names))}",
+            )
+        if listener.host == "0.0.0.0":
+            raise ConfigError(
+                "advertised.listeners",
+                f"`advertised.listeners`: clients cannot connect to {listener}; name a host they can reach",
+            )
+    return advertised
+
+
+def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...]) -> str:
+    wanted = get["inter.broker.listener.name"]
+    if wanted is not None:
+        name = str(wanted).upper()
+        setting = "inter.broker.listener.name"
+        found = [listener.name for listener in advertised if listener.name == name]
+    else:
+        setting = "security.inter.broker.protocol"
+        found = [listener.name for listener in advertised if listener.security_protocol == get[setting]]
+    if not found:
+        names = ", ".join(listener.name for listener in advertised)
+        raise ConfigError(
+            setting, f"`{setting}`={get[setting]} is not an advertised listener, which are {names}"
+        )
+    return found[0]
+
+
+def _connection_overrides(text: str) -> dict[str, int]:
+    setting = "max.connections.per.ip.overrides"
+    overrides = {}
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.isascii() or not count.isdigit():
+            raise ConfigError(setting, f"`{setting}`: {entry} is not host:count")
+        overrides[host] = int(count)
+    return overrides

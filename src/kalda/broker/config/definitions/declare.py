@@ -1,0 +1,53 @@
+"""The words that the declarations of settings are written with."""
+
+import sys
+from typing import Final
+
+from kalda.common.config_def import (
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    UpdateMode,
+    Validator,
+    matches,
+)
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = sys.float_info.max
+
+KAFKA_VERSION: Final = matches(
+    r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", "a version of Kafka, e.g. 3.9 or 3.9-IV0"
+)
+MINUS_ONE_OR_POSITIVE: Final = Validator(
+    "-1 or at least 1", lambda value: isinstance(value, int) and (value == -1 or value >= 1)
+)
+GZIP_LEVEL: Final = Validator(
+    "-1 or 1 to 9", lambda value: isinstance(value, int) and (value == -1 or 1 <= value <= 9)
+)
+THROTTLED_REPLICAS: Final = matches(r"\*|[0-9]+:[0-9]+", "a list of partition:broker pairs, or *")
+
+
+def setting(
+    name: str,
+    config_type: ConfigType,
+    default: ConfigValue,
+    documentation: str,
+    validator: Validator | None = None,
+    *,
+    importance: Importance = Importance.MEDIUM,
+    update_mode: UpdateMode = UpdateMode.READ_ONLY,
+    internal: bool = False,
+) -> ConfigKey:
+    """Declare one setting; short, because there are hundreds."""
+    return ConfigKey(
+        name=name,
+        type=config_type,
+        default=default,
+        documentation=documentation,
+        importance=importance,
+        validator=validator,
+        update_mode=update_mode,
+        internal=internal,
+    )

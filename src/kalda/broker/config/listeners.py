@@ -1,0 +1,107 @@
+"""Where a broker listens and what address it gives to clients: ``listeners`` and its relatives, read.
+
+Only PLAINTEXT listeners can be served yet; others are refused by name rather than opened without protection.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.config_def import ConfigError
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+
+_LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """One listener. An empty host stands for every interface; port 0 lets the system choose."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listeners(setting: str, text: str, protocols: dict[str, str]) -> tuple[ListenerConfig, ...]:
+    """Read a list of listeners, each with a name and a port of its own.
+
+    Raises:
+        ConfigError: an entry is malformed, a name has no security protocol, or a name or port comes twice.
+    """
+    listeners: list[ListenerConfig] = []
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        match = _LISTENER.fullmatch(entry)
+        if match is None or not 0 <= int(match["port"]) <= 65535:
+            raise ConfigError(
+                setting,
+                f"`{setting}`: {entry} is not a listener; write NAME://host:port with a port of 0 to 65535",
+            )
+        name = match["name"].upper()
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ConfigError(
+                setting,
+                f"`{setting}`: no security protocol for listener {name}; name it in "
+                f"`listener.security.protocol.map`, which has {', '.join(sorted(protocols))}",
+            )
+        listeners.append(ListenerConfig(name, match["host"], int(match["port"]), protocol))
+    _refuse_duplicates(setting, [listener.name for listener in listeners], "name")
+    return tuple(listeners)
+
+
+def require_distinct_ports(setting: str, listeners: Sequence[ListenerConfig]) -> None:
+    """Refuse two listeners on one port; 0 may come twice.
+
+    Raises:
+        ConfigError: a port comes twice.
+    """
+    _refuse_duplicates(setting, [str(listener.port) for listener in listeners if listener.port != 0], "port")
+
+
+def require_served(setting: str, listeners: Sequence[ListenerConfig]) -> None:
+    """Refuse listeners that would need a security protocol that is not built.
+
+    Raises:
+        ConfigError: a listener's protocol is not served.
+    """
+    for listener in listeners:
+        if listener.security_protocol not in SERVED_PROTOCOLS:
+            raise ConfigError(
+                setting,
+                f"`{setting}`: {listener} needs {listener.security_protocol}, which this version does not "
+                f"serve; use {', '.join(SERVED_PROTOCOLS)}",
+            )
+
+
+def parse_protocol_map(setting: str, text: str) -> dict[str, str]:
+    """Read ``NAME:PROTOCOL`` pairs.
+
+    Raises:
+        ConfigError: a pair is malformed or its protocol unknown.
+    """
+    protocols = {}
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        name, separator, protocol = (piece.strip().upper() for piece in entry.partition(":"))
+        if not separator or not name or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                setting,
+                f"`{setting}`: {entry} is not NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}",
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def _refuse_duplicates(setting: str, values: list[str], what: str) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ConfigError(
+                setting, f"`{setting}`: {what} {value} comes twice; each listener needs its own"
+            )

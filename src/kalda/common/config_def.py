@@ -1,0 +1,282 @@
+"""Settings declared once: name, type, default, what is allowed, what it does. Parsing and docs come from it.
+
+It knows nothing about brokers or topics: those declare their settings with it. Its rules of reading a value
+are Kafka's (trimmed, ``true``/``false`` in any case, lists split at commas), because the same properties
+file must mean the same here.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+ConfigValue = bool | int | float | str | tuple[str, ...] | None
+"""What a setting holds once read; None means "not set" and is legal only where the default is None."""
+
+
+class ConfigType(IntEnum):
+    """The type of a setting; the numbers are those of the DescribeConfigs response (KIP-569)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether values must never be shown."""
+        return self is ConfigType.PASSWORD
+
+
+class Importance(Enum):
+    """How likely an operator has to think about the setting."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class UpdateMode(Enum):
+    """Whether a running broker takes a new value (KIP-226), in the words of Kafka's documentation."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or its value is not allowed.
+
+    The message names the setting, the value found and what is allowed; values of passwords are hidden.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name: Final = name
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """A rule beyond the type: `accepts` decides, `allowed` tells a person, e.g. "at least 1"."""
+
+    allowed: str
+    accepts: Callable[[ConfigValue], bool]
+
+
+def at_least(low: float) -> Validator:
+    """Allow numbers from `low` upwards."""
+    return Validator(f"at least {low}", lambda value: isinstance(value, int | float) and value >= low)
+
+
+def between(low: float, high: float) -> Validator:
+    """Allow numbers from `low` to `high`, both included."""
+    return Validator(
+        f"{low} to {high}", lambda value: isinstance(value, int | float) and low <= value <= high
+    )
+
+
+def one_of(*allowed: str) -> Validator:
+    """Allow the given words, written exactly so."""
+    return Validator(f"one of {', '.join(allowed)}", lambda value: value in allowed)
+
+
+def list_of(*allowed: str) -> Validator:
+    """Allow lists whose every element is one of the given words."""
+    return Validator(
+        f"a list of {', '.join(allowed)}",
+        lambda value: isinstance(value, tuple) and all(element in allowed for element in value),
+    )
+
+
+def matches(pattern: str, allowed: str) -> Validator:
+    """Allow strings that match the pattern as a whole; of a list, every element must match."""
+    compiled = re.compile(pattern)
+
+    def accepts(value: ConfigValue) -> bool:
+        elements = value if isinstance(value, tuple) else (value,)
+        return all(isinstance(element, str) and compiled.fullmatch(element) for element in elements)
+
+    return Validator(allowed, accepts)
+
+
+NON_EMPTY: Final = Validator("a value that is not empty", lambda value: value not in ("", ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """The declaration of one setting."""
+
+    name: str
+    type: ConfigType
+    default: ConfigValue
+    documentation: str
+    importance: Importance = Importance.MEDIUM
+    validator: Validator | None = None
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
+    internal: bool = False
+    """Not listed in the documentation: for tests and experiments."""
+
+    @property
+    def allowed(self) -> str:
+        """What a person may write, e.g. "an int, at least 1"."""
+        noun = _NOUNS[self.type]
+        return f"{noun}, {self.validator.allowed}" if self.validator is not None else noun
+
+    def parse(self, text: str | None) -> ConfigValue:
+        """Read a value as it stands in a properties file.
+
+        Raises:
+            ConfigError: it is not of the type, or the validator refuses it.
+        """
+        if text is None:
+            if self.default is None:
+                return None
+            raise self._refused("null")
+        try:
+            value = _PARSERS[self.type](text.strip())
+        except ValueError:
+            raise self._refused(text) from None
+        if self.validator is not None and not self.validator.accepts(value):
+            raise self._refused(text)
+        return value
+
+    def format(self, value: ConfigValue) -> str | None:
+        """Write a value as Kafka's DescribeConfigs does: ``parse(format(v)) == v``."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        if isinstance(value, float):
+            return _format_double(value)
+        return str(value)
+
+    def _refused(self, text: str) -> ConfigError:
+        shown = "[hidden]" if self.type.is_sensitive else text
+        return ConfigError(self.name, f"`{self.name}`={shown} is not allowed: it takes {self.allowed}")
+
+
+class ConfigDef:
+    """A set of settings, in the order of their declaration."""
+
+    def __init__(self, keys: Iterable[ConfigKey]) -> None:
+        self.keys: Final[dict[str, ConfigKey]] = {}
+        for key in keys:
+            assert key.name not in self.keys, f"{key.name} is declared twice"
+            self.keys[key.name] = key
+        self.defaults: Final[Mapping[str, ConfigValue]] = {
+            key.name: key.default for key in self.keys.values()
+        }
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        return iter(self.keys.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def key(self, name: str) -> ConfigKey:
+        """Return the declaration.
+
+        Raises:
+            ConfigError: there is none; the message offers the nearest name.
+        """
+        found = self.keys.get(name)
+        if found is None:
+            raise ConfigError(name, self._unknown(name))
+        return found
+
+    def parse(self, properties: Mapping[str, str]) -> dict[str, ConfigValue]:
+        """Read the given settings only; see `defaults` for the rest.
+
+        Raises:
+            ConfigError: the first unknown name or refused value.
+        """
+        return {name: self.key(name).parse(text) for name, text in properties.items()}
+
+    def _unknown(self, name: str) -> str:
+        # Imported here: only a mistake needs it, and start-up time counts.
+        import difflib
+
+        near = difflib.get_close_matches(name, self.keys, n=1, cutoff=0.6)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        return f"`{name}` is not a setting{hint}"
+
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_DOUBLE: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def _parse_boolean(text: str) -> bool:
+    lower = text.lower()
+    if lower not in ("true", "false"):
+        raise ValueError(text)
+    return lower == "true"
+
+
+def _whole_number_parser(bits: int) -> Callable[[str], int]:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def parse(text: str) -> int:
+        # int() alone would take "1_000" and non-ASCII digits, which Kafka's tools refuse.
+        if not _WHOLE_NUMBER.fullmatch(text) or not low <= (value := int(text)) <= high:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _parse_double(text: str) -> float:
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(element.strip() for element in text.split(",")) if text else ()
+
+
+def _format_double(value: float) -> str:
+    """Write a double as Java does, e.g. ``1.7976931348623157E308``; plain between 1e-3 and 1e7."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    mantissa, exponent = f"{value:.17e}".split("e")
+    for digits in range(1, 18):
+        mantissa, exponent = f"{value:.{digits}e}".split("e")
+        if float(f"{mantissa}e{exponent}") == value:
+            break
+    return f"{mantissa}E{int(exponent)}"
+
+
+_PARSERS: Final[dict[ConfigType, Callable[[str], ConfigValue]]] = {
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _whole_number_parser(32),
+    ConfigType.SHORT: _whole_number_parser(16),
+    ConfigType.LONG: _whole_number_parser(64),
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: str,
+    ConfigType.PASSWORD: str,
+}
+
+_NOUNS: Final[dict[ConfigType, str]] = {
+    ConfigType.BOOLEAN: "true or false",
+    ConfigType.STRING: "a string",
+    ConfigType.INT: "an int",
+    ConfigType.SHORT: "a short",
+    ConfigType.LONG: "a long",
+    ConfigType.DOUBLE: "a double",
+    ConfigType.LIST: "a comma-separated list",
+    ConfigType.CLASS: "a class name",
+    ConfigType.PASSWORD: "a password",
+}
