@@ -1,0 +1,314 @@
+"""The writing half of the compiler: from a declaration to a function that turns a message into parts.
+
+The emitted function takes a message and returns a list of bytes-like objects whose concatenation is the
+body; records come out as the very objects that went in. Fields of fixed width that follow each other, with
+the length of what comes next, become one `struct` call:
+
+    v2 = v1.name.encode(); n3 = len(v2) + 1
+    if n3 < 128: add(pack_0(v1.error_code, n3))
+"""
+
+from collections.abc import Callable
+from struct import Struct as Packing
+from struct import pack
+from typing import Any
+
+from kalda.protocol.codec_source import (
+    SMALL_ARRAY_COUNT,
+    SourceWriter,
+    has_records,
+    is_in_place,
+    tagged_fields,
+)
+from kalda.protocol.errors import MessageError
+from kalda.protocol.schema import (
+    BYTES,
+    RECORDS,
+    STRING,
+    UUID_KIND,
+    ArrayKind,
+    Field,
+    FixedKind,
+    Kind,
+    Message,
+    Struct,
+)
+from kalda.protocol.wire_format import STRING_BYTES_MAX, encode_uvarint
+
+Parts = list[Any]
+"""Bytes-like objects and sized records, in order."""
+
+_BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
+
+
+def compile_encoder(message_class: type[Message], version: int) -> Callable[[Message], Parts]:
+    """Make the function that writes one version of a message.
+
+    Raises:
+        MessageError: there is no such version.
+    """
+    return _emit(message_class, version).function("encode")
+
+
+def encoder_source(message_class: type[Message], version: int) -> str:
+    """The text of that function, for a reader."""
+    return _emit(message_class, version).source
+
+
+def _emit(message_class: type[Message], version: int) -> SourceWriter:
+    source = SourceWriter(message_class, version)
+    with source.block("def encode(message):"):
+        source.line("parts = []")
+        source.line("add = parts.append")
+        emitter = _EncoderEmitter(source, "add")
+        emitter.write_struct("message", message_class)
+        emitter.flush()
+        source.line("return parts")
+    return source
+
+
+def _refuse(owner: Struct, name: str, message_name: str, version: int) -> None:
+    """Called by emitted code for a value that the version would silently lose."""
+    raise MessageError(
+        f"{type(owner).__name__}.{name}={getattr(owner, name)!r} is set, "
+        f"but {message_name} v{version} does not carry it"
+    )
+
+
+def _string_length(length: int) -> bytes:
+    """Called by emitted code for a compact string whose length, plus 1, needs more than one byte."""
+    if length - 1 > STRING_BYTES_MAX:
+        raise MessageError(f"a string of {length - 1} bytes is above the limit of {STRING_BYTES_MAX}")
+    return encode_uvarint(length)
+
+
+class _EncoderEmitter:
+    """Emits statements that append to one list of parts.
+
+    `_run` holds fixed-width values that are not emitted yet: their codes, and the expressions that yield
+    them. It must be empty wherever control flow forks or joins.
+    """
+
+    def __init__(self, source: SourceWriter, add: str) -> None:
+        self._source = source
+        self._add = add
+        self._run: list[tuple[str, str]] = []
+
+    def write_struct(self, variable: str, struct_class: type[Struct]) -> None:
+        """Emit the fields of a struct and, in a flexible version, its tagged section."""
+        version = self._source.version
+        for field in struct_class.FIELDS:
+            if is_in_place(field, version):
+                self._write_field(f"{variable}.{field.name}", field)
+            elif not field.versions.includes(version) and not field.ignorable:
+                self._write_check(variable, field)
+        if self._source.flexible:
+            self._write_tagged_section(variable, tagged_fields(struct_class, version))
+
+    def flush(self) -> None:
+        """Emit the run, if there is one."""
+        if self._run:
+            self._source.line(f"{self._add}({self._packed(self._run)})")
+            self._run = []
+
+    def _packed(self, run: list[tuple[str, str]]) -> str:
+        codes = "".join(code for code, _ in run)
+        if codes == "x":
+            return 'b"\\0"'
+        return f"{self._source.packer(codes)}({', '.join(value for _, value in run if value)})"
+
+    def _write_check(self, variable: str, field: Field) -> None:
+        schema = self._source.message_class.SCHEMA
+        refuse = self._source.bind("refuse", _refuse)
+        with self._source.block(f"if {self._is_set(f'{variable}.{field.name}', field)}:"):
+            arguments = f"{variable}, {field.name!r}, {schema.name!r}, {self._source.version}"
+            self._source.line(f"{refuse}({arguments})")
+
+    def _is_set(self, value: str, field: Field) -> str:
+        """An expression that tells whether a value differs from the field's default."""
+        if field.has_fresh_default:
+            if isinstance(field.kind, Kind):
+                return (
+                    f"({value} or {value} is None)"
+                    if field.nullable.lowest <= field.nullable.highest
+                    else value
+                )
+            return " or ".join(self._is_set(f"{value}.{part.name}", part) for part in field.kind.FIELDS)
+        default = field.default()
+        if default is None:
+            return f"{value} is not None"
+        if isinstance(default, (bool, int, float, str, bytes)):
+            return f"{value} != {default!r}"
+        return f"{value} != {self._source.constant('default', repr(default), lambda: default)}"
+
+    def _write_field(self, value: str, field: Field) -> None:
+        nullable = field.nullable.includes(self._source.version)
+        kind = field.kind
+        if not isinstance(kind, Kind):
+            self._write_nested(value, kind, nullable)
+        elif isinstance(kind, FixedKind):
+            self._run.append((kind.code, f"{value}.bytes" if kind is UUID_KIND else value))
+        elif isinstance(kind, ArrayKind):
+            self._write_array(value, kind, nullable)
+        else:
+            self._write_sized(value, kind, nullable)
+
+    def _write_nested(self, value: str, struct_class: type[Struct], nullable: bool) -> None:
+        variable = self._source.local("v")
+        self._source.line(f"{variable} = {value}")
+        if not nullable:
+            self.write_struct(variable, struct_class)
+            return
+        run = self._run
+        with self._source.block(f"if {variable} is None:"):
+            self._run = [*run, ("b", "-1")]
+            self.flush()
+        with self._source.block("else:"):
+            self._run = [*run, ("b", "1")]
+            self.write_struct(variable, struct_class)
+            self.flush()
+
+    def _write_sized(self, value: str, kind: Kind[Any], nullable: bool) -> None:
+        """Emit a string, bytes or records: the length, fused with the run, then the thing itself."""
+        data, count = self._source.local("v"), self._source.local("n")
+        plus = " + 1" if self._source.flexible else ""
+        self._source.line(f"{data} = {value}")
+        if kind is STRING:
+            encoded, length = f"{data} = {data}.encode()", f"len({data}){plus}"
+        elif kind is RECORDS:
+            like = self._source.bind("BYTES_LIKE", _BYTES_LIKE)
+            encoded, length = "", f"(len({data}) if type({data}) in {like} else {data}.size){plus}"
+        else:
+            assert kind is BYTES, f"unknown kind {kind}"
+            encoded, length = "", f"len({data}){plus}"
+        if nullable:
+            with self._source.block(f"if {data} is None:"):
+                self._source.line(f'{data} = b""')
+                self._source.line(f"{count} = {0 if self._source.flexible else -1}")
+            with self._source.block("else:"):
+                self._lines(encoded, f"{count} = {length}")
+        else:
+            self._lines(encoded, f"{count} = {length}")
+        self._write_length(count, kind)
+        self._source.line(f"{self._add}({data})")
+
+    def _lines(self, *lines: str) -> None:
+        for line in lines:
+            if line:
+                self._source.line(line)
+
+    def _write_length(self, count: str, kind: Kind[Any]) -> None:
+        """Emit a length; in a flexible version `count` holds it plus 1, as the wire does."""
+        if not self._source.flexible:
+            self._run.append(("h" if kind is STRING else "i", count))
+            self.flush()
+            return
+        run = self._run
+        with self._source.block(f"if {count} < 128:"):
+            self._run = [*run, ("B", count)]
+            self.flush()
+        with self._source.block("else:"):
+            self._run = run
+            self.flush()
+            if kind is STRING:
+                length = self._source.bind("string_length", _string_length)
+            else:
+                length = self._source.bind("encode_uvarint", encode_uvarint)
+            self._source.line(f"{self._add}({length}({count}))")
+
+    def _write_array(self, value: str, kind: ArrayKind[Any], nullable: bool) -> None:
+        items, count = self._source.local("v"), self._source.local("n")
+        self._source.line(f"{items} = {value}")
+        element = kind.element
+        if isinstance(element, FixedKind) and not nullable:
+            self._write_fixed_array(items, count, element)
+            return
+        plus = " + 1" if self._source.flexible else ""
+        if nullable:
+            with self._source.block(f"if {items} is None:"):
+                self._source.line(f"{items} = ()")
+                self._source.line(f"{count} = {0 if self._source.flexible else -1}")
+            with self._source.block("else:"):
+                self._source.line(f"{count} = len({items}){plus}")
+        else:
+            self._source.line(f"{count} = len({items}){plus}")
+        self._write_length(count, kind)
+        item = self._source.local("v")
+        with self._source.block(f"for {item} in {items}:"):
+            if not isinstance(element, Kind):
+                self.write_struct(item, element)
+            elif isinstance(element, FixedKind):
+                self._run.append((element.code, f"{item}.bytes" if element is UUID_KIND else item))
+            else:
+                self._write_sized(item, element, nullable=False)
+            self.flush()
+
+    def _write_fixed_array(self, items: str, count: str, element: FixedKind[Any]) -> None:
+        """Emit the run, the length and all elements as one `struct` call while the array is small."""
+        flexible = self._source.flexible
+        unpacked = f"*[item.bytes for item in {items}]" if element is UUID_KIND else f"*{items}"
+        codes = "".join(code for code, _ in self._run) + ("B" if flexible else "i")
+        values = [value for _, value in self._run if value]
+        packers = self._source.constant(
+            "pack_small",
+            (codes, element.code),
+            lambda: tuple(
+                Packing(f">{codes}{element.code * small}").pack for small in range(SMALL_ARRAY_COUNT)
+            ),
+        )
+        length = f"{count} + 1" if flexible else count
+        self._source.line(f"{count} = len({items})")
+        run = self._run
+        with self._source.block(f"if {count} < {SMALL_ARRAY_COUNT}:"):
+            arguments = ", ".join([*values, length, unpacked])
+            self._source.line(f"{self._add}({packers}[{count}]({arguments}))")
+        with self._source.block("else:"):
+            self._run = run
+            if flexible:
+                self.flush()
+                self._source.line(
+                    f"{self._add}({self._source.bind('encode_uvarint', encode_uvarint)}({length}))"
+                )
+            else:
+                self._run.append(("i", count))
+                self.flush()
+            codes = (
+                f'">" + {element.code!r} * {count}'
+                if element is UUID_KIND
+                else f'f">{{{count}}}{element.code}"'
+            )
+            self._source.line(f"{self._add}({self._source.bind('pack', pack)}({codes}, {unpacked}))")
+        self._run = []
+
+    def _write_tagged_section(self, variable: str, fields: list[Field]) -> None:
+        if not fields:
+            self._run.append(("x", ""))
+            return
+        is_set = [self._is_set(f"{variable}.{field.name}", field) for field in fields]
+        run = self._run
+        with self._source.block(f"if {' or '.join(is_set)}:"):
+            self._run = run
+            self.flush()
+            section, tags = self._source.local("parts"), self._source.local("n")
+            self._lines(f"{section} = []", f"{tags} = 0")
+            for field, condition in zip(fields, is_set, strict=True):
+                with self._source.block(f"if {condition}:"):
+                    self._source.line(f"{tags} += 1")
+                    self._write_tagged_field(f"{variable}.{field.name}", field, section)
+            uvarint = self._source.bind("encode_uvarint", encode_uvarint)
+            self._source.line(f"{self._add}({uvarint}({tags}))")
+            self._source.line(f'{self._add}(b"".join({section}))')
+        with self._source.block("else:"):
+            self._run = [*run, ("x", "")]
+            self.flush()
+
+    def _write_tagged_field(self, value: str, field: Field, section: str) -> None:
+        assert isinstance(field.kind, Kind) or not has_records(field.kind), "records cannot be tagged"
+        body, add = self._source.local("parts"), self._source.local("add")
+        self._lines(f"{body} = []", f"{add} = {body}.append")
+        nested = _EncoderEmitter(self._source, add)
+        nested._write_field(value, field)
+        nested.flush()
+        uvarint = self._source.bind("encode_uvarint", encode_uvarint)
+        self._source.line(f'{body} = b"".join({body})')
+        self._source.line(f"{section} += {uvarint}({field.tag}), {uvarint}(len({body})), {body}")
