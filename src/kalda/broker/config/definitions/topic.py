@@ -296,4 +296,4 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     ),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""The broker's settings that a topic's default comes from, the winner first, with the factor of their unit."""
+"""The broker's settings that a topic's default comes from, the winner first, with their unit's factor."""
