@@ -1,0 +1,90 @@
+"""Control batches: the markers that end a transaction in each partition it wrote to (KIP-98).
+
+A marker's key is a version and a type, its value a version and the coordinator's epoch, which fences a
+coordinator that lost its partition.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kalda.records.batch import NO_PARTITION_LEADER_EPOCH, BatchHeader, Buffer
+from kalda.records.errors import CorruptRecordError
+from kalda.records.record import Record, RecordBatchBuilder, iter_records
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+_VERSION: Final = 0
+
+
+class ControlRecordType(IntEnum):
+    """What a control record says. Types that we do not know are skipped by readers, as in Java."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a producer's transaction in one partition."""
+
+    control_type: ControlRecordType
+    coordinator_epoch: int
+
+
+def build_end_transaction_marker(
+    marker: EndTransactionMarker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """Return the batch of one record that commits or aborts what the producer wrote."""
+    builder = RecordBatchBuilder(
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+    builder.append(
+        _KEY.pack(_VERSION, marker.control_type), _VALUE.pack(_VERSION, marker.coordinator_epoch), timestamp
+    )
+    return builder.build()
+
+
+def read_control_type(record: Record) -> ControlRecordType | None:
+    """Return what a control record says, ``None`` for a type of a later protocol.
+
+    Raises `CorruptRecordError` for a key that is too short; longer ones come from later versions.
+    """
+    key = record.key
+    if key is None or len(key) < _KEY.size:
+        raise CorruptRecordError(f"control record at offset {record.offset} has key {key!r}")
+    control_type = _KEY.unpack_from(key)[1]
+    if control_type == ControlRecordType.ABORT:
+        return ControlRecordType.ABORT
+    if control_type == ControlRecordType.COMMIT:
+        return ControlRecordType.COMMIT
+    return None
+
+
+def read_end_transaction_marker(
+    buffer: Buffer, position: int, header: BatchHeader
+) -> EndTransactionMarker | None:
+    """Return the marker that a control batch holds, ``None`` if it holds another kind of control record.
+
+    Raises `CorruptRecordError` for a batch without a record or a record too short.
+    """
+    record = next(iter_records(buffer, position, header), None)
+    if record is None:
+        # Compaction empties a marker's batch once nothing of its transaction is left.
+        return None
+    control_type = read_control_type(record)
+    if control_type is None:
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise CorruptRecordError(f"marker at offset {record.offset} has value {record.value!r}")
+    return EndTransactionMarker(control_type, _VALUE.unpack_from(record.value)[1])
