@@ -49,3 +49,11 @@ class OffsetOutOfRangeError(BrokerResponseError):
 
     def __init__(self, what: str) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+
+
+def to_error_code(number: int) -> ErrorCode:
+    """Return the error of a code on the wire; a code that only a newer broker knows is the unknown error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

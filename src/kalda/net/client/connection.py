@@ -1,0 +1,256 @@
+"""One blocking connection to one broker, for drivers and executors that have no event loop.
+
+Requests may be pipelined: `send` several, then `receive` as often; a broker answers one connection in
+order. Encoding and decoding are `kalda.protocol`'s and touch no socket, so that an asynchronous connection
+needs to replace the transport alone.
+
+What a maintainer must not break: after any failure the connection is closed. A late answer must never be
+taken for the answer to a later request.
+"""
+
+import select
+import socket
+from collections import deque
+from collections.abc import Mapping
+from importlib.metadata import version as package_version
+from typing import Final, Self, TypeVar
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.net.client.errors import (
+    BrokerConnectionError,
+    BrokerResponseError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+    to_error_code,
+)
+from kalda.protocol.codec import decode, encode
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.framing import SIZE, SIZE_BYTES, frame
+from kalda.protocol.headers import RequestHeader, read_response_header, request_header
+from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.registry import (
+    UNKNOWN_VERSION_ANSWERS,
+    request_header_version,
+    response_header_version,
+    spec,
+)
+from kalda.protocol.schema import Message, VersionRange
+
+R = TypeVar("R", bound=Message)
+
+IN_FLIGHT_MAX: Final = 8
+"""Requests that may wait for their answers. A caller that sends more without receiving would buffer without
+bound at the broker; no user of this class needs more than two."""
+
+FRAME_BYTES_MAX: Final = 1 << 30
+"""The largest answer accepted. A fetch can return one batch above every limit, so this is far above them;
+it is there so that 4 junk bytes do not make us allocate 2 GiB."""
+
+_CORRELATION_ID_MAX: Final = 0x7FFFFFFF
+
+
+class BrokerConnection:
+    """A connection over which `send` and `receive` speak Kafka's protocol, in negotiated versions."""
+
+    def __init__(self, sock: socket.socket, address: tuple[str, int], client_id: str, clock: Clock) -> None:
+        """Wrap a connected socket; most callers want `open`, which also negotiates versions."""
+        self.address: Final = address
+        self.peer: Final = f"{address[0]}:{address[1]}"
+        self._socket: Final = sock
+        self._client_id: Final = client_id
+        self._clock: Final = clock
+        self._in_flight: deque[tuple[int, ApiKey, int, type[Message]]] = deque()
+        self._correlation_id = 0
+        self._offered: Mapping[int, VersionRange] = {}
+        self.is_closed = False
+
+    @classmethod
+    def open(
+        cls, host: str, port: int, *, client_id: str, receive_buffer_bytes: int, deadline: float, clock: Clock
+    ) -> Self:
+        """Connect and agree on versions, before `deadline` (the clock's monotonic seconds).
+
+        Raises:
+            BrokerConnectionError: the broker refuses or closes the connection, or its name is not known.
+            RequestTimedOutError: the time is up.
+            BrokerResponseError: the broker answers with an error.
+        """
+        peer = f"{host}:{port}"
+        try:
+            sock = socket.create_connection((host, port), timeout=_remaining(deadline, clock, peer))
+        except TimeoutError:
+            raise RequestTimedOutError(f"no connection to {peer} in time") from None
+        except OSError as error:
+            raise BrokerConnectionError(f"no connection to {peer}: {error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        connection = cls(sock, (host, port), client_id, clock)
+        try:
+            connection._negotiate(deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._in_flight)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether an idle connection can no longer be used: closed, or ended by the broker meanwhile."""
+        # An idle broker has nothing to say, so that anything to read is the end of the stream.
+        return self.is_closed or bool(select.select([self._socket], [], [], 0)[0])
+
+    def version(self, api_key: ApiKey) -> int:
+        """Return the highest version of a request that both sides know.
+
+        Raises:
+            UnsupportedApiError: there is none.
+        """
+        version = highest_shared_version(spec(api_key).versions, self._offered.get(api_key))
+        if version is None:
+            raise UnsupportedApiError(f"{self.peer} and this client share no version of {api_key.title}")
+        return version
+
+    def send(self, request: Message, response_class: type[R], deadline: float) -> None:
+        """Send a request in the version agreed on; its answer comes from a later `receive`.
+
+        Raises:
+            UnsupportedApiError, BrokerConnectionError, RequestTimedOutError: as their names say.
+        """
+        api_key = request.SCHEMA.api_key
+        assert api_key is not None, f"{request.SCHEMA.name} is not a request"
+        self._send(request, api_key, self.version(api_key), response_class, deadline)
+
+    def receive(self, response_class: type[R], deadline: float) -> R:
+        """Wait for the answer to the oldest request; its binary fields are views of one private buffer.
+
+        Raises:
+            BrokerConnectionError: the broker closed the connection or sent what is not an answer.
+            RequestTimedOutError: the time is up.
+        """
+        assert self._in_flight, "receive without a request under way"
+        try:
+            correlation_id, api_key, version, expected_class = self._in_flight.popleft()
+            assert expected_class is response_class, f"the next answer is a {expected_class.__name__}"
+            buffer = self._receive_frame(deadline)
+            found, position = read_response_header(buffer, response_header_version(api_key, version))
+            if found != correlation_id:
+                raise ProtocolError(f"correlation id {found} instead of {correlation_id}")
+            return decode(
+                response_class, self._answer_version(api_key, version, buffer, position), buffer, position
+            )
+        except ProtocolError as error:
+            self.close()
+            raise BrokerConnectionError(f"{self.peer} sent a bad answer: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, request: Message, response_class: type[R], deadline: float) -> R:
+        """Send a request and wait for its answer; nothing else may be in flight."""
+        assert not self._in_flight, "call while answers are outstanding"
+        self.send(request, response_class, deadline)
+        return self.receive(response_class, deadline)
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed."""
+        self.is_closed = True
+        self._in_flight.clear()
+        self._socket.close()
+
+    def _negotiate(self, deadline: float) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="kalda", client_software_version=package_version("kalda")
+        )
+        version = ApiVersionsRequest.SCHEMA.versions.highest
+        while True:
+            self._send(request, ApiKey.API_VERSIONS, version, ApiVersionsResponse, deadline)
+            response = self.receive(ApiVersionsResponse, deadline)
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                # An older broker tells in the oldest format what it knows (KIP-511).
+                ranges = {each.api_key: each for each in response.api_keys}
+                known = ranges.get(ApiKey.API_VERSIONS)
+                version = min(known.max_version, version - 1) if known is not None else 0
+                continue
+            if response.error_code != ErrorCode.NONE:
+                raise BrokerResponseError(to_error_code(response.error_code), f"ApiVersions from {self.peer}")
+            break
+        self._offered = {
+            each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys
+        }
+
+    def _send(
+        self, request: Message, api_key: ApiKey, version: int, response_class: type[R], deadline: float
+    ) -> None:
+        assert len(self._in_flight) < IN_FLIGHT_MAX, f"{len(self._in_flight)} requests are in flight"
+        correlation_id = self._correlation_id
+        self._correlation_id = correlation_id + 1 if correlation_id < _CORRELATION_ID_MAX else 0
+        header = RequestHeader(api_key, version, correlation_id, self._client_id)
+        data = frame(
+            (request_header(header, request_header_version(api_key, version)), encode(request, version))
+        )
+        try:
+            self._socket.settimeout(_remaining(deadline, self._clock, self.peer))
+            self._socket.sendall(data)
+        except TimeoutError:
+            self.close()
+            raise RequestTimedOutError(f"{self.peer} took no {api_key.title} request in time") from None
+        except OSError as error:
+            self.close()
+            raise BrokerConnectionError(f"connection to {self.peer} lost: {error}") from error
+        self._in_flight.append((correlation_id, api_key, version, response_class))
+
+    def _answer_version(self, api_key: ApiKey, version: int, buffer: bytearray, position: int) -> int:
+        """An API that the broker does not know in this version is answered in another one."""
+        fallback = UNKNOWN_VERSION_ANSWERS.get(api_key)
+        error_bytes = bytes(buffer[position : position + 2])
+        if fallback is not None and error_bytes == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
+            return fallback
+        return version
+
+    def _receive_frame(self, deadline: float) -> bytearray:
+        (size,) = SIZE.unpack(self._receive_exactly(SIZE_BYTES, deadline))
+        if not 0 <= size <= FRAME_BYTES_MAX:
+            raise ProtocolError(f"a frame of {size} bytes; allowed are 0 to {FRAME_BYTES_MAX}")
+        return self._receive_exactly(size, deadline)
+
+    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        position = 0
+        try:
+            while position < size:
+                self._socket.settimeout(_remaining(deadline, self._clock, self.peer))
+                count = self._socket.recv_into(view[position:])
+                if not count:
+                    raise BrokerConnectionError(f"{self.peer} closed the connection")
+                position += count
+        except TimeoutError:
+            raise RequestTimedOutError(f"no answer from {self.peer} in time") from None
+        except OSError as error:
+            raise BrokerConnectionError(f"connection to {self.peer} lost: {error}") from error
+        return buffer
+
+
+def highest_shared_version(ours: VersionRange, theirs: VersionRange | None) -> int | None:
+    """Return the highest version in both ranges, or None.
+
+    Example: ours 0-12 and theirs 4-17 share 12; ours 0-3 and theirs 4-17 share none.
+    """
+    if theirs is None:
+        return None
+    highest = min(ours.highest, theirs.highest)
+    return highest if highest >= max(ours.lowest, theirs.lowest) else None
+
+
+def _remaining(deadline: float, clock: Clock, peer: str) -> float:
+    remaining = deadline - clock.monotonic()
+    if remaining <= 0:
+        raise RequestTimedOutError(f"the time for {peer} is up")
+    return remaining
