@@ -1,0 +1,67 @@
+"""Logging with context, and a brake for lines that a peer can cause.
+
+`LogContext` puts one prefix before every line of a component, as Kafka's does. `LogLimiter` lets a burst
+through and then counts: a peer that sends junk in a loop gets a handful of lines, not a full disk.
+"""
+
+import logging
+from collections.abc import MutableMapping
+from time import monotonic
+from typing import Any, Final
+
+LIMIT_BURST: Final = 10
+LIMIT_SECONDS: Final = 10.0
+"""Ten lines of one kind in ten seconds tell an operator what is wrong; more of them tell nothing more."""
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(message)s (%(name)s)"
+
+
+class LogContext(logging.LoggerAdapter[logging.Logger]):
+    """A logger that begins every line with a context.
+
+    ``LogContext(logger, "ReplicaManager broker=1")`` logs ``[ReplicaManager broker=1] ...``.
+    """
+
+    def __init__(self, logger: logging.Logger, context: str) -> None:
+        super().__init__(logger, {})
+        self._prefix: Final = f"[{context}] ".replace("%", "%%")
+
+    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[str, MutableMapping[str, Any]]:
+        """Put the context before the message."""
+        return f"{self._prefix}{msg}", kwargs
+
+
+class LogLimiter:
+    """Logs through `logger`, at most `burst` lines of one format per period; then says how many it left out.
+
+    The kind of a line is its format string, so the number of kinds is the number of call sites.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, burst: int = LIMIT_BURST, period_seconds: float = LIMIT_SECONDS
+    ) -> None:
+        self._logger: Final = logger
+        self._burst: Final = burst
+        self._period_seconds: Final = period_seconds
+        # Format -> [start of its period, lines in it].
+        self._kinds: dict[str, list[float]] = {}
+
+    def log(self, level: int, message: str, *args: object, exc_info: bool = False) -> None:
+        """Log one line, or count it if there were too many of its kind."""
+        if not self._logger.isEnabledFor(level):
+            return
+        now = monotonic()
+        period = self._kinds.setdefault(message, [now, 0])
+        if now - period[0] >= self._period_seconds:
+            suppressed = int(period[1]) - self._burst
+            period[0], period[1] = now, 0
+            if suppressed > 0:
+                self._logger.log(level, "%d more lines were left out like: %s", suppressed, message)
+        period[1] += 1
+        if period[1] <= self._burst:
+            self._logger.log(level, message, *args, exc_info=exc_info)
+
+
+def configure(level: int = logging.INFO) -> None:
+    """Send the logs of the whole process to stderr, one line an event."""
+    logging.basicConfig(level=level, format=FORMAT)

@@ -1,0 +1,170 @@
+"""Metrics: counters, gauges and histograms that cost an addition on the hot path.
+
+An instrument is a plain object whose user adds to it; nothing is locked, as one event loop owns them all.
+Whoever wants the figures walks the registry: `kalda.net.metrics_http` does for Prometheus.
+
+Names come from Kafka's MBeans by one rule, see `metric_name`; ``docs/reference/metrics.md`` lists them.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kalda.common.errors import ErrorCode
+
+Labels = tuple[tuple[str, str], ...]
+"""Sorted (name, value) pairs."""
+
+LATENCY_BOUNDS_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
+"""Upper bounds of the latency buckets: from an append to a fetch that waits its full time."""
+
+
+def metric_name(domain: str, kind: str, name: str) -> str:
+    """Turn the parts of a Kafka MBean into a Prometheus name.
+
+    Everything is lower-cased and joined by underscores; ``PerSec`` is dropped from meters, since Prometheus
+    derives rates itself, and counters end in ``_total``:
+
+    ``kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`` -> ``kafka_server_brokertopicmetrics_bytesin``
+    """
+    parts = (domain.replace(".", "_"), kind.replace("-", "_"), name.removesuffix("PerSec").replace("-", "_"))
+    return "_".join(part.lower() for part in parts if part)
+
+
+class Counter:
+    """A number that only grows. The hot path adds to `value` directly."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Histogram:
+    """Counts of observations by upper bound, with their sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_MS) -> None:
+        self.bounds: Final = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """One count per bound, then one for what is above the last. Not cumulative."""
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """How many observations there were."""
+        return sum(self.counts)
+
+
+Instrument = Counter | Histogram | Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All instruments of one name."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    samples: dict[Labels, Instrument]
+
+
+class Metrics:
+    """The registry of one broker."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def counter(self, name: str, text: str, **labels: str) -> Counter:
+        """Return the counter of this name and these labels, made at the first call."""
+        found = self._instrument(name, "counter", text, labels, Counter)
+        assert isinstance(found, Counter), f"{name} is not a counter"
+        return found
+
+    def counter_function(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
+        """Register a count that somebody else keeps; `function` reads it when the figures are collected."""
+        self._instrument(name, "counter", text, labels, lambda: function)
+
+    def gauge(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
+        """Register a value that is read when the figures are collected."""
+        self._instrument(name, "gauge", text, labels, lambda: function)
+
+    def histogram(
+        self, name: str, text: str, bounds: tuple[float, ...] = LATENCY_BOUNDS_MS, **labels: str
+    ) -> Histogram:
+        """Return the histogram of this name and these labels, made at the first call."""
+        found = self._instrument(name, "histogram", text, labels, lambda: Histogram(bounds))
+        assert isinstance(found, Histogram), f"{name} is not a histogram"
+        return found
+
+    def remove(self, name: str, **labels: str) -> None:
+        """Drop an instrument, as when its topic is deleted; harmless if it is not there."""
+        family = self._families.get(name)
+        if family is not None:
+            family.samples.pop(_sorted_labels(labels), None)
+
+    def families(self) -> Iterator[Family]:
+        """Iterate over everything registered, in order of first registration."""
+        yield from self._families.values()
+
+    def _instrument(
+        self,
+        name: str,
+        kind: Literal["counter", "gauge", "histogram"],
+        text: str,
+        labels: Mapping[str, str],
+        make: Callable[[], Instrument],
+    ) -> Instrument:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(name, kind, text, {})
+        assert family.kind == kind, f"{name} is a {family.kind}, not a {kind}"
+        key = _sorted_labels(labels)
+        found = family.samples.get(key)
+        if found is None or not isinstance(found, (Counter, Histogram)):
+            # A function is replaced: the newest owner of a name is the one that lives.
+            found = family.samples[key] = make()
+        return found
+
+
+class RequestMetrics:
+    """What is counted per API, by Kafka's names under ``kafka.network:type=RequestMetrics``."""
+
+    __slots__ = ("_errors", "_metrics", "_request", "total_time_ms")
+
+    def __init__(self, metrics: Metrics, request: str) -> None:
+        self._metrics: Final = metrics
+        self._request: Final = request
+        self._errors: dict[int, Counter] = {}
+        self.total_time_ms: Final = metrics.histogram(
+            metric_name("kafka.network", "RequestMetrics", "TotalTimeMs"),
+            "Milliseconds from a request's last byte to its answer; the count is that of requests.",
+            request=request,
+        )
+
+    def count_error(self, code: int) -> None:
+        """Count one error code in a response."""
+        counter = self._errors.get(code)
+        if counter is None:
+            try:
+                error = ErrorCode(code).name
+            except ValueError:
+                error = str(code)
+            counter = self._errors[code] = self._metrics.counter(
+                metric_name("kafka.network", "RequestMetrics", "ErrorsPerSec"),
+                "Error codes in responses.",
+                request=self._request,
+                error=error,
+            )
+        counter.value += 1
+
+
+def _sorted_labels(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))

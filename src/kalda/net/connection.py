@@ -1,0 +1,461 @@
+"""One client connection without its transport: frames in, replies out in the order of the requests.
+
+`Connection` cuts received bytes into frames and hands each to the frame handler, keeps the order of replies
+and enforces the bounds. How bytes reach the peer is a subclass's business: `SocketConnection` uses a raw
+non-blocking socket, a TLS connection can sit on an asyncio transport and call `_received` from there.
+
+Requests are handled as they arrive and may finish in any order; replies leave in the order of the requests:
+
+    frames   A (a fetch that waits)   B (answered at once)   C (acks=0: no answer)
+    tickets  [A]                      [A, B*]                [A, B*]
+    A is answered: the peer gets A, then B.
+
+What a maintainer must not break: while output is pending (the peer does not read), no further frame is
+handled. Every bound on memory for a connection rests on it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final, Protocol, TypeAlias
+
+from kalda.protocol.framing import SIZE, SIZE_BYTES
+
+logger = logging.getLogger(__name__)
+
+
+class FileRegion(Protocol):
+    """Bytes of an open file, sent from the page cache without passing through this process."""
+
+    @property
+    def position(self) -> int:
+        """Where the region begins, in bytes from the start of the file."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the open file's descriptor."""
+        ...
+
+
+Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
+"""One piece of a reply."""
+
+FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"
+"""Called with each frame, without its size prefix. The view is writable and valid during the call only."""
+
+REQUESTS_OUTSTANDING_MAX: Final = 100
+"""Requests of one connection that wait for their answers. Kafka's broker takes one at a time; clients keep at
+most 5 in flight for an ordered producer. Above it reading pauses, so a peer cannot fill the purgatory."""
+
+HELD_BYTES_MAX: Final = 1024 * 1024
+"""Finished replies that wait behind an unfinished one. Above it reading pauses; one reply may overshoot."""
+
+COALESCE_BYTES_MAX: Final = 64 * 1024
+"""Replies to frames of one receive leave together up to this size: beyond, a larger send saves nothing."""
+
+SHARED_BUFFER_BYTES: Final = 256 * 1024
+"""The one buffer that all connections of a loop receive into. Frames up to this size never get a buffer of
+their own unless they arrive in pieces."""
+
+STASH_BYTES_MAX: Final = 32 * 1024
+"""An incomplete frame up to this size is set aside and put before the next receive; a larger one gets a
+buffer of its own, so that a peer which trickles it does not make us copy it over and over."""
+
+LARGE_BUFFER_BYTES: Final = 128 * 1024
+"""First capacity of a buffer for a frame that arrives in pieces. It doubles as bytes arrive, so a
+peer that announces 100 MB and stalls holds memory for what it sent, not for what it announced."""
+
+LARGE_BUFFER_GRAIN: Final = 64 * 1024
+"""Capacities are multiples of this, so that a buffer serves the next frame of nearly the same size."""
+
+SPARE_BUFFERS_MAX: Final = 4
+SPARE_BUFFER_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Spares are kept for producers of 1 MB batches (the default limit of a batch), at most 8 MB in all."""
+
+
+class ReceiveBuffers:
+    """The memory that the connections of one server receive into.
+
+    `shared` belongs to whoever is on the stack. A connection whose frame is larger holds a buffer of its own
+    until the frame has been handled; a few are kept as spares, because zeroing and faulting in a new megabyte
+    per batch costs more than handling it.
+    """
+
+    __slots__ = ("_spares", "shared")
+
+    def __init__(self) -> None:
+        self.shared: Final = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._spares: list[bytearray] = []
+
+    def lease(self, size: int) -> bytearray:
+        """Return a buffer for a frame of `size` bytes; its capacity may be smaller: see `grow`."""
+        for index, spare in enumerate(self._spares):
+            if len(spare) >= size:
+                return self._spares.pop(index)
+        return bytearray(min(_round_up(size), LARGE_BUFFER_BYTES))
+
+    def grow(self, buffer: bytearray, size: int) -> None:
+        """Double the capacity of a full buffer, to no more than a frame of `size` bytes needs."""
+        capacity = min(_round_up(size), 2 * len(buffer))
+        buffer.extend(bytes(capacity - len(buffer)))
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Keep a leased buffer for the next large frame, if it is worth keeping."""
+        if len(buffer) <= SPARE_BUFFER_BYTES_MAX and len(self._spares) < SPARE_BUFFERS_MAX:
+            self._spares.append(buffer)
+
+
+def _round_up(size: int) -> int:
+    return -(-size // LARGE_BUFFER_GRAIN) * LARGE_BUFFER_GRAIN
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs from the server that accepted it."""
+
+    buffers: ReceiveBuffers
+    frame_bytes_max: int
+    bytes_in: int
+    bytes_out: int
+
+    def connection_closed(self, connection: "Connection", reason: str, level: int) -> None:
+        """Forget a connection that has just closed, and log why."""
+        ...
+
+
+class Ticket:
+    """The place of one request's reply in the order of its connection."""
+
+    __slots__ = ("on_abandoned", "reply")
+
+    def __init__(self) -> None:
+        self.reply: bytes | Sequence[Chunk] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called if the connection closes before the reply: lets a delayed operation stop waiting."""
+
+
+NO_REPLY: Final[tuple[Chunk, ...]] = ()
+"""The reply that sends nothing."""
+
+
+class Connection:
+    """The transport-independent half of a connection."""
+
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_corked",
+        "_draining",
+        "_handle",
+        "_held_bytes",
+        "_large",
+        "_large_filled",
+        "_large_size",
+        "_out",
+        "_out_bytes",
+        "_outstanding",
+        "_owner",
+        "_paused",
+        "_stash",
+        "client_id",
+        "client_id_bytes",
+        "id",
+        "last_active",
+        "listener",
+        "peer",
+        "peer_address",
+        "received_at",
+    )
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        handle: FrameHandler,
+        connection_id: int,
+        listener: str,
+        peer: tuple[str, int],
+    ) -> None:
+        self.id: Final = connection_id
+        self.listener: Final = listener
+        self.peer_address: Final = peer[0]
+        self.peer: Final = f"{peer[0]}:{peer[1]}"
+        # The client id that came with the last request, decoded once: clients send the same one every time.
+        self.client_id_bytes: bytes | None = None
+        self.client_id: str | None = None
+        self.received_at = self.last_active = monotonic()
+        """Monotonic seconds: when the frame at hand arrived, and when bytes last moved either way."""
+        self._owner = owner
+        self._handle = handle
+        self._outstanding: list[Ticket] = []
+        self._held_bytes = 0
+        # Replies on their way: all of them memory or file regions that the peer gets in this order.
+        self._out: list[Chunk] = []
+        self._out_bytes = 0
+        self._corked = False
+        self._paused = False
+        self._draining = False
+        self._closed = False
+        # Received and not yet handled: less than a frame, or whole frames that a bound holds back.
+        self._stash: bytes | None = None
+        # A frame larger than the shared buffer: its bytes so far, prefix included. 0 <= filled < size.
+        self._large: bytearray | None = None
+        self._large_filled = 0
+        self._large_size = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is gone; replies to it are dropped."""
+        return self._closed
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is owed to the peer and nothing is on its way."""
+        return not self._outstanding and not self._out
+
+    @property
+    def is_waiting_for_broker(self) -> bool:
+        """Whether the peer has done its part: it waits for an answer, and nothing is on its way to it."""
+        return bool(self._outstanding) and not self._out
+
+    @property
+    def is_reading_paused(self) -> bool:
+        """Whether a bound holds back what the peer sends."""
+        return self._paused
+
+    @property
+    def outstanding_count(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._outstanding)
+
+    def send(self, reply: bytes | Sequence[Chunk]) -> None:
+        """Answer the request at hand; only from within the frame handler, and without a ticket.
+
+        `reply` is the complete frame, size prefix included. If earlier requests are unanswered it waits.
+        """
+        if self._closed:
+            return
+        if self._outstanding:
+            self._hold(Ticket(), reply)
+        elif type(reply) is bytes:
+            self._out.append(reply)
+            self._out_bytes += len(reply)
+        else:
+            self._queue(reply)
+
+    def open_reply(self) -> Ticket:
+        """Reserve the place of the reply to the request at hand; only from within the frame handler."""
+        ticket = Ticket()
+        if not self._closed:
+            self._outstanding.append(ticket)
+        return ticket
+
+    def reply(self, ticket: Ticket, reply: bytes | Sequence[Chunk]) -> None:
+        """Answer the request that `ticket` stands for: now, or once all earlier ones are answered.
+
+        `reply` is the complete frame, size prefix included, or `NO_REPLY`. On a closed connection it does
+        nothing: the peer is gone and nobody is left to tell.
+        """
+        if self._closed:
+            return
+        outstanding = self._outstanding
+        assert ticket.reply is None, "a ticket is answered once"
+        if outstanding[0] is not ticket:
+            ticket.reply = reply
+            self._held_bytes += _memory_bytes(reply)
+            return
+        self._queue(reply)
+        ready = 1
+        while ready < len(outstanding):
+            held = outstanding[ready].reply
+            if held is None:
+                break
+            self._held_bytes -= _memory_bytes(held)
+            self._queue(held)
+            ready += 1
+        del outstanding[:ready]
+        if not self._corked:
+            self._flush()
+            if self._paused or self._stash is not None:
+                # Not here: the caller may be in the middle of another connection's request.
+                self._resume_soon()
+
+    def close(self, reason: str, level: int = logging.INFO) -> None:
+        """End the connection at once; unanswered requests are abandoned. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        self._disconnect()
+        self._out.clear()
+        self._stash = self._large = None
+        abandoned, self._outstanding = self._outstanding, []
+        self._owner.connection_closed(self, reason, level)
+        for ticket in abandoned:
+            if ticket.reply is None and ticket.on_abandoned is not None:
+                ticket.on_abandoned()
+
+    def drain(self) -> None:
+        """Handle no further request; what is owed is still answered."""
+        self._draining = True
+        if not self._closed and not self._paused:
+            self._pause()
+
+    # What a transport provides.
+
+    def _transmit(self) -> None:
+        """Send as much of `_out` as the peer takes, and arrange to be called again for the rest."""
+        raise NotImplementedError
+
+    def _stop_reading(self) -> None:
+        raise NotImplementedError
+
+    def _start_reading(self) -> None:
+        raise NotImplementedError
+
+    def _resume_soon(self) -> None:
+        """Have `_resume` called from the event loop."""
+        raise NotImplementedError
+
+    def _disconnect(self) -> None:
+        raise NotImplementedError
+
+    # Receiving.
+
+    def _received_guarded(self, data: memoryview, end: int) -> None:
+        try:
+            self._received(data, end)
+        except Exception as error:
+            self._handler_failed(error)
+
+    def _handler_failed(self, error: Exception) -> None:
+        logger.error("the frame handler failed on a request from %s", self.peer, exc_info=error)
+        self._corked = False
+        self.close("internal error", logging.ERROR)
+
+    def _received(self, data: memoryview, end: int) -> None:
+        """Handle the frames in ``data[:end]`` and keep what is left."""
+        position = 0
+        size_max = self._owner.frame_bytes_max
+        self._corked = True
+        while True:
+            start = position + SIZE_BYTES
+            if start > end:
+                break
+            (size,) = SIZE.unpack_from(data, position)
+            if size < 0 or size > size_max:
+                self._refuse_size(size)
+                return
+            stop = start + size
+            if stop > end:
+                if size > STASH_BYTES_MAX:
+                    self._begin_large(data[position:end], size)
+                    position = end
+                break
+            self._handle(self, data[start:stop])
+            position = stop
+            if self._out_bytes >= COALESCE_BYTES_MAX or self._outstanding:
+                self._flush()
+                if not self._may_handle():
+                    break
+            if self._closed:
+                return
+        self._corked = False
+        if position < end:
+            self._stash = bytes(data[position:end])
+        if self._out:
+            self._flush()
+
+    def _large_received(self, count: int) -> None:
+        """Account for `count` more bytes of the large frame, and handle it if it is complete."""
+        buffer = self._large
+        assert buffer is not None
+        self._large_filled += count
+        if self._large_filled < self._large_size:
+            if self._large_filled == len(buffer):
+                self._owner.buffers.grow(buffer, self._large_size)
+            return
+        self._large = None
+        self._corked = True
+        frame = memoryview(buffer)[SIZE_BYTES : self._large_size]
+        self._handle(self, frame)
+        self._corked = False
+        self._owner.buffers.give_back(buffer)
+        if self._out:
+            self._flush()
+
+    def _begin_large(self, begun: memoryview, size: int) -> None:
+        self._large_size = size + SIZE_BYTES
+        self._large_filled = len(begun)
+        self._large = buffer = self._owner.buffers.lease(self._large_size)
+        while len(buffer) < len(begun):
+            self._owner.buffers.grow(buffer, self._large_size)
+        buffer[: len(begun)] = begun
+
+    def _refuse_size(self, size: int) -> None:
+        self._corked = False
+        if self._out:
+            self._flush()
+        self.close(
+            f"frame size {size} is outside 0..{self._owner.frame_bytes_max} (socket.request.max.bytes)",
+            logging.WARNING,
+        )
+
+    # Bounds.
+
+    def _may_handle(self) -> bool:
+        return (
+            not self._out
+            and len(self._outstanding) < REQUESTS_OUTSTANDING_MAX
+            and self._held_bytes < HELD_BYTES_MAX
+            and not self._draining
+            and not self._closed
+        )
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._stop_reading()
+
+    def _resume(self) -> None:
+        """Go on with what was held back, then with the transport; called when a bound may have lifted.
+
+        Only ever called from the event loop, so that no request is handled in the middle of another.
+        """
+        if not self._may_handle():
+            return
+        stash = self._stash
+        if stash is not None:
+            self._stash = None
+            self._received_guarded(memoryview(bytearray(stash)), len(stash))
+            if not self._may_handle():
+                return
+        if self._paused:
+            self._paused = False
+            self._start_reading()
+
+    # Sending.
+
+    def _hold(self, ticket: Ticket, reply: bytes | Sequence[Chunk]) -> None:
+        ticket.reply = reply
+        self._held_bytes += _memory_bytes(reply)
+        self._outstanding.append(ticket)
+
+    def _queue(self, reply: bytes | Sequence[Chunk]) -> None:
+        if isinstance(reply, bytes):
+            self._out.append(reply)
+            self._out_bytes += len(reply)
+        else:
+            self._out.extend(reply)
+            self._out_bytes += COALESCE_BYTES_MAX
+
+    def _flush(self) -> None:
+        if self._out and not self._closed:
+            self._transmit()
+
+
+def _memory_bytes(reply: bytes | Sequence[Chunk]) -> int:
+    if isinstance(reply, bytes):
+        return len(reply)
+    return sum(len(chunk) for chunk in reply if isinstance(chunk, (bytes, bytearray, memoryview)))

@@ -1,0 +1,266 @@
+"""The listening side: accepts connections within the limits, closes idle ones, drains at shutdown.
+
+One `Server` serves all listeners of a broker on one event loop. It knows nothing of requests: each frame
+goes to the frame handler it was given.
+
+Kafka's rules on limits hold: at ``max.connections`` no connection is accepted until one closes; above
+``max.connections.per.ip`` a connection is accepted and closed at once.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+from kalda.common.logging import LogLimiter
+from kalda.net.connection import Connection, FrameHandler, ReceiveBuffers
+from kalda.net.socket_connection import SocketConnection
+
+logger = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN_MAX: Final = 64
+"""Accepted in one go, so that a burst of new connections does not starve those that are being served."""
+
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+"""How long accepting rests after the process ran out of descriptors or memory. The socket stays readable all
+the while, so without a rest the loop would spin."""
+
+SWEEP_SECONDS_MAX: Final = 30.0
+"""Idle connections are looked for at least this often, or at a tenth of the idle limit."""
+
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The limits of a server; each field is the Kafka setting of that name."""
+
+    socket_request_max_bytes: int = 104_857_600
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 2_147_483_647
+    max_connections_per_ip: int = 2_147_483_647
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    socket_listen_backlog_size: int = 50
+    socket_send_buffer_bytes: int = -1
+    """-1 leaves the size to the operating system, which grows it as needed; Kafka's default is 102400."""
+    socket_receive_buffer_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """What a server did and holds."""
+
+    connections: int
+    accepted: int
+    closed: int
+    rejected: int
+    expired: int
+    bytes_in: int
+    bytes_out: int
+
+
+class Server:
+    """All listeners and connections of one broker."""
+
+    def __init__(self, config: ServerConfig, on_frame: FrameHandler) -> None:
+        self.buffers: ReceiveBuffers = ReceiveBuffers()
+        self.frame_bytes_max: int = config.socket_request_max_bytes
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._config: Final = config
+        self._on_frame: Final = on_frame
+        self._listeners: dict[socket.socket, str] = {}
+        self._connections: dict[int, Connection] = {}
+        self._per_ip: Counter[str] = Counter()
+        self._limiter: Final = LogLimiter(logger)
+        self._sweep: asyncio.TimerHandle | None = None
+        self._accept_pause: asyncio.TimerHandle | None = None
+        self._is_accepting = False
+        self._accepted = 0
+        self._closed = 0
+        self._rejected = 0
+        self._expired = 0
+
+    async def listen(self, name: str, host: str, port: int) -> int:
+        """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
+
+        An empty host means every interface.
+
+        Raises:
+            OSError: the address cannot be resolved or bound; the message names it.
+        """
+        loop = asyncio.get_running_loop()
+        infos = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, family=_family(host)
+        )
+        family, kind, protocol, _, address = infos[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._config.socket_receive_buffer_bytes >= 0:
+                # Before listening: the window scale is settled in the handshake.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
+            sock.bind(address)
+            sock.listen(self._config.socket_listen_backlog_size)
+        except OSError as error:
+            sock.close()
+            text = f"listener {name} cannot use {host}:{port}: {error.strerror}"
+            raise OSError(error.errno, text) from error
+        self._listeners[sock] = name
+        if len(self._listeners) == 1:
+            self._is_accepting = True
+            self._schedule_sweep()
+        if self._is_accepting:
+            loop.add_reader(sock, self._on_acceptable, sock)
+        return int(sock.getsockname()[1])
+
+    async def close(self, drain_seconds: float = 5.0) -> None:
+        """Stop accepting and reading, answer what is owed for up to `drain_seconds`, then close all."""
+        self._stop_accepting()
+        for sock in self._listeners:
+            sock.close()
+        self._listeners.clear()
+        if self._accept_pause is not None:
+            self._accept_pause.cancel()
+        for connection in list(self._connections.values()):
+            connection.drain()
+        deadline = monotonic() + drain_seconds
+        # Polled, so that the path of every reply need not look whether somebody waits for the last one.
+        while monotonic() < deadline and not all(  # noqa: ASYNC110
+            connection.is_quiet for connection in self._connections.values()
+        ):
+            await asyncio.sleep(0.005)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections.values()):
+            connection.close("the broker is shutting down", logging.DEBUG)
+
+    def statistics(self) -> ServerStatistics:
+        """Return the figures of this moment."""
+        return ServerStatistics(
+            connections=len(self._connections),
+            accepted=self._accepted,
+            closed=self._closed,
+            rejected=self._rejected,
+            expired=self._expired,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+        )
+
+    def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
+        """Forget a connection that has just closed; called by the connection."""
+        del self._connections[connection.id]
+        self._closed += 1
+        self._per_ip[connection.peer_address] -= 1
+        if not self._per_ip[connection.peer_address]:
+            del self._per_ip[connection.peer_address]
+        self._limiter.log(level, "connection %d from %s closed: %s", connection.id, connection.peer, reason)
+        if not self._is_accepting and self._accept_pause is None and self._listeners:
+            self._start_accepting()
+
+    # Accepting.
+
+    def _on_acceptable(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN_MAX):
+            if len(self._connections) >= self._config.max_connections:
+                self._stop_accepting()
+                self._limiter.log(
+                    logging.WARNING,
+                    "max.connections=%d is reached; new connections wait until one closes",
+                    self._config.max_connections,
+                )
+                return
+            try:
+                sock, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                self._rest_from_accepting(error)
+                return
+            self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
+        config = self._config
+        limit = config.max_connections_per_ip_overrides.get(peer[0], config.max_connections_per_ip)
+        if self._per_ip[peer[0]] >= limit:
+            sock.close()
+            self._rejected += 1
+            self._limiter.log(
+                logging.INFO, "connection from %s rejected: its address has the maximum of %d", peer[0], limit
+            )
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if config.socket_send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        except OSError:
+            # The peer is gone already.
+            sock.close()
+            return
+        self._accepted += 1
+        self._per_ip[peer[0]] += 1
+        loop = asyncio.get_running_loop()
+        connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
+        self._connections[connection.id] = connection
+
+    def _rest_from_accepting(self, error: OSError) -> None:
+        self._stop_accepting()
+        self._limiter.log(
+            logging.ERROR,
+            "cannot accept connections: %s; %d are open; raise the limit on open files (ulimit -n)",
+            error.strerror,
+            len(self._connections),
+        )
+        loop = asyncio.get_running_loop()
+        self._accept_pause = loop.call_later(ACCEPT_PAUSE_SECONDS, self._end_accept_rest)
+
+    def _end_accept_rest(self) -> None:
+        self._accept_pause = None
+        self._start_accepting()
+
+    def _start_accepting(self) -> None:
+        self._is_accepting = True
+        loop = asyncio.get_running_loop()
+        for sock in self._listeners:
+            loop.add_reader(sock, self._on_acceptable, sock)
+
+    def _stop_accepting(self) -> None:
+        self._is_accepting = False
+        loop = asyncio.get_running_loop()
+        for sock in self._listeners:
+            loop.remove_reader(sock)
+
+    # Idle connections.
+
+    def _schedule_sweep(self) -> None:
+        seconds = min(SWEEP_SECONDS_MAX, self._config.connections_max_idle_ms / 10_000)
+        self._sweep = asyncio.get_running_loop().call_later(seconds, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close what moved no byte for the idle limit, unless it is the broker that owes an answer.
+
+        A peer that does not read its answers has output pending and no progress, so it counts as idle; a
+        consumer that is busy with its last batch for some minutes looks the same, so the limit is no shorter.
+        """
+        limit_ms = self._config.connections_max_idle_ms
+        oldest = monotonic() - limit_ms / 1000
+        for connection in list(self._connections.values()):
+            if connection.last_active < oldest and not connection.is_waiting_for_broker:
+                self._expired += 1
+                connection.close(f"no byte moved for connections.max.idle.ms={limit_ms}")
+        self._schedule_sweep()
+
+
+def _family(host: str) -> int:
+    # "localhost" and the empty host mean IPv4 as well; a wildcard of IPv6 would depend on the machine.
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

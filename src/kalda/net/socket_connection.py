@@ -1,0 +1,225 @@
+"""A plaintext connection on a raw non-blocking socket, driven by the event loop's callbacks.
+
+asyncio's transports would copy what they receive and cannot `sendfile` between writes; here a request costs
+one ``recv_into`` a shared buffer and one ``send``, and file regions go out with ``os.sendfile``.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from time import monotonic
+from typing import Final
+
+from kalda.net.connection import (
+    COALESCE_BYTES_MAX,
+    Chunk,
+    Connection,
+    ConnectionOwner,
+    FileRegion,
+    FrameHandler,
+)
+
+SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What one connection may send from files before the others get their turn."""
+
+_MEMORY: Final = (bytes, bytearray, memoryview)
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+class SocketConnection(Connection):
+    """A connection that owns its socket."""
+
+    __slots__ = ("_descriptor", "_loop", "_sent_of_first", "_shared", "_socket", "_writing")
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        handle: FrameHandler,
+        connection_id: int,
+        listener: str,
+        peer: tuple[str, int],
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(owner, handle, connection_id, listener, peer)
+        self._socket: Final = sock
+        self._descriptor: Final = sock.fileno()
+        self._loop: Final = loop
+        self._shared: Final = owner.buffers.shared
+        # Bytes of the first chunk of `_out` that are gone; only a file region is left partly sent in place.
+        self._sent_of_first = 0
+        self._writing = False
+        self._start_reading()
+
+    # Callbacks of the event loop.
+
+    def _on_readable(self) -> None:
+        if not self._may_handle():
+            # Noticed only now, because a peer that waits for its answer sends nothing and needs no pausing.
+            self._pause()
+            return
+        try:
+            if self._large is not None:
+                self._read_large(self._large)
+                return
+            stash = self._stash
+            if stash is None:
+                count = self._socket.recv_into(self._shared)
+                kept = 0
+            else:
+                kept = len(stash)
+                self._shared[:kept] = stash
+                count = self._socket.recv_into(self._shared[kept:])
+                self._stash = None
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if not count:
+            self.close("the peer closed the connection", logging.DEBUG)
+            return
+        self.received_at = self.last_active = monotonic()
+        self._owner.bytes_in += count
+        try:
+            self._received(self._shared, kept + count)
+        except Exception as error:
+            self._handler_failed(error)
+
+    def _read_large(self, buffer: bytearray) -> None:
+        end = min(len(buffer), self._large_size)
+        with memoryview(buffer) as whole, whole[self._large_filled : end] as free:
+            count = self._socket.recv_into(free)
+        if not count:
+            self.close("the peer closed the connection in the middle of a request", logging.DEBUG)
+            return
+        self.received_at = self.last_active = monotonic()
+        self._owner.bytes_in += count
+        try:
+            self._large_received(count)
+        except Exception as error:
+            self._handler_failed(error)
+
+    def _on_writable(self) -> None:
+        self._transmit()
+        if not self._out and (self._paused or self._stash is not None):
+            self._resume()
+
+    # The transport's side of `Connection`.
+
+    def _transmit(self) -> None:
+        try:
+            if self._send_all():
+                self._out_bytes = 0
+                if self._writing:
+                    self._writing = False
+                    self._loop.remove_writer(self._descriptor)
+                return
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._lost(error)
+            return
+        if not self._writing and not self._closed:
+            self._writing = True
+            self._loop.add_writer(self._descriptor, self._on_writable)
+
+    def _send_all(self) -> bool:
+        """Send `_out` until it is empty (true) or the socket or this turn is full (false)."""
+        out = self._out
+        if len(out) == 1:
+            chunk = out[0]
+            if type(chunk) is bytes:
+                sent = self._socket.send(chunk)
+                self._owner.bytes_out += sent
+                if sent == len(chunk):
+                    out.clear()
+                    return True
+                out[0] = memoryview(chunk)[sent:]
+                return False
+        return self._send_chunks(out)
+
+    def _send_chunks(self, out: list[Chunk]) -> bool:
+        done = 0
+        from_files = 0
+        try:
+            while done < len(out):
+                chunk = out[done]
+                if isinstance(chunk, _MEMORY):
+                    end, data = self._join(out, done)
+                    more = end < len(out) and _has_bytes(out[end])
+                    sent = self._socket.send(data, _MSG_MORE if more else 0)
+                    self._progress(sent)
+                    if sent < len(data):
+                        done = end - 1
+                        out[done] = memoryview(data)[sent:]
+                        return False
+                    done = end
+                elif chunk.size <= self._sent_of_first:
+                    self._sent_of_first = 0
+                    done += 1
+                elif from_files >= SEND_TURN_BYTES_MAX:
+                    return False
+                else:
+                    from_files += self._send_file(chunk)
+                    if self._closed:
+                        return False
+        finally:
+            del out[:done]
+        return True
+
+    def _join(self, out: list[Chunk], start: int) -> tuple[int, bytes | bytearray | memoryview]:
+        """Join neighbouring small chunks, so that pipelined replies leave in one send."""
+        first = out[start]
+        assert isinstance(first, _MEMORY)
+        size = len(first)
+        end = start + 1
+        parts: list[bytes | bytearray | memoryview] = [first]
+        while end < len(out) and size < COALESCE_BYTES_MAX:
+            chunk = out[end]
+            if not isinstance(chunk, _MEMORY):
+                break
+            parts.append(chunk)
+            size += len(chunk)
+            end += 1
+        return end, first if end == start + 1 else b"".join(parts)
+
+    def _send_file(self, region: FileRegion) -> int:
+        left = region.size - self._sent_of_first
+        position = region.position + self._sent_of_first
+        sent = os.sendfile(self._descriptor, region.fileno(), position, min(left, SEND_TURN_BYTES_MAX))
+        if not sent:
+            # The peer was promised these bytes by the frame's size; there is no way to take that back.
+            self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+            return 0
+        self._sent_of_first += sent
+        self._progress(sent)
+        return sent
+
+    def _progress(self, sent: int) -> None:
+        self._owner.bytes_out += sent
+        self.last_active = monotonic()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+
+    def _resume_soon(self) -> None:
+        self._loop.call_soon(self._resume)
+
+    def _disconnect(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        if self._writing:
+            self._loop.remove_writer(self._descriptor)
+        self._socket.close()
+
+    def _lost(self, error: OSError) -> None:
+        self.close(f"the connection broke: {error}", logging.DEBUG)
+
+
+def _has_bytes(chunk: Chunk) -> bool:
+    # MSG_MORE before nothing would keep the peer waiting for 200 ms.
+    return bool(len(chunk) if isinstance(chunk, _MEMORY) else chunk.size)
