@@ -41,9 +41,16 @@ class DecompressedSizeError(RecordsError):
 
 
 class InvalidRecordError(RecordsError):
-    """The bytes are sound but a client may not write them, e.g. a keyless record to a compacted topic."""
+    """The bytes are sound but a client may not write them, e.g. a keyless record to a compacted topic.
+
+    `record_errors` names single records by index in their batch, with a sentence each (KIP-467).
+    """
 
     code = ErrorCode.INVALID_RECORD
+
+    def __init__(self, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
 
 
 class InvalidTimestampError(RecordsError):

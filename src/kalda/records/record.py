@@ -6,7 +6,7 @@ The one thing not to break: iterator, builder and columnar decoder agree on ever
 holds them to that and to the builders and readers of other clients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kalda.records.batch import (
@@ -29,7 +29,13 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, compress, decompress
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
-from kalda.records.varint import read_varint, read_varlong, varint_size, write_varint
+from kalda.records.varint import (
+    read_raw_varint,
+    read_raw_varlong,
+    read_varint,
+    varint_size,
+    write_varint,
+)
 
 Header = tuple[str, bytes | None]
 
@@ -79,76 +85,96 @@ def iter_records(
     if header is None:
         header = read_header(buffer, position)
     data = record_bytes(buffer, position, header, size_max)
+    # The CRC can be right around nonsense that a faulty client wrote.
+    try:
+        end = yield from _iter_records(data, header)
+    except (IndexError, NeedMoreBytes):
+        raise CorruptRecordError(f"batch at offset {header.base_offset} ends inside a record") from None
+    if end != len(data):
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} has {len(data) - end} bytes "
+            f"behind its {header.record_count} records"
+        )
+
+
+def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, int]:
+    """Yield the records in `data`; return where the last one ends.
+
+    Varints of one byte, which nearly all are, are read in place. Fields are not compared with the record's
+    end one by one: positions only grow, so one that passes the end shows in the comparison behind all.
+    """
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     timestamp_type = header.timestamp_type
     append_time = header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    size = len(data)
     at = 0
     for _ in range(header.record_count):
-        try:
-            start, end = _record_bounds(data, at)
-            # The attributes byte is unused in format 2 and skipped.
-            timestamp_delta, at = read_varlong(data, start + 1)
-            offset_delta, at = _next_varint(data, at)
-            key, at = _read_bytes(data, at, end)
-            value, at = _read_bytes(data, at, end)
-            header_count, at = _next_varint(data, at)
-            headers: list[Header] = []
-            if header_count != 0:
-                headers, at = _read_headers(data, at, end, header_count)
-        except NeedMoreBytes as error:
-            raise CorruptRecordError(f"batch at offset {base_offset} ends inside a record: {error}") from None
+        raw = data[at]
+        at += 1
+        if raw > 0x7F:
+            raw, at = read_raw_varint(data, at - 1)
+        end = at + (raw >> 1)
+        if raw & 1 or end > size:
+            raise CorruptRecordError(f"record at byte {at} of batch {base_offset} passes the batch's end")
+        # The attributes byte is unused in format 2 and skipped.
+        raw = data[at + 1]
+        at += 2
+        if raw > 0x7F:
+            raw, at = read_raw_varlong(data, at - 1)
+        timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1)) if append_time is None else append_time
+        raw = data[at]
+        at += 1
+        if raw > 0x7F:
+            raw, at = read_raw_varint(data, at - 1)
+        offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+        raw = data[at]
+        at += 1
+        if raw > 0x7F:
+            raw, at = read_raw_varint(data, at - 1)
+        key = None
+        if not raw & 1:
+            start = at
+            at += raw >> 1
+            key = data[start:at]
+        raw = data[at]
+        at += 1
+        if raw > 0x7F:
+            raw, at = read_raw_varint(data, at - 1)
+        value = None
+        if not raw & 1:
+            start = at
+            at += raw >> 1
+            value = data[start:at]
+        raw = data[at]
+        at += 1
+        headers: list[Header] = []
+        if raw:
+            headers, at = _read_headers(data, at - 1, end)
         if at != end:
-            raise CorruptRecordError(
-                f"record {base_offset}+{offset_delta} takes {at - start} bytes but says {end - start}"
-            )
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        yield Record(base_offset + offset_delta, timestamp, timestamp_type, key, value, headers)
-    if at != len(data):
-        raise CorruptRecordError(
-            f"batch at offset {base_offset} has {len(data) - at} bytes behind {header.record_count} records"
-        )
+            raise CorruptRecordError(f"record at offset {offset} does not end where its length says")
+        yield Record(offset, timestamp, timestamp_type, key, value, headers)
+    return at
 
 
-def _record_bounds(data: bytes, position: int) -> tuple[int, int]:
-    size, start = _next_varint(data, position)
-    end = start + size
-    if size < 0 or end > len(data):
-        raise CorruptRecordError(f"record of {size} bytes at byte {start}, {len(data) - start} are left")
-    return start, end
-
-
-def _next_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a varint with a short cut for one byte, which nearly all are."""
-    if position < len(data):
-        byte = data[position]
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-    return read_varint(data, position)
-
-
-def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, start = _next_varint(data, position)
-    if size < 0:
-        return None, start
-    stop = start + size
-    if stop > end:
-        raise CorruptRecordError(f"field of {size} bytes at byte {start} passes the record's end at {end}")
-    return data[start:stop], stop
-
-
-def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[list[Header], int]:
+def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
+    count, position = read_varint(data, position)
     # A header is at least two bytes, so a count beyond the rest is refused before a list grows to it.
     if not 0 <= count <= end - position:
         raise CorruptRecordError(f"{count} headers announced in {end - position} bytes")
     headers: list[Header] = []
     for _ in range(count):
-        key, position = _read_bytes(data, position, end)
-        if key is None:
-            raise CorruptRecordError(f"header key before byte {position} is null")
-        value, position = _read_bytes(data, position, end)
+        size, start = read_varint(data, position)
+        if size < 0:
+            raise CorruptRecordError(f"header key before byte {start} is null")
+        position = start + size
         # Java replaces what is not UTF-8 too; a consumer must not stop at another's bad header.
-        headers.append((key.decode("utf-8", "replace"), value))
+        key = data[start:position].decode("utf-8", "replace")
+        size, start = read_varint(data, position)
+        position = start + max(size, 0)
+        headers.append((key, None if size < 0 else data[start:position]))
+        if position > end:
+            raise CorruptRecordError(f"header passes the record's end at byte {end}")
     return headers, position
 
 

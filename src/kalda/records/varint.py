@@ -14,9 +14,8 @@ VARLONG_BYTES_MAX: Final = 10
 
 def _read_unsigned(buffer: bytes | bytearray | memoryview, position: int, bytes_max: int) -> tuple[int, int]:
     value = 0
-    shift = 0
     size = len(buffer)
-    for _ in range(bytes_max):
+    for shift in range(0, 7 * bytes_max, 7):
         if position >= size:
             raise NeedMoreBytes(f"varint is cut at byte {position}")
         byte = buffer[position]
@@ -24,25 +23,47 @@ def _read_unsigned(buffer: bytes | bytearray | memoryview, position: int, bytes_
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-        shift += 7
     raise CorruptRecordError(f"varint before byte {position} is longer than {bytes_max} bytes")
+
+
+def read_raw_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Read a 32-bit varint without undoing the zigzag: odd is negative, ``raw >> 1`` else the value.
+
+    For loops that take the one-byte case themselves, so two bytes come first. Errors as `read_varint`.
+    """
+    if position + 1 < len(buffer):
+        first = buffer[position]
+        second = buffer[position + 1]
+        if first > 0x7F and second < 0x80:
+            return (first & 0x7F) | second << 7, position + 2
+    raw, position = _read_unsigned(buffer, position, VARINT_BYTES_MAX)
+    return raw & 0xFFFFFFFF, position
+
+
+def read_raw_varlong(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Read a 64-bit varint without undoing the zigzag; see `read_raw_varint`."""
+    if position + 1 < len(buffer):
+        first = buffer[position]
+        second = buffer[position + 1]
+        if first > 0x7F and second < 0x80:
+            return (first & 0x7F) | second << 7, position + 2
+    raw, position = _read_unsigned(buffer, position, VARLONG_BYTES_MAX)
+    return raw & 0xFFFFFFFFFFFFFFFF, position
 
 
 def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """Read a 32-bit zigzag varint; return its value and the position behind it.
 
-    ``read_varint(b"\\x03", 0) == (-2, 1)``. Raises `NeedMoreBytes` at the buffer's end and
+    ``read_varint(b"\x03", 0) == (-2, 1)``. Raises `NeedMoreBytes` at the buffer's end and
     `CorruptRecordError` for more than 5 bytes.
     """
-    raw, position = _read_unsigned(buffer, position, VARINT_BYTES_MAX)
-    raw &= 0xFFFFFFFF
+    raw, position = read_raw_varint(buffer, position)
     return (raw >> 1) ^ -(raw & 1), position
 
 
 def read_varlong(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """Read a 64-bit zigzag varint; return its value and the position behind it. Errors as `read_varint`."""
-    raw, position = _read_unsigned(buffer, position, VARLONG_BYTES_MAX)
-    raw &= 0xFFFFFFFFFFFFFFFF
+    raw, position = read_raw_varlong(buffer, position)
     return (raw >> 1) ^ -(raw & 1), position
 
 
