@@ -1,0 +1,207 @@
+"""Where operations wait that cannot be answered yet: until an event completes them or their time is up.
+
+A delayed operation is completed exactly once, by whichever comes first. Everything runs on the event loop, so
+there are no locks, but completing one operation may run code that adds, completes or cancels others: no
+method here iterates over a container that such code could change.
+"""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Sequence
+from typing import Final, Protocol
+
+from kalda.common.timing_wheel import TimerEntry, TimingWheel
+
+logger = logging.getLogger(__name__)
+
+_WAKE_LATER_SECONDS: Final = 1e-6
+"""The loop and the wheel round differently; a hair later saves waking up twice."""
+
+
+class DelayedOperation:
+    """One operation that waits; subclasses say for what and what then.
+
+    `try_complete` is asked when the operation is added and whenever something happens to one of its keys. It
+    has to be cheap, and calls `force_complete` when the time has come.
+    """
+
+    __slots__ = ("_entry", "_keys", "_purgatory", "delay_ms", "is_completed")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms: Final = delay_ms
+        self.is_completed = False
+        self._purgatory: DelayedOperationPurgatory | None = None
+        self._keys: Sequence[Hashable] = ()
+        self._entry: TimerEntry[DelayedOperation] | None = None
+
+    def try_complete(self) -> bool:
+        """Complete the operation if it can be; true if this call completed it."""
+        raise NotImplementedError
+
+    def on_complete(self) -> None:
+        """Do what was delayed; called exactly once, by event, expiry or cancellation."""
+        raise NotImplementedError
+
+    def on_expiration(self) -> None:
+        """Note that time ran out; called after `on_complete`, only then."""
+
+    def expire(self) -> None:
+        """Complete the operation because its time is up; nothing happens if it was complete."""
+        if self.force_complete():
+            if self._purgatory is not None:
+                self._purgatory.expired_count += 1
+            self.on_expiration()
+
+    def force_complete(self) -> bool:
+        """Complete the operation now; false if it was complete."""
+        if self.is_completed:
+            return False
+        self.is_completed = True
+        if self._purgatory is not None:
+            self._purgatory._forget(self)
+        self.on_complete()
+        return True
+
+
+class Timer(Protocol):
+    """What calls `DelayedOperation.expire` in time: a `SystemTimer`, or a test with a `TimingWheel`."""
+
+    def add(self, operation: DelayedOperation, delay_ms: int, /) -> TimerEntry[DelayedOperation]:
+        """Have the operation expire after `delay_ms`."""
+        ...
+
+
+class DelayedOperationPurgatory:
+    """Delayed operations of one kind, by what they wait for.
+
+    Several purgatories share one timer.
+    """
+
+    def __init__(self, name: str, timer: Timer) -> None:
+        self.name: Final = name
+        self.expired_count = 0
+        self._timer: Final = timer
+        # Key -> operations in the order they came. An operation is in all its keys' lists or in none.
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._waiting: dict[DelayedOperation, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def watched_count(self) -> int:
+        """How many (key, operation) pairs are watched: Kafka's ``PurgatorySize`` counts these."""
+        return sum(map(len, self._watchers.values()))
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        """Complete the operation at once if possible, else let it wait; true if it is complete."""
+        if operation.try_complete():
+            return True
+        assert operation._purgatory is None, "an operation waits once"
+        assert not operation.is_completed, "try_complete said that it did not complete the operation"
+        operation._purgatory = self
+        operation._keys = keys
+        watchers = self._watchers
+        for key in keys:
+            watching = watchers.get(key)
+            if watching is None:
+                watching = watchers[key] = {}
+            watching[operation] = None
+        self._waiting[operation] = None
+        operation._entry = self._timer.add(operation, operation.delay_ms)
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Something happened to `key`: complete whatever can be; returns how many operations were.
+
+        An operation that fails is logged: it is not the fault of the request that made it happen.
+        """
+        watching = self._watchers.get(key)
+        if watching is None:
+            return 0
+        completed = 0
+        for operation in tuple(watching):
+            if operation.is_completed:
+                continue
+            try:
+                completed += operation.try_complete()
+            except Exception:
+                logger.exception("%s failed on an event of %s", type(operation).__name__, key)
+        return completed
+
+    def force_complete(self, key: Hashable) -> int:
+        """Complete everything that watches `key`, whether its condition holds or not.
+
+        For a partition that is leaving this broker: each operation finds that out in its `on_complete`.
+        """
+        completed = 0
+        for operation in tuple(self._watchers.get(key, ())):
+            completed += operation.force_complete()
+        return completed
+
+    def close(self) -> None:
+        """Complete everything that waits; called at shutdown, so that every client gets an answer."""
+        for operation in tuple(self._waiting):
+            operation.force_complete()
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        del self._waiting[operation]
+        if operation._entry is not None:
+            operation._entry.cancel()
+        watchers = self._watchers
+        for key in operation._keys:
+            watching = watchers.get(key)
+            if watching is not None:
+                watching.pop(operation, None)
+                if not watching:
+                    del watchers[key]
+
+
+class SystemTimer:
+    """Drives a timing wheel from the event loop: one ``call_at``, for the earliest deadline.
+
+    The wheel's clock has to be the loop's: `kalda.common.clock.SystemClock`.
+    """
+
+    def __init__(self, wheel: TimingWheel[DelayedOperation], loop: asyncio.AbstractEventLoop) -> None:
+        self._wheel: Final = wheel
+        self._loop: Final = loop
+        self._handle: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._wheel)
+
+    def add(self, operation: DelayedOperation, delay_ms: int) -> TimerEntry[DelayedOperation]:
+        """Have the operation expire after `delay_ms`."""
+        entry = self._wheel.add(operation, delay_ms)
+        self._schedule()
+        return entry
+
+    def close(self) -> None:
+        """Stop waking up."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _schedule(self) -> None:
+        deadline = self._wheel.next_deadline()
+        if deadline is None:
+            return
+        if self._handle is not None:
+            if self._wake_at <= deadline:
+                # Operations are mostly completed by events, so waking up for one that is gone is the rarer
+                # cost than setting the alarm anew for each.
+                return
+            self._handle.cancel()
+        self._wake_at = deadline
+        self._handle = self._loop.call_at(deadline + _WAKE_LATER_SECONDS, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._handle = None
+        for operation in self._wheel.advance():
+            try:
+                operation.expire()
+            except Exception:
+                logger.exception("%s failed when its time was up", type(operation).__name__)
+        self._schedule()
