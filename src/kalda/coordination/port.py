@@ -47,7 +47,8 @@ class EventType(IntEnum):
     """What a watch reports; the numbers are ZooKeeper's."""
 
     NONE = -1
-    """The session's state changed; the watch is over and nothing is known about the znode."""
+    """The session's state changed. Callbacks never see it: a session's end drops its watches silently, and
+    state listeners are told."""
     CREATED = 1
     DELETED = 2
     DATA_CHANGED = 3

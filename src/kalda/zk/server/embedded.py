@@ -1,0 +1,346 @@
+"""The coordination port, filled by the server in this very process: a session without a wire.
+
+A read that nothing waits before is answered without suspending. The session never loses its connection; it
+ends when it is closed, or when the server is told to expire it (tests do that), and `reconnect` opens the
+next one.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from kalda.common.clock import Clock
+from kalda.coordination.errors import (
+    ConnectionLossError,
+    CoordinationError,
+    NoNodeError,
+    SessionExpiredError,
+    StorageError,
+)
+from kalda.coordination.port import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Operation,
+    OperationResult,
+    SessionState,
+    SetData,
+    Stat,
+    StateListener,
+    WatchCallback,
+    WatchEvent,
+)
+from kalda.storage.background import BackgroundExecutor
+from kalda.storage.filesystem import FileSystem
+from kalda.zk.server.data_tree import DataTree
+from kalda.zk.server.prep import check_path
+from kalda.zk.server.requests import Multi, Read, Request, Write
+from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
+from kalda.zk.server.watches import WatchTable
+
+T = TypeVar("T")
+
+
+class EmbeddedServer:
+    """A coordination server on the running event loop; every broker of the process connects to it.
+
+    >>> server = EmbeddedServer(directory, filesystem=OsFileSystem(), executor=executor, clock=clock)
+    >>> server.start()
+    >>> coordination = await server.connect()
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        filesystem: FileSystem,
+        executor: BackgroundExecutor,
+        clock: Clock,
+        sync: bool = True,
+    ) -> None:
+        self.server: Final = ZooKeeperServer(
+            directory,
+            filesystem=filesystem,
+            executor=executor,
+            clock=clock,
+            schedule=lambda callback: asyncio.get_running_loop().call_soon(callback),
+            sync=sync,
+        )
+
+    def start(self) -> None:
+        """Recover what the directory holds; see `ZooKeeperServer.start` for what it raises."""
+        self.server.start()
+
+    async def connect(self) -> "EmbeddedCoordination":
+        """Open a session.
+
+        Raises:
+            StorageError: it could not be made durable.
+        """
+        coordination = EmbeddedCoordination(self.server)
+        await coordination.reconnect()
+        return coordination
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the directory.
+
+        Raises:
+            OSError: the end of the log could not be cut; recovery will do that.
+        """
+        closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self.server.close(closed.set_result)
+        error = await closed
+        if error is not None:
+            raise error
+
+
+class _SessionWatch:
+    """A callback as a watcher: equal for the same session and callback, so that it fires once."""
+
+    __slots__ = ("_callback", "_session_id")
+
+    def __init__(self, session_id: int, callback: WatchCallback) -> None:
+        self._session_id = session_id
+        self._callback = callback
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _SessionWatch)
+            and self._session_id == other._session_id
+            and self._callback == other._callback
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._callback)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def process(self, event: WatchEvent) -> None:
+        self._callback(event)
+
+
+class _Calls:
+    """Collects the outcomes of requests submitted together; one future for all of them."""
+
+    __slots__ = ("_future", "_missing", "outcomes")
+
+    def __init__(self, count: int) -> None:
+        self.outcomes: list[object] = [None] * count
+        self._missing = count
+        self._future: asyncio.Future[None] | None = None
+
+    def slot(self, index: int) -> Callable[[object], None]:
+        def on_done(outcome: object) -> None:
+            self.outcomes[index] = outcome
+            self._missing -= 1
+            if not self._missing and self._future is not None and not self._future.done():
+                self._future.set_result(None)
+
+        return on_done
+
+    async def wait(self) -> None:
+        if self._missing:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+
+
+class EmbeddedCoordination:
+    """One session; fills `kalda.coordination.port.Coordination`, where the methods are described."""
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self._server = server
+        self._session_id = 0
+        self._state = SessionState.CLOSED
+        self._ending_as = SessionState.EXPIRED
+        self._listeners: list[StateListener] = []
+
+    @property
+    def session_id(self) -> int:
+        """The session's id."""
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        """How the session stands."""
+        return self._state
+
+    def add_state_listener(self, listener: StateListener) -> None:
+        """Have `listener` called at each change."""
+        self._listeners.append(listener)
+
+    async def reconnect(self) -> None:
+        """Open a session where there is none; the old one's watches are gone.
+
+        Raises:
+            StorageError: it could not be made durable.
+        """
+        assert self._state in (SessionState.CLOSED, SessionState.EXPIRED), f"the session is {self._state}"
+        calls = _Calls(1)
+        self._session_id = self._server.open_session(IN_PROCESS_TIMEOUT_MS, self._on_ended, calls.slot(0))
+        await calls.wait()
+        if isinstance(calls.outcomes[0], CoordinationError):
+            raise calls.outcomes[0]
+        self._change_state(SessionState.CONNECTED)
+
+    async def expire(self) -> None:
+        """End the session as if its time-out had passed: what a partitioned client would see."""
+        await self._end(SessionState.EXPIRED)
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._state is SessionState.CONNECTED:
+            await self._end(SessionState.CLOSED)
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """Read a znode."""
+
+        def read(tree: DataTree, watches: WatchTable) -> tuple[bytes, Stat]:
+            found = _get(tree, path)
+            if found is None:
+                raise NoNodeError(f"{path} does not exist", path)
+            if watch is not None:
+                watches.add_data(path, self._watcher(watch))
+            return found
+
+        check_path(path)
+        return await self._read(read)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        """Tell whether a znode is there."""
+
+        def read(tree: DataTree, watches: WatchTable) -> Stat | None:
+            if watch is not None:
+                watches.add_data(path, self._watcher(watch))
+            return tree.stat(path)
+
+        check_path(path)
+        return await self._read(read)
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """List a znode's children."""
+
+        def read(tree: DataTree, watches: WatchTable) -> list[str]:
+            if path not in tree.nodes:
+                raise NoNodeError(f"{path} does not exist", path)
+            if watch is not None:
+                watches.add_children(path, self._watcher(watch))
+            return sorted(tree.children(path))
+
+        check_path(path)
+        return await self._read(read)
+
+    async def get_many(
+        self, paths: Sequence[str], watch: WatchCallback | None = None
+    ) -> list[tuple[bytes, Stat] | None]:
+        """Read many znodes."""
+
+        def read(tree: DataTree, watches: WatchTable) -> list[tuple[bytes, Stat] | None]:
+            found = [_get(tree, path) for path in paths]
+            if watch is not None:
+                watcher = self._watcher(watch)
+                for path, entry in zip(paths, found, strict=True):
+                    if entry is not None:
+                        watches.add_data(path, watcher)
+            return found
+
+        return await self._read(read)
+
+    async def watch_data(self, path: str, callback: WatchCallback) -> None:
+        """Arm a data watch."""
+        await self.exists(path, callback)
+
+    async def watch_children(self, path: str, callback: WatchCallback) -> None:
+        """Arm a child watch."""
+        await self.children(path, callback)
+
+    async def create(
+        self, path: str, data: bytes = b"", ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Create a znode."""
+        result = await self._write(Create(path, data, ephemeral, sequential))
+        assert isinstance(result, str), f"the result of a create is a path, not {result!r}"
+        return result
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        """Replace a znode's data."""
+        result = await self._write(SetData(path, data, version))
+        assert isinstance(result, Stat), f"the result of a set is a stat, not {result!r}"
+        return result
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a znode."""
+        await self._write(Delete(path, version))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """Do all or nothing."""
+        (outcome,) = await self.multi_many([operations])
+        if isinstance(outcome, CoordinationError):
+            raise outcome
+        return outcome
+
+    async def multi_many(
+        self, transactions: Sequence[Sequence[Operation]]
+    ) -> list[list[OperationResult] | CoordinationError]:
+        """Do many transactions, in one group commit."""
+        outcomes = await self._submit([Multi(operations) for operations in transactions])
+        checked: list[list[OperationResult] | CoordinationError] = []
+        for outcome in outcomes:
+            if isinstance(outcome, SessionExpiredError):
+                raise outcome
+            assert isinstance(outcome, list | CoordinationError), f"{outcome!r} is no outcome of a multi"
+            checked.append(outcome)
+        return checked
+
+    def _watcher(self, callback: WatchCallback) -> _SessionWatch:
+        return _SessionWatch(self._session_id, callback)
+
+    async def _read(self, read: Callable[[DataTree, WatchTable], T]) -> T:
+        (outcome,) = await self._submit([Read(read)])
+        if isinstance(outcome, CoordinationError):
+            raise outcome
+        return outcome  # type: ignore[return-value]  # the outcome of a Read is what its function returned
+
+    async def _write(self, operation: Operation) -> OperationResult:
+        (outcome,) = await self._submit([operation])
+        if isinstance(outcome, CoordinationError):
+            raise outcome
+        assert isinstance(outcome, list), f"{outcome!r} is no outcome of a write"
+        result: OperationResult = outcome[0]
+        return result
+
+    async def _submit(self, operations: Sequence[Write | Read]) -> list[object]:
+        if self._state is not SessionState.CONNECTED:
+            raise SessionExpiredError(f"session {self._session_id:#x} is {self._state.value}")
+        calls = _Calls(len(operations))
+        for index, operation in enumerate(operations):
+            self._server.submit(Request(self._session_id, operation, calls.slot(index)))
+        await calls.wait()
+        return calls.outcomes
+
+    async def _end(self, state: SessionState) -> None:
+        calls = _Calls(1)
+        self._ending_as = state
+        self._server.close_session(self._session_id, calls.slot(0))
+        await calls.wait()
+        outcome = calls.outcomes[0]
+        if isinstance(outcome, StorageError | ConnectionLossError):
+            raise outcome
+
+    def _on_ended(self) -> None:
+        self._change_state(self._ending_as)
+
+    def _change_state(self, state: SessionState) -> None:
+        self._state = state
+        for listener in list(self._listeners):
+            listener(state)
+
+
+def _get(tree: DataTree, path: str) -> tuple[bytes, Stat] | None:
+    node = tree.nodes.get(path)
+    if node is None:
+        return None
+    stat = tree.stat(path)
+    assert stat is not None, f"{path} has a node but no stat"
+    return node.data or b"", stat

@@ -1,0 +1,222 @@
+"""The coordination server of one process: recovery, the chain of processors, sessions, snapshots.
+
+Standalone only: it is never a member of an ensemble. It owns its directory (locked), in ZooKeeper's layout:
+``<directory>/version-2/log.*`` and ``snapshot.*``. Everything but the writes to disk happens on one thread,
+that of the event loop, and nothing here blocks it after `start`.
+"""
+
+import logging
+import os.path
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.storage.background import BackgroundExecutor
+from kalda.storage.filesystem import FileSystem
+from kalda.zk.server.data_tree import DataTree
+from kalda.zk.server.errors import DirectoryInUseError
+from kalda.zk.server.final import FinalProcessor
+from kalda.zk.server.prep import PrepProcessor
+from kalda.zk.server.requests import CloseSession, CreateSession, Read, Request
+from kalda.zk.server.snapshot import SnapshotStore
+from kalda.zk.server.sync import SyncProcessor
+from kalda.zk.server.txn_log import TxnLog
+from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
+from kalda.zk.server.watches import WatchTable
+
+SNAPSHOT_CHANGES: Final = 10_000
+"""Changes after which a snapshot is taken, or as many as there are znodes if that is more: so recovery
+replays a bounded log and the cost of snapshots per change is bounded too."""
+
+IN_PROCESS_TIMEOUT_MS: Final = 0
+"""The time-out of a session that lives inside this process: recovery ends it at once."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """How the server stands."""
+
+    last_zxid: int
+    znode_count: int
+    session_count: int
+    watch_count: int
+    changes_since_snapshot: int
+
+
+class ZooKeeperServer:
+    """One server. Call `start`, then `submit`; `close` when every session is done with."""
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        filesystem: FileSystem,
+        executor: BackgroundExecutor,
+        clock: Clock,
+        schedule: Callable[[Callable[[], None]], object],
+        sync: bool = True,
+        snapshot_changes: int = SNAPSHOT_CHANGES,
+    ) -> None:
+        self._directory = directory
+        self._filesystem = filesystem
+        self._executor = executor
+        self._clock = clock
+        self._schedule = schedule
+        self._snapshot_changes_min = snapshot_changes
+        data_directory = os.path.join(directory, "version-2")
+        self._data_directory = data_directory
+        self._txn_log = TxnLog(data_directory, filesystem, sync=sync)
+        self._snapshots = SnapshotStore(data_directory, filesystem)
+        self._tree = DataTree()
+        self._watches = WatchTable()
+        self._changes_since_snapshot = 0
+        self._is_snapshotting = False
+        self._next_session_id = 0
+        self._session_listeners: dict[int, Callable[[], None]] = {}
+        self._broken_listeners: list[Callable[[BaseException], None]] = []
+        self._prep: PrepProcessor
+        self._sync: SyncProcessor
+
+    def start(self) -> None:
+        """Take the directory and recover: the newest readable snapshot, then the log after it.
+
+        Sessions that lived inside the process that wrote the files are ended.
+
+        Raises:
+            DirectoryInUseError: another process has the directory.
+            CorruptionError: what was acknowledged cannot be read back; the message names the file.
+            OSError: the disk failed.
+        """
+        self._filesystem.make_directory(self._data_directory)
+        lock = self._filesystem.lock(os.path.join(self._directory, ".lock"))
+        if isinstance(lock, int):
+            raise DirectoryInUseError(
+                f"{self._directory} is in use by process {lock}; stop it or give another directory"
+            )
+        self._lock = lock
+        tree = self._snapshots.load_newest()
+        for txn in self._txn_log.recover(tree.last_zxid):
+            tree.apply(txn)
+            self._changes_since_snapshot += _change_count(txn)
+        self._tree = tree
+        final = FinalProcessor(tree, self._watches, self._on_applied)
+        self._sync = SyncProcessor(
+            self._txn_log, self._executor, self._schedule, final, self._on_lost, self._on_broken
+        )
+        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync)
+        self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
+        for session_id, timeout_ms in list(tree.sessions.items()):
+            if timeout_ms == IN_PROCESS_TIMEOUT_MS:
+                self.submit(Request(session_id, CloseSession(), _ignore))
+        _log.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
+
+    def submit(self, request: Request) -> None:
+        """Send a request down the chain."""
+        self._prep.process(request)
+
+    def open_session(
+        self, timeout_ms: int, on_ended: Callable[[], None], on_done: Callable[[object], None]
+    ) -> int:
+        """Begin a session and return its id; `on_done` tells when that is durable.
+
+        `on_ended` is called when the session is over, by whatever cause.
+        """
+        session_id = self._next_session_id
+        self._next_session_id += 1
+        self._session_listeners[session_id] = on_ended
+        self.submit(Request(session_id, CreateSession(timeout_ms), on_done))
+        return session_id
+
+    def close_session(self, session_id: int, on_done: Callable[[object], None]) -> None:
+        """End a session, at its owner's wish or because it expired; its ephemeral znodes go with it."""
+
+        def ended(outcome: object) -> None:
+            if isinstance(outcome, list):
+                on_ended = self._session_listeners.pop(session_id, None)
+                self._watches.remove_session(session_id)
+                if on_ended is not None:
+                    on_ended()
+            on_done(outcome)
+
+        self.submit(Request(session_id, CloseSession(), ended))
+
+    def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
+        """Have `listener` called when the server stops for good; its process should exit."""
+        self._broken_listeners.append(listener)
+
+    def snapshot(self, on_done: Callable[[BaseException | None], None] | None = None) -> None:
+        """Write a snapshot in the background and purge what it makes superfluous."""
+        frozen = self._tree.freeze()
+        self._changes_since_snapshot = 0
+        self._is_snapshotting = True
+        self._sync.roll()
+
+        def save() -> None:
+            self._snapshots.save(frozen)
+            self._txn_log.purge(self._snapshots.purge())
+
+        def saved(error: BaseException | None) -> None:
+            self._is_snapshotting = False
+            if error is not None:
+                _log.error("the snapshot at zxid %#x was not written: %s", frozen.zxid, error)
+            if on_done is not None:
+                on_done(error)
+
+        self._executor.submit(save, saved)
+
+    def close(self, on_done: Callable[[BaseException | None], None]) -> None:
+        """Let what is under way finish, then let go of the files and the directory."""
+
+        def closed(error: BaseException | None) -> None:
+            self._lock.release()
+            on_done(error)
+
+        def close_log(_: object) -> None:
+            self._executor.submit(self._txn_log.close, closed)
+
+        # A read of no session passes when all that came before it has.
+        self._sync.process(Request(0, Read(lambda tree, watches: None), close_log))
+
+    def statistics(self) -> ServerStatistics:
+        """Return how the server stands now."""
+        return ServerStatistics(
+            self._tree.last_zxid,
+            len(self._tree.nodes),
+            len(self._tree.sessions),
+            len(self._watches),
+            self._changes_since_snapshot,
+        )
+
+    def _on_applied(self, txn: Txn) -> None:
+        self._prep.settle(txn.zxid)
+        self._changes_since_snapshot += _change_count(txn)
+        due = max(self._snapshot_changes_min, len(self._tree.nodes))
+        if self._changes_since_snapshot >= due and not self._is_snapshotting:
+            self.snapshot()
+
+    def _on_lost(self) -> None:
+        self._prep.reset()
+
+    def _on_broken(self, error: BaseException) -> None:
+        for listener in self._broken_listeners:
+            listener(error)
+
+
+def _change_count(txn: Txn) -> int:
+    if isinstance(txn.body, MultiTxn):
+        return len(txn.body.txns)
+    if isinstance(txn.body, CloseSessionTxn):
+        return 1 + len(txn.body.paths)
+    return 1
+
+
+def _first_session_id(time_ms: int, newest: int) -> int:
+    # ZooKeeper's rule: the clock in the middle bytes, so that ids do not repeat after a restart.
+    return max((time_ms << 24 & (1 << 64) - 1) >> 8, newest + 1)
+
+
+def _ignore(outcome: object) -> None:
+    """Take the end of a session that nobody waits for."""

@@ -1,0 +1,167 @@
+"""Snapshots: the whole tree at one transaction, in a file named by it (``snapshot.<zxid in hex>``).
+
+Layout is ZooKeeper's: file header, sessions, access lists, znodes in order of their paths with parents first,
+a final "/", and an Adler-32 of all before it. A file appears under its name only when it is complete and
+durable, and recovery takes the newest whose checksum holds, so a crash while writing costs nothing. Unlike
+ZooKeeper's, ours are not fuzzy: the tree's view is frozen first.
+"""
+
+import logging
+import os.path
+import struct
+import zlib
+from typing import Final
+
+from kalda.storage.filesystem import FileSystem
+from kalda.zk.proto.jute import INT, LONG, JuteError, Reader, write_buffer, write_int, write_long, write_text
+from kalda.zk.server.data_tree import DataTree, FrozenTree, TreeError, Znode
+from kalda.zk.server.errors import CorruptionError
+from kalda.zk.server.txn_log import file_zxid
+from kalda.zk.server.txns import OPEN_ACL, Acl, read_acls, write_acls
+
+FILE_PREFIX: Final = "snapshot."
+RETAINED: Final = 3
+"""How many snapshots are kept, as ZooKeeper does: the newest may turn out unreadable."""
+
+_FILE_HEADER: Final = struct.pack(">iiq", 0x5A4B534E, 2, -1)
+"""``ZKSN``, format version 2, database id -1."""
+_STAT: Final = struct.Struct(">qqqqiiiqq")
+_OPEN_ACL_INDEX: Final = -1
+_SESSION: Final = struct.Struct(">qi")
+
+_log: Final = logging.getLogger(__name__)
+
+
+def encode_snapshot(tree: FrozenTree) -> bytes:
+    """Return the file's bytes."""
+    out = bytearray(_FILE_HEADER)
+    write_int(out, len(tree.sessions))
+    for session_id, timeout_ms in sorted(tree.sessions.items()):
+        out += _SESSION.pack(session_id, timeout_ms)
+    acls: dict[tuple[Acl, ...], int] = {}
+    for node in tree.nodes.values():
+        if node.acl is not OPEN_ACL and node.acl not in acls:
+            acls[node.acl] = len(acls) + 1
+    write_int(out, len(acls))
+    for acl, index in acls.items():
+        write_long(out, index)
+        write_acls(out, acl)
+    # Sorted paths put a parent before its children.
+    for path in sorted(tree.nodes):
+        node = tree.nodes[path]
+        write_text(out, "" if path == "/" else path)
+        write_buffer(out, node.data)
+        write_long(out, _OPEN_ACL_INDEX if node.acl is OPEN_ACL else acls[node.acl])
+        out += _STAT.pack(
+            node.czxid,
+            node.mzxid,
+            node.ctime,
+            node.mtime,
+            node.version,
+            node.created_count,
+            node.aversion,
+            node.ephemeral_owner,
+            node.pzxid,
+        )
+    write_text(out, "/")
+    out += LONG.pack(zlib.adler32(out))
+    write_text(out, "/")
+    return bytes(out)
+
+
+def decode_snapshot(data: bytes, zxid: int) -> FrozenTree:
+    """Read what `encode_snapshot` wrote.
+
+    Raises:
+        JuteError: it is cut short, damaged, or no snapshot.
+    """
+    reader = Reader(data)
+    if data[: len(_FILE_HEADER)] != _FILE_HEADER:
+        raise JuteError("the file header is not a snapshot's")
+    reader.position = len(_FILE_HEADER)
+    _check_seal(data)
+    sessions = dict(_read_session(reader) for _ in range(reader.count(_SESSION.size)))
+    acls: dict[int, tuple[Acl, ...]] = {_OPEN_ACL_INDEX: OPEN_ACL}
+    for _ in range(reader.count(LONG.size + INT.size)):
+        index = reader.int64()
+        acls[index] = read_acls(reader)
+    nodes: dict[str, Znode] = {}
+    while (path := reader.text()) != "/":
+        node_data = reader.buffer()
+        acl_index = reader.int64()
+        czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid = reader.unpack(_STAT)
+        acl = acls.get(acl_index)
+        if acl is None:
+            raise JuteError(f"{path} names access list {acl_index}, which the snapshot does not hold")
+        nodes[path or "/"] = Znode(
+            node_data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid
+        )
+    return FrozenTree(zxid, nodes, sessions)
+
+
+def _read_session(reader: Reader) -> tuple[int, int]:
+    session_id, timeout_ms = reader.unpack(_SESSION)
+    return session_id, timeout_ms
+
+
+def _check_seal(data: bytes) -> None:
+    # The seal is the checksum and the text "/", five bytes.
+    sealed_size = len(data) - LONG.size - INT.size - 1
+    if sealed_size < len(_FILE_HEADER):
+        raise JuteError("the file is cut short")
+    (checksum,) = LONG.unpack_from(data, sealed_size)
+    if zlib.adler32(memoryview(data)[:sealed_size]) != checksum:
+        raise JuteError("the checksum does not match")
+
+
+class SnapshotStore:
+    """The snapshots of one directory. Calls block, so they run on a background thread or at start."""
+
+    def __init__(self, directory: str, filesystem: FileSystem, *, retained: int = RETAINED) -> None:
+        assert retained >= 1, f"at least one snapshot is kept, not {retained}"
+        self._directory = directory
+        self._filesystem = filesystem
+        self._retained = retained
+
+    def save(self, tree: FrozenTree) -> None:
+        """Write a snapshot, durable and complete on return.
+
+        Raises:
+            OSError: it was not written; those that are there are untouched.
+        """
+        path = os.path.join(self._directory, f"{FILE_PREFIX}{tree.zxid:x}")
+        self._filesystem.replace(path, encode_snapshot(tree), sync=True)
+
+    def files(self) -> list[tuple[int, str]]:
+        """Return zxid and path of every snapshot, oldest first."""
+        found = []
+        for entry in self._filesystem.list_directory(self._directory):
+            zxid = file_zxid(entry.name, FILE_PREFIX)
+            if zxid is not None:
+                found.append((zxid, os.path.join(self._directory, entry.name)))
+        return sorted(found)
+
+    def load_newest(self) -> DataTree:
+        """Return the tree of the newest readable snapshot; an empty tree where there is none at all.
+
+        Raises:
+            CorruptionError: there are snapshots, and none can be read.
+            OSError: the directory or a file could not be read.
+        """
+        files = self.files()
+        for zxid, path in reversed(files):
+            try:
+                return DataTree.restore(decode_snapshot(self._filesystem.read(path), zxid))
+            except (JuteError, TreeError) as error:
+                _log.warning("snapshot %s is skipped: %s", path, error)
+        if files:
+            raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
+        return DataTree()
+
+    def purge(self) -> int:
+        """Delete all but the newest snapshots; return the zxid of the oldest one kept, 0 without any."""
+        files = self.files()
+        for _, path in files[: -self._retained]:
+            self._filesystem.remove(path)
+        kept = files[-self._retained :]
+        return kept[0][0] if kept else 0

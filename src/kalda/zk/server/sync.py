@@ -1,0 +1,149 @@
+"""The sync processor: makes transactions durable, many at a time.
+
+While one write to the log is under way, requests gather; when it is done they go out together in the next
+one (group commit). Requests leave in the order in which they came, reads included, so nobody is told of a
+change that a crash could still undo.
+
+When the disk fails, nothing that waits here is durable, and what was prepared later stands on it: all of
+it is refused with `StorageError` and the prep processor starts again from the tree (`on_lost`). The log cuts
+its file back before it writes again, so an operation tried later may succeed. Any other failure ends the
+server (`on_broken`): it goes on answering reads and refuses every change.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kalda.coordination.errors import StorageError
+from kalda.storage.background import BackgroundExecutor
+from kalda.zk.server.requests import Processor, Read, Request
+from kalda.zk.server.txn_log import TxnLog, frame
+from kalda.zk.server.txns import encode_txn
+
+_GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of one write to the log: past this a group no longer saves waiting, and memory is held longer."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class SyncProcessor:
+    """Second in the chain. `schedule` runs a callback soon, so that one loop turn's requests go together."""
+
+    def __init__(
+        self,
+        log: TxnLog,
+        executor: BackgroundExecutor,
+        schedule: Callable[[Callable[[], None]], object],
+        next_processor: Processor,
+        on_lost: Callable[[], None],
+        on_broken: Callable[[BaseException], None],
+    ) -> None:
+        self._txn_log = log
+        self._executor = executor
+        self._schedule = schedule
+        self._next = next_processor
+        self._on_lost = on_lost
+        self._on_broken = on_broken
+        self._broken: str | None = None
+        self._done_count = 0
+        self._waiting: list[Request] = []
+        self._group: list[Request] = []
+        """What the write under way makes durable; empty when there is none."""
+        self._is_scheduled = False
+        self._roll_before: Callable[[], None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request that came has left."""
+        return not self._waiting and not self._group
+
+    def process(self, request: Request) -> None:
+        """Queue a write; pass on at once what needs no disk when nothing is before it."""
+        if self._broken is not None and request.txn is not None:
+            request.txn, request.error = None, StorageError(self._broken)
+            self._on_lost()
+        if request.txn is None and self.is_idle:
+            self._next.process(request)
+            return
+        self._waiting.append(request)
+        self._flush_soon()
+
+    def roll(self) -> None:
+        """Have the log begin a new file before the next group is written."""
+        self._roll_before = self._txn_log.roll
+
+    def _flush_soon(self) -> None:
+        if not self._is_scheduled and not self._group:
+            self._is_scheduled = True
+            self._schedule(self._flush)
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        assert not self._group, "one write to the log at a time"
+        records: list[bytes] = []
+        first_zxid = 0
+        size = 0
+        taken = 0
+        for request in self._waiting:
+            if size > _GROUP_BYTES_MAX:
+                break
+            taken += 1
+            if request.txn is not None:
+                record = frame(encode_txn(request.txn))
+                first_zxid = first_zxid or request.txn.zxid
+                size += len(record)
+                records.append(record)
+        self._group, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        if not records:
+            self._finish(None)
+            return
+        roll, self._roll_before = self._roll_before, None
+
+        def write() -> None:
+            if roll is not None:
+                roll()
+            self._txn_log.append(records, first_zxid)
+
+        self._executor.submit(write, self._finish)
+
+    def _finish(self, error: BaseException | None) -> None:
+        if isinstance(error, OSError):
+            _log.error("the write-ahead log cannot be written, changes are refused: %s", error)
+            self._refuse_all(f"the change could not be made durable: {error}")
+        elif error is not None:
+            self._break(error)
+        else:
+            self._pass_on()
+        if self._waiting:
+            self._flush_soon()
+
+    def _pass_on(self) -> None:
+        # The group stays set until all have left: a request made by one of them queues behind.
+        group = self._group
+        try:
+            for index, request in enumerate(group):
+                self._done_count = index + 1
+                self._next.process(request)
+        except Exception as error:
+            self._group = group[self._done_count :]
+            self._break(error)
+            return
+        self._group = []
+
+    def _break(self, error: BaseException) -> None:
+        """Stop for good: the tree and the log no longer agree, and only a restart can tell what holds."""
+        _log.error("the coordination server stops", exc_info=error)
+        self._broken = f"the coordination server has stopped: {error}"
+        self._refuse_all(self._broken)
+        self._on_broken(error)
+
+    def _refuse_all(self, reason: str) -> None:
+        refused = self._group + self._waiting
+        self._group, self._waiting = [], []
+        self._on_lost()
+        for request in refused:
+            if not isinstance(request.operation, Read):
+                # A refusal by the prep processor goes too: it was judged by changes that are lost.
+                request.txn = None
+                request.error = StorageError(reason)
+            self._next.process(request)
