@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install java kcat demo test check chaos format bench bench-kafka clean
+.PHONY: install java kcat demo test check chaos compat format bench bench-kafka clean
 
 install: $(STAMP)
 
@@ -51,6 +51,10 @@ test: install java kcat check
 # Long runs with faults: ROUNDS kills (200), SEED replays a run's choices.
 chaos: install
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
+
+# Peers that need Maven: Apache Kafka's own tools and Java clients.
+compat: install
+	@$(BIN)/pytest tests/compat
 
 format: install
 	@$(BIN)/ruff format .

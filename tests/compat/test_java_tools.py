@@ -1,0 +1,90 @@
+"""Apache Kafka's own tools and Java clients against a Kalda broker and its files."""
+
+from pathlib import Path
+
+import pytest
+
+from kalda.testing import KaldaProcess
+from tests.compat.conftest import JavaTool
+from tests.integration.clients.clients import ConfluentClient, Message
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def dump(java_tool: JavaTool, files: list[Path]) -> str:
+    names = ",".join(str(path) for path in files)
+    return java_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names)
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_dump_log_segments_reads_our_files(
+    stop: str, kalda: KaldaProcess, java_tool: JavaTool, tmp_path: Path
+) -> None:
+    """Logs, both indexes and producer snapshots are Kafka's own format, so that its tools read them."""
+    messages = [Message(b"k%d" % n, b"v" * 200, (("h", b"1"),), 1_700_000_000_000 + n) for n in range(30_000)]
+    client = ConfluentClient(kalda.bootstrap)
+    for codec in CODECS:
+        client.produce("dumped", messages, codec=codec)
+    if stop == "clean":
+        kalda.stop()
+    else:
+        kalda.kill()
+        kalda.start()
+        kalda.stop()
+    [directory] = (tmp_path / "data").rglob("dumped-0")
+    logs = sorted(directory.glob("*.log"))
+    assert len(logs) > 3
+
+    text = dump(java_tool, logs)
+    assert "isvalid: false" not in text
+    assert text.count("| offset: ") == 30_000 * len(CODECS)
+    for suffix in ("*.index", "*.timeindex", "*.snapshot"):
+        files = sorted(directory.glob(suffix))
+        assert files, suffix
+        text = dump(java_tool, files)
+        for complaint in (
+            "Mismatches",
+            "Indexed offset",
+            "sanity",
+            "Found timestamp mismatch",
+            "out of order",
+        ):
+            assert complaint not in text, text
+
+
+def test_java_admin_tools(kalda: KaldaProcess, java_tool: JavaTool) -> None:
+    """kafka-topics, kafka-configs and kafka-get-offsets of today's release."""
+    server = ("--bootstrap-server", kalda.bootstrap)
+    topics = "org.apache.kafka.tools.TopicCommand"
+    java_tool(
+        topics, *server, "--create", "--topic", "t", "--partitions", "3", "--config", "retention.ms=5000"
+    )
+    described = java_tool(topics, *server, "--describe", "--topic", "t")
+    assert "PartitionCount: 3" in described
+    assert "retention.ms=5000" in described
+    java_tool(topics, *server, "--alter", "--topic", "t", "--partitions", "5")
+    assert "PartitionCount: 5" in java_tool(topics, *server, "--describe", "--topic", "t")
+    configs = ("kafka.admin.ConfigCommand", *server, "--entity-type", "topics", "--entity-name", "t")
+    java_tool(*configs, "--alter", "--add-config", "retention.ms=7000")
+    assert "retention.ms=7000" in java_tool(*configs, "--describe")
+    offsets = java_tool("org.apache.kafka.tools.GetOffsetShell", *server, "--topic", "t")
+    assert "t:0:0" in offsets
+    java_tool(topics, *server, "--delete", "--topic", "t")
+    assert "t" not in java_tool(topics, *server, "--list").split()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_java_producer_and_consumer(codec: str, kalda: KaldaProcess, java_tool: JavaTool) -> None:
+    """The Java producer is idempotent by default; the consumer reads by assignment."""
+    lines = [f"line {number}" for number in range(1000)]
+    java_tool(
+        "org.apache.kafka.tools.ConsoleProducer",
+        *("--bootstrap-server", kalda.bootstrap, "--topic", "lines", "--compression-codec", codec),
+        text="\n".join(lines) + "\n",
+    )
+    read = java_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", kalda.bootstrap, "--topic", "lines", "--partition", "0"),
+        *("--offset", "earliest", "--max-messages", "1000", "--timeout-ms", "20000"),
+    )
+    assert lines == read.splitlines()
