@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.coordination.schema import LEADER_DURING_DELETE, BrokerInfo
 
@@ -61,6 +61,10 @@ class MetadataCache:
             self._sorted_names = tuple(sorted(self._topics))
         return self._sorted_names
 
+    def all_topics(self) -> list[TopicMetadata]:
+        """Return every topic, by name."""
+        return [self._topics[name] for name in self.topic_names]
+
     def topic(self, name: str) -> TopicMetadata | None:
         """Return a topic, or None."""
         return self._topics.get(name)
@@ -83,6 +87,19 @@ class MetadataCache:
         """Return how many partitions a topic has; 0 for a topic that is not known."""
         topic = self._topics.get(name)
         return len(topic.partitions) if topic is not None else 0
+
+    def endpoint(self, broker_id: int, listener: str) -> BrokerEndpoint | None:
+        """Return where a live broker is reached on a listener, or None."""
+        info = self._brokers.get(broker_id)
+        found = info.endpoint(listener) if info is not None else None
+        if info is None or found is None:
+            return None
+        return BrokerEndpoint(info.id, found.host, found.port, info.rack)
+
+    def endpoints(self, listener: str) -> list[BrokerEndpoint]:
+        """Return where the live brokers that have this listener are reached, by ascending id."""
+        found = (self.endpoint(broker_id, listener) for broker_id in self._brokers)
+        return [endpoint for endpoint in found if endpoint is not None]
 
     def on_change(self, listener: ChangeListener) -> None:
         """Call the listener with the topics that changed, after each change of topics or brokers."""

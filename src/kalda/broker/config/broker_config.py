@@ -122,11 +122,11 @@ class BrokerConfig:
         """
         if name in self._values:
             return self._values[name]
-        return _key(name).default
+        return find_key(name).default
 
     def text(self, name: str) -> str | None:
         """Return the value in force as DescribeConfigs writes it."""
-        return _key(name).format(self.value(name))
+        return find_key(name).format(self.value(name))
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the settings of a topic's logs: its own, then the broker's.
@@ -220,7 +220,7 @@ SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*
 """The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
 
 
-def _key(name: str) -> ConfigKey:
+def find_key(name: str) -> ConfigKey:
     """Find the declaration; that of ``listener.name.x.…`` is the one of the setting it overrides."""
     if name not in BROKER_CONFIG and name.startswith(LISTENER_PREFIX):
         base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
@@ -234,7 +234,7 @@ def _key(name: str) -> ConfigKey:
 
 def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
     return {
-        name: text if name.startswith(_PLUGIN_PREFIXES) else _key(name).parse(text)
+        name: text if name.startswith(_PLUGIN_PREFIXES) else find_key(name).parse(text)
         for name, text in properties.items()
     }
 

@@ -6,31 +6,74 @@ and left out, never a reason to stop.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from kalda.broker.config.broker_config import BrokerConfig
+from kalda.broker.config.definitions import TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError
+from kalda.coordination import paths
+from kalda.coordination.cluster import Cluster
+from kalda.coordination.config_changes import ConfigChange, ConfigChanges
 from kalda.storage.config import LogConfig
 
 _log: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_TOPICS: Final = "topics"
+_BROKERS: Final = "brokers"
+_DEFAULTS_OF_TOPICS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names)
 
 TopicListener = Callable[[str, LogConfig], None]
 BrokerListener = Callable[[frozenset[str]], None]
 
 
 class ConfigStore:
-    """The dynamic settings that this broker knows."""
+    """The dynamic settings that this broker knows.
 
-    def __init__(self, config: BrokerConfig) -> None:
+    `start` loads them and follows their changes. Until then, and in tests, `set_topic` and its siblings
+    are all there is.
+    """
+
+    def __init__(self, config: BrokerConfig, topic_names: Callable[[], Iterable[str]] = tuple) -> None:
+        """`topic_names` lists the topics that have logs here: a broker's setting may be their default."""
         self._config: Final = config
+        self._topic_names: Final = topic_names
         self._topics: dict[str, Mapping[str, str]] = {}
         self._topic_listeners: list[TopicListener] = []
         self._broker_listeners: list[BrokerListener] = []
         self._broker: Mapping[str, str] = _NOTHING
         self._default: Mapping[str, str] = _NOTHING
+        self._changes: ConfigChanges | None = None
+        self._default_log_config: LogConfig | None = None
+
+    async def start(self, cluster: Cluster, broker_id: int) -> None:
+        """Load what coordination holds and follow its changes until `close`.
+
+        Raises:
+            CoordinationError: it cannot be read.
+        """
+        self._changes = await cluster.watch_config_changes(lambda change: self._on_change(change, broker_id))
+        brokers = await cluster.configs(_BROKERS)
+        self.set_broker_default(brokers.get(paths.DEFAULT_ENTITY, _NOTHING))
+        self.set_broker(brokers.get(str(broker_id), _NOTHING))
+        for topic, overrides in (await cluster.configs(_TOPICS)).items():
+            self.set_topic(topic, overrides)
+
+    async def close(self) -> None:
+        """Stop following changes."""
+        if self._changes is not None:
+            await self._changes.close()
+            self._changes = None
+
+    async def load_topics(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        """Read the overrides of topics that are new to this broker, before it makes logs for them.
+
+        Raises:
+            CoordinationError: they cannot be read.
+        """
+        for topic in topics:
+            self.set_topic(topic, await cluster.config(_TOPICS, topic))
 
     def on_topic_change(self, listener: TopicListener) -> None:
         """Call the listener with a topic's name and new log settings whenever they change."""
@@ -46,7 +89,12 @@ class ConfigStore:
 
     def log_config(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs."""
-        return self._config.log_config(self.topic_overrides(topic))
+        overrides = self._topics.get(topic)
+        if overrides is not None:
+            return self._config.log_config(overrides)
+        if self._default_log_config is None:
+            self._default_log_config = self._config.log_config(_NOTHING)
+        return self._default_log_config
 
     def set_topic(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Put a topic's overrides in force; empty overrides forget the topic."""
@@ -79,13 +127,23 @@ class ConfigStore:
         if not changed:
             return
         _log.info("settings changed: %s", ", ".join(sorted(changed)))
+        self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)
-        # The broker's settings are the topics' defaults.
-        for topic in self._topics:
+        if changed.isdisjoint(_DEFAULTS_OF_TOPICS):
+            return
+        for topic in self._topic_names():
             log_config = self.log_config(topic)
             for topic_listener in self._topic_listeners:
                 topic_listener(topic, log_config)
+
+    def _on_change(self, change: ConfigChange, broker_id: int) -> None:
+        if change.entity_type == _TOPICS:
+            self.set_topic(change.entity_name, change.config)
+        elif change.entity_type == _BROKERS and change.entity_name == paths.DEFAULT_ENTITY:
+            self.set_broker_default(change.config)
+        elif change.entity_type == _BROKERS and change.entity_name == str(broker_id):
+            self.set_broker(change.config)
 
     def _accepted_overrides(self, topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
         accepted = {}

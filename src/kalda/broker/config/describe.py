@@ -1,0 +1,175 @@
+"""What DescribeConfigs says of a setting: its value, where it comes from, and what else could supply it.
+
+Pure: from the settings in force to entries. The order of sources is that of KIP-226: the topic, this broker's
+dynamic setting, the dynamic default of all brokers, the file the broker was started with, the default. A
+setting with several names (see `definitions.BROKER_SYNONYMS`) lists them within each source.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from kalda.broker.config.broker_config import BrokerConfig, find_key
+from kalda.broker.config.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.common.config_def import ConfigError, ConfigKey, UpdateMode
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by its number on the wire."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A name and source that supplies the value, or would if those before it were taken away."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting as described; the value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    config_type: int
+    synonyms: Sequence[ConfigSynonym]
+    documentation: str
+
+
+_TYPE_UNKNOWN: Final = 0
+
+
+def describe_topic(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Sequence[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe a topic's settings; all of them, or those named that exist."""
+    values = config.topics.resolve(overrides)
+    return [
+        _topic_entry(config, TOPIC_CONFIG.keys[name], overrides, TOPIC_CONFIG.keys[name].format(values[name]))
+        for name in _selected(TOPIC_CONFIG.keys, names)
+    ]
+
+
+def describe_broker(config: BrokerConfig, names: Sequence[str] | None = None) -> list[ConfigEntry]:
+    """Describe this broker's settings; all but the internal ones, or those named that exist."""
+    written = {**config.static, **config.dynamic_default, **config.dynamic_broker}
+    listed = [key.name for key in BROKER_CONFIG if not key.internal or key.name in written]
+    listed += [name for name in written if name not in BROKER_CONFIG]
+    return [_broker_entry(config, name) for name in _selected(listed, names)]
+
+
+def describe_broker_default(config: BrokerConfig, names: Sequence[str] | None = None) -> list[ConfigEntry]:
+    """Describe the settings that were changed for all brokers."""
+    entries = []
+    for name in _selected(config.dynamic_default, names):
+        synonyms = [
+            synonym
+            for synonym in _broker_synonyms(config, name)
+            if synonym.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        ]
+        entries.append(_entry_of_broker(name, config.dynamic_default[name], synonyms))
+    return entries
+
+
+def _selected(existing: Iterable[str], names: Sequence[str] | None) -> list[str]:
+    # An empty list asks for everything, as null does: old clients send it so.
+    if not names:
+        return list(existing)
+    wanted = frozenset(names)
+    return [name for name in existing if name in wanted]
+
+
+def _topic_entry(
+    config: BrokerConfig, key: ConfigKey, overrides: Mapping[str, str], value: str | None
+) -> ConfigEntry:
+    synonyms: list[ConfigSynonym] = []
+    if key.name in overrides:
+        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    if key.name in TOPIC_SYNONYMS:
+        synonyms += _broker_synonyms(config, TOPIC_SYNONYMS[key.name][0][0])
+    return ConfigEntry(
+        name=key.name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        is_read_only=False,
+        is_sensitive=key.type.is_sensitive,
+        config_type=key.type,
+        synonyms=synonyms,
+        documentation=key.documentation,
+    )
+
+
+def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
+    try:
+        value = config.text(name)
+    except ConfigError:
+        # A plug-in's setting: nobody knows its type, so its value is not shown.
+        value = None
+    return _entry_of_broker(name, value, _broker_synonyms(config, name))
+
+
+def _entry_of_broker(name: str, value: str | None, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+    try:
+        key = find_key(name)
+    except ConfigError:
+        key = None
+    is_sensitive = key is None or key.type.is_sensitive
+    return ConfigEntry(
+        name=name,
+        value=None if is_sensitive else value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        is_read_only=key is None or key.update_mode is UpdateMode.READ_ONLY,
+        is_sensitive=is_sensitive,
+        config_type=key.type if key is not None else _TYPE_UNKNOWN,
+        synonyms=synonyms,
+        documentation=key.documentation if key is not None else "",
+    )
+
+
+def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
+    """List what supplies a broker setting, from the first source that knows it by this very name."""
+    names = BROKER_SYNONYMS.get(name, (name,))
+    if name not in BROKER_CONFIG:
+        try:
+            names = (name, find_key(name).name)
+        except ConfigError:
+            names = (name,)
+    synonyms: list[ConfigSynonym] = []
+    for source, settings in (
+        (ConfigSource.DYNAMIC_BROKER_CONFIG, config.dynamic_broker),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, config.dynamic_default),
+        (ConfigSource.STATIC_BROKER_CONFIG, config.static),
+    ):
+        synonyms += [
+            ConfigSynonym(synonym, _shown(synonym, settings[synonym]), source)
+            for synonym in names
+            if synonym in settings
+        ]
+    for synonym in names:
+        key = BROKER_CONFIG.keys.get(synonym)
+        if key is not None and key.default is not None:
+            text = _shown(synonym, key.format(key.default))
+            synonyms.append(ConfigSynonym(synonym, text, ConfigSource.DEFAULT_CONFIG))
+    start = next((index for index, synonym in enumerate(synonyms) if synonym.name == name), len(synonyms))
+    return synonyms[start:]
+
+
+def _shown(name: str, text: str | None) -> str | None:
+    try:
+        return None if find_key(name).type.is_sensitive else text
+    except ConfigError:
+        return None
