@@ -267,6 +267,7 @@ class Connection:
             ticket.reply = reply
             self._held_bytes += _memory_bytes(reply)
             return
+        self.last_active = monotonic()
         self._queue(reply)
         ready = 1
         while ready < len(outstanding):
@@ -366,7 +367,7 @@ class Connection:
         if position < end:
             self._stash = bytes(data[position:end])
         if self._out:
-            self._flush()
+            self._transmit()
 
     def _large_received(self, count: int) -> None:
         """Account for `count` more bytes of the large frame, and handle it if it is complete."""

@@ -55,7 +55,7 @@ class SocketConnection(Connection):
     # Callbacks of the event loop.
 
     def _on_readable(self) -> None:
-        if not self._may_handle():
+        if (self._out or self._outstanding or self._draining) and not self._may_handle():
             # Noticed only now, because a peer that waits for its answer sends nothing and needs no pausing.
             self._pause()
             return
@@ -103,14 +103,27 @@ class SocketConnection(Connection):
 
     def _on_writable(self) -> None:
         self._transmit()
+        self.last_active = monotonic()
         if not self._out and (self._paused or self._stash is not None):
             self._resume()
 
     # The transport's side of `Connection`.
 
     def _transmit(self) -> None:
+        out = self._out
         try:
-            if self._send_all():
+            first = out[0]
+            if len(out) == 1 and type(first) is bytes:
+                # Nearly every reply but those of Fetch: one piece, and the socket takes it whole.
+                sent = self._socket.send(first)
+                self._owner.bytes_out += sent
+                if sent == len(first):
+                    out.clear()
+                else:
+                    out[0] = memoryview(first)[sent:]
+            else:
+                self._send_chunks(out)
+            if not out:
                 self._out_bytes = 0
                 if self._writing:
                     self._writing = False
@@ -125,22 +138,8 @@ class SocketConnection(Connection):
             self._writing = True
             self._loop.add_writer(self._descriptor, self._on_writable)
 
-    def _send_all(self) -> bool:
-        """Send `_out` until it is empty (true) or the socket or this turn is full (false)."""
-        out = self._out
-        if len(out) == 1:
-            chunk = out[0]
-            if type(chunk) is bytes:
-                sent = self._socket.send(chunk)
-                self._owner.bytes_out += sent
-                if sent == len(chunk):
-                    out.clear()
-                    return True
-                out[0] = memoryview(chunk)[sent:]
-                return False
-        return self._send_chunks(out)
-
-    def _send_chunks(self, out: list[Chunk]) -> bool:
+    def _send_chunks(self, out: list[Chunk]) -> None:
+        """Send from the front of `out` until it is empty or the socket or this turn is full."""
         done = 0
         from_files = 0
         try:
@@ -150,24 +149,23 @@ class SocketConnection(Connection):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])
                     sent = self._socket.send(data, _MSG_MORE if more else 0)
-                    self._progress(sent)
+                    self._owner.bytes_out += sent
                     if sent < len(data):
                         done = end - 1
                         out[done] = memoryview(data)[sent:]
-                        return False
+                        return
                     done = end
                 elif chunk.size <= self._sent_of_first:
                     self._sent_of_first = 0
                     done += 1
                 elif from_files >= SEND_TURN_BYTES_MAX:
-                    return False
+                    return
                 else:
                     from_files += self._send_file(chunk)
                     if self._closed:
-                        return False
+                        return
         finally:
             del out[:done]
-        return True
 
     def _join(self, out: list[Chunk], start: int) -> tuple[int, bytes | bytearray | memoryview]:
         """Join neighbouring small chunks, so that pipelined replies leave in one send."""
@@ -194,12 +192,8 @@ class SocketConnection(Connection):
             self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
             return 0
         self._sent_of_first += sent
-        self._progress(sent)
-        return sent
-
-    def _progress(self, sent: int) -> None:
         self._owner.bytes_out += sent
-        self.last_active = monotonic()
+        return sent
 
     def _start_reading(self) -> None:
         self._loop.add_reader(self._descriptor, self._on_readable)
