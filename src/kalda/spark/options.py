@@ -114,6 +114,15 @@ class SourceOptions:
     """How long an executor waits for records that the plan says are there."""
 
 
+def parse_common_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options without knowing which kind of query they are for.
+
+    Raises:
+        OptionError: neither a batch nor a streaming query would accept them.
+    """
+    return _parse(_lowered(options), default_start=Edge.EARLIEST)
+
+
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     """Read the options of a batch query.
 

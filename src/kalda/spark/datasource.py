@@ -1,0 +1,40 @@
+"""The data source `kalda` for PySpark: ``spark.read.format("kalda")`` and ``spark.readStream`` likewise.
+
+It takes the options of Spark's own Kafka connector and gives the same columns. Spark finds it by itself
+through the package `pyspark_kalda`.
+"""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from kalda.spark.options import SourceOptions, parse_batch_options, parse_common_options, parse_stream_options
+from kalda.spark.reader import KaldaBatchReader, KaldaStreamReader
+from kalda.spark.schema import check_schema, source_schema
+
+
+class KaldaDataSource(DataSource):
+    """Topics of a Kafka-compatible cluster as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(…)``."""
+        return "kalda"
+
+    def schema(self) -> StructType:
+        """Return the columns; options that no kind of query accepts are refused here, before it starts."""
+        return source_schema(include_headers=parse_common_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        options = parse_batch_options(self.options)
+        return KaldaBatchReader(options, _checked(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the API's name
+        """Return the reader of a streaming query."""
+        options = parse_stream_options(self.options)
+        return KaldaStreamReader(options, _checked(schema, options))
+
+
+def _checked(schema: StructType, options: SourceOptions) -> StructType:
+    check_schema(schema, include_headers=options.include_headers)
+    return schema

@@ -1,0 +1,137 @@
+"""The executors' side: one range of one partition, fetched and decoded to Arrow batches.
+
+A worker process of Spark lives on from task to task, and so do its connections: they belong to the module.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from kalda.net.client.cluster import ClusterClient
+from kalda.net.client.config import ClientConfig
+from kalda.net.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.net.client.fetch import FetchedRecords, PartitionFetcher
+from kalda.records.columnar import decode_batches
+from kalda.spark.data_loss import report_data_loss
+from kalda.spark.options import SourceOptions
+from kalda.spark.plan import OffsetRange
+from kalda.spark.schema import RowBatches
+
+_log = logging.getLogger(__name__)
+
+CLIENTS_MAX: Final = 8
+"""Clients that one worker process keeps; one for each cluster and set of settings that its queries use."""
+
+EMPTY_FETCHES_AT_END: Final = 2
+"""A broker that says it holds offsets up to the range's end, and twice returns no record of them, has none:
+compaction took them, or they are markers of transactions. Twice, because once may be a throttled answer."""
+
+_clients: dict[ClientConfig, ClusterClient] = {}
+_clients_pid = 0
+
+
+def worker_client(config: ClientConfig) -> ClusterClient:
+    """Return this process's client for a cluster; a forked process never uses its parent's sockets."""
+    global _clients_pid
+    if _clients_pid != os.getpid():
+        _clients.clear()
+        _clients_pid = os.getpid()
+    client = _clients.get(config)
+    if client is None:
+        while len(_clients) >= CLIENTS_MAX:
+            _clients.pop(next(iter(_clients))).close()
+        client = _clients[config] = ClusterClient(config)
+    return client
+
+
+def read_range(
+    options: SourceOptions, schema: StructType, offset_range: OffsetRange
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the range; ends at its end even where its last offsets hold no record.
+
+    Raises:
+        DataLossError: records of the range are gone, and `failOnDataLoss` is true.
+        ClientError: the cluster could not be read.
+        RecordsError: a batch is corrupt.
+    """
+    client = worker_client(options.client)
+    rows = RowBatches(schema, offset_range.topic_partition)
+    want_headers = "headers" in schema.names
+    for position, fetched in fetch_range(client, options, offset_range):
+        decoded = decode_batches(
+            fetched.records,
+            start_offset=position,
+            end_offset=offset_range.end,
+            aborted=fetched.aborted_transactions,
+            check_crc=options.client.check_crcs,
+            want_headers=want_headers,
+        )
+        yield from rows.of(decoded)
+
+
+def fetch_range(
+    client: ClusterClient,
+    options: SourceOptions,
+    offset_range: OffsetRange,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[int, FetchedRecords]]:
+    """Yield what the fetches of the range bring, each with the offset that it was asked for."""
+    end = offset_range.end
+    topic_partition = offset_range.topic_partition
+    fetcher = PartitionFetcher(client, topic_partition, start=offset_range.start, end=end)
+    with fetcher:
+        progress_at = monotonic()
+        empty_count = 0
+        while fetcher.position < end:
+            position = fetcher.position
+            try:
+                fetched = fetcher.next()
+            except OffsetOutOfRangeError:
+                fetcher.seek(_skip_lost(client, options, offset_range, position))
+                continue
+            except UnknownTopicOrPartitionError:
+                _report(options, offset_range, position, end, "the partition does not exist any more")
+                return
+            if fetched.records:
+                progress_at = monotonic()
+                empty_count = 0
+                yield position, fetched
+                continue
+            empty_count += 1
+            if fetched.last_stable_offset >= end and empty_count >= EMPTY_FETCHES_AT_END:
+                return
+            if (monotonic() - progress_at) * 1000 > options.poll_timeout_ms:
+                _report(options, offset_range, position, end, f"the log ends at {fetched.last_stable_offset}")
+                return
+
+
+def _skip_lost(
+    client: ClusterClient, options: SourceOptions, offset_range: OffsetRange, position: int
+) -> int:
+    """Return where to go on when the log does not hold `position`: at its start, or at the range's end."""
+    topic_partition = offset_range.topic_partition
+    beginning = client.beginning_offsets([topic_partition])[topic_partition]
+    if position < beginning:
+        next_position = min(beginning, offset_range.end)
+        reason = f"the log starts at {beginning}"
+    else:
+        end = client.end_offsets([topic_partition])[topic_partition]
+        # An end that has grown past the position since is no loss: the leader was behind.
+        if position <= end:
+            return position
+        next_position = offset_range.end
+        reason = f"the log ends at {end}"
+    _report(options, offset_range, position, next_position, reason)
+    return next_position
+
+
+def _report(options: SourceOptions, offset_range: OffsetRange, start: int, end: int, reason: str) -> None:
+    report_data_loss(
+        f"offsets {start} to {end - 1} of {offset_range.topic_partition} cannot be read: {reason}",
+        fail=options.fail_on_data_loss,
+    )

@@ -1,0 +1,206 @@
+"""The readers that Spark drives: one for batch queries, one for streams.
+
+Both are pickled to the executors, where only `read` runs; what they hold must be values. Connections of the
+driver's side are opened on first use and stay there.
+
+The order of calls that the stream reader rests on, for each micro-batch: `latestOffset(start)`, Spark logs
+the result, `partitions(start, end)`, `read` on the executors, Spark logs the commit. A batch whose commit
+was not logged is planned again from the same start and end after a restart.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kalda.common.types import TopicPartition
+from kalda.net.client.errors import UnknownTopicOrPartitionError
+from kalda.spark.data_loss import report_data_loss
+from kalda.spark.discovery import Discovery
+from kalda.spark.limits import limit_offsets
+from kalda.spark.offsets import (
+    PartitionOffsets,
+    SparkOffset,
+    anchor_offset,
+    from_spark_offset,
+    is_anchor,
+    to_spark_offset,
+)
+from kalda.spark.options import SourceOptions
+from kalda.spark.plan import OffsetRange, plan_ranges
+from kalda.spark.range_reader import read_range
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, offset_range: OffsetRange) -> None:
+        super().__init__(None)
+        self.offset_range: Final = offset_range
+
+
+class KaldaBatchReader(DataSourceReader):
+    """Reads what lies between two positions when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options: Final = options
+        self._schema: Final = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Resolve the options and cut the work into tasks."""
+        discovery = Discovery(self._options)
+        try:
+            partitions = discovery.require_partitions()
+            starts = discovery.starting_offsets(partitions)
+            ends = discovery.ending_offsets(partitions)
+        finally:
+            discovery.close()
+        for each, start in starts.items():
+            if start > ends[each]:
+                report_data_loss(
+                    f"the start of {each}, {start}, lies behind its end, {ends[each]}",
+                    fail=self._options.fail_on_data_loss,
+                )
+        return _plan(self._options, starts, ends)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, on an executor."""
+        return _read(self._options, self._schema, partition)
+
+
+class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Tells Spark how far it may read, batch by batch. Progress is kept by Spark's checkpoint alone."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options: Final = options
+        self._schema: Final = schema
+        self._discovery: Discovery | None = None
+        self._frozen: dict[TopicPartition, int] | None = None
+        """Under Trigger.AvailableNow: where each partition ended when the query began."""
+        self._available: dict[TopicPartition, int] = {}
+        """The ends that the latest call of `latestOffset` saw."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_discovery": None}
+
+    def initialOffset(self) -> SparkOffset:  # noqa: N802  # the API's name
+        """Return the symbolic start; see `anchor_offset` for why it is not a real one."""
+        return anchor_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the API's name
+        """Tell Spark about `maxOffsetsPerTrigger`; it hands the limit back to `latestOffset`."""
+        offsets_max = self._options.offsets_per_trigger_max
+        return ReadAllAvailable() if offsets_max is None else ReadMaxRows(offsets_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the API's name
+        """Freeze the ends and the set of partitions, so that the query terminates under live producers."""
+        found = self._driver.find_partitions()
+        self._frozen = self._driver.end_offsets(found.partitions)
+
+    def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802  # the API's name
+        """Return where the next batch ends; for the symbolic start, where the query begins."""
+        if is_anchor(start):
+            return to_spark_offset(self._starting_offsets())
+        known = from_spark_offset(start)
+        self._available = self._find_available(known)
+        ends = self._available
+        if isinstance(limit, ReadMaxRows):
+            new = ends.keys() - known.keys()
+            ends = limit_offsets(limit.max_rows, known | self._driver.beginning_offsets(new), ends)
+        return to_spark_offset(ends)
+
+    def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802  # the API's name
+        """Return what is available, for the query's progress report."""
+        return to_spark_offset(self._available) if self._available else None
+
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
+        """Cut a batch into tasks; the batch that logs where the query begins has none."""
+        if is_anchor(start):
+            return []
+        starts, ends = from_spark_offset(start), from_spark_offset(end)
+        starts |= self._start_of_new(ends.keys() - starts.keys())
+        gone = starts.keys() - ends.keys()
+        if gone:
+            self._report(f"partitions are gone: {', '.join(str(each) for each in sorted(gone))}")
+        for each in sorted(starts.keys() & ends.keys()):
+            if ends[each] < starts[each]:
+                self._report(f"the end of {each} went back from {starts[each]} to {ends[each]}")
+        return _plan(self._options, starts, ends)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, on an executor."""
+        return _read(self._options, self._schema, partition)
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        discovery, self._discovery = self._discovery, None
+        if discovery is not None:
+            discovery.close()
+
+    @property
+    def _driver(self) -> Discovery:
+        if self._discovery is None:
+            self._discovery = Discovery(self._options)
+        return self._discovery
+
+    def _starting_offsets(self) -> dict[TopicPartition, int]:
+        partitions = self._driver.require_partitions()
+        if self._frozen is not None:
+            partitions = tuple(each for each in partitions if each in self._frozen)
+        return self._driver.starting_offsets(partitions, self._frozen)
+
+    def _find_available(self, known: PartitionOffsets) -> dict[TopicPartition, int]:
+        found = self._driver.find_partitions()
+        known_topics = {each.topic for each in known}
+        for topic in found.missing_topics:
+            if topic not in known_topics:
+                raise UnknownTopicOrPartitionError(f"topic {topic}")
+            self._report(f"topic {topic} is gone")
+        if self._frozen is None:
+            return self._driver.end_offsets(found.partitions, known)
+        there = set(found.partitions)
+        frozen = {each: end for each, end in self._frozen.items() if each in there}
+        # A start resolved after the freeze can lie behind it; that is no loss while the log reaches so far.
+        behind = [each for each, end in frozen.items() if end < known.get(each, 0)]
+        ends_now = self._driver.end_offsets(behind, known) if behind else {}
+        return frozen | {each: min(end, known[each]) for each, end in ends_now.items()}
+
+    def _start_of_new(self, new: set[TopicPartition]) -> dict[TopicPartition, int]:
+        """Partitions found while a query runs are read from their beginning, whatever it started at."""
+        if not new:
+            return {}
+        there = set(self._driver.find_partitions().partitions)
+        starts = self._driver.beginning_offsets(each for each in new if each in there)
+        lost = new - starts.keys()
+        if lost:
+            self._report(f"new partitions are gone: {', '.join(str(each) for each in sorted(lost))}")
+        for each, start in starts.items():
+            if start > 0:
+                self._report(f"new partition {each} begins at {start} instead of 0")
+        return starts
+
+    def _report(self, message: str) -> None:
+        report_data_loss(message, fail=self._options.fail_on_data_loss)
+
+
+def _plan(options: SourceOptions, starts: PartitionOffsets, ends: PartitionOffsets) -> list[InputPartition]:
+    ranges = [OffsetRange(each, starts[each], ends[each]) for each in sorted(ends.keys() & starts.keys())]
+    planned = plan_ranges(
+        ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
+    )
+    return [RangePartition(each) for each in planned]
+
+
+def _read(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Spark makes one partition of nothing out of an empty plan.
+    if isinstance(partition, RangePartition):
+        return read_range(options, schema, partition.offset_range)
+    return iter(())
