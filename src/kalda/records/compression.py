@@ -138,7 +138,10 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, size_max)
+        block = _decompress_snappy_block(view, size_max)
+        if block is None:
+            raise _too_large(Compression.SNAPPY, size_max)
+        return block
     parts: list[bytes] = []
     size = 0
     position = 0
@@ -157,16 +160,19 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
         if not 0 <= block_size <= end - position:
             raise _corrupt(Compression.SNAPPY, f"block of {block_size} bytes, {end - position} are left")
         part = _decompress_snappy_block(view[position : position + block_size], size_max - size)
+        if part is None:
+            raise _too_large(Compression.SNAPPY, size_max)
         size += len(part)
         parts.append(part)
         position += block_size
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes | None:
+    """Return the block's content, ``None`` if its preamble announces more than `size_max` bytes."""
     try:
         if cramjam.snappy.decompress_raw_len(block) > size_max:
-            raise _too_large(Compression.SNAPPY, size_max)
+            return None
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise _corrupt(Compression.SNAPPY, error) from error
