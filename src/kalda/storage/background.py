@@ -1,0 +1,65 @@
+"""Where the log's slow work goes: fsync and unlink, never on the event loop.
+
+The port has two halves because the log's state has one owner: `work` runs anywhere and touches only what it
+was given; `done` runs on the owner's thread and may change the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Protocol
+
+_logger: Final = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+Done = Callable[[BaseException | None], None]
+
+
+class BackgroundExecutor(Protocol):
+    """Runs slow work beside the event loop."""
+
+    def submit(self, work: Work, done: Done | None = None) -> None:
+        """Run `work` elsewhere, then `done` with its exception or ``None`` on the owner's thread."""
+        ...
+
+
+class InlineExecutor:
+    """Runs the work at once, on the caller's thread: for tests, for start-up and for closing."""
+
+    def submit(self, work: Work, done: Done | None = None) -> None:
+        """Run `work`, then `done`."""
+        error: BaseException | None = None
+        try:
+            work()
+        except OSError as raised:
+            error = raised
+        _finish(done, error)
+
+
+class EventLoopExecutor:
+    """A bounded thread pool whose results come back on the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 2) -> None:
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="log-background")
+
+    def submit(self, work: Work, done: Done | None = None) -> None:
+        """Queue `work` on the pool."""
+        future = self._pool.submit(work)
+        future.add_done_callback(lambda finished: self._return(finished, done))
+
+    def close(self) -> None:
+        """Wait for what is queued; its results still reach the loop if that runs on."""
+        self._pool.shutdown(wait=True)
+
+    def _return(self, future: "Future[None]", done: Done | None) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_finish, done, future.exception())
+
+
+def _finish(done: Done | None, error: BaseException | None) -> None:
+    if done is not None:
+        done(error)
+    elif error is not None:
+        _logger.error("background work on the log failed: %s", error)

@@ -1,0 +1,182 @@
+"""The small text files of a log directory, in Kafka's formats, written whole and replaced atomically.
+
+Offset checkpoints and leader epochs: a version line, a count line, then one line an entry. ``meta.properties``
+is a Java properties file; the clean-shutdown marker is JSON.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.types import TopicPartition, uuid_from_text, uuid_to_text
+from kalda.storage.errors import CorruptCheckpointError
+from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from kalda.storage.filesystem import FileSystem
+
+_VERSION: Final = 0
+# ZooKeeper-era directories carry version 0, KRaft ones version 1; we write the former.
+_META_PROPERTIES_VERSION: Final = 0
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Write ``0``, the count, then ``topic partition offset`` lines."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
+    return f"{_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
+    """Read what `format_offset_checkpoint` or Kafka wrote; raises `CorruptCheckpointError`."""
+    offsets = {}
+    for line in _entry_lines(data):
+        fields = line.split(" ")
+        if len(fields) != 3:
+            raise CorruptCheckpointError(f"checkpoint line {line!r} is not 'topic partition offset'")
+        offsets[TopicPartition(fields[0], _number(fields[1], line))] = _number(fields[2], line)
+    return offsets
+
+
+def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """Write ``0``, the count, then ``epoch start-offset`` lines."""
+    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in epochs]
+    return f"{_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
+    """Read what `format_leader_epochs` or Kafka wrote; raises `CorruptCheckpointError`."""
+    epochs = []
+    for line in _entry_lines(data):
+        fields = line.split(" ")
+        if len(fields) != 2:
+            raise CorruptCheckpointError(f"checkpoint line {line!r} is not 'epoch offset'")
+        epochs.append((_number(fields[0], line), _number(fields[1], line)))
+    return epochs
+
+
+def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    """Write the topic id of a partition's directory (KIP-516)."""
+    return f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> uuid.UUID:
+    """Read what `format_partition_metadata` or Kafka wrote; raises `CorruptCheckpointError`."""
+    fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
+    if fields.get("version") != str(_VERSION) or "topic_id" not in fields:
+        raise CorruptCheckpointError(f"partition metadata {data!r} has no version {_VERSION} and topic_id")
+    try:
+        return uuid_from_text(fields["topic_id"].strip())
+    except ValueError as error:
+        raise CorruptCheckpointError(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Whose data a log directory holds; a broker refuses a directory of another one."""
+
+    cluster_id: str
+    broker_id: int
+    directory_id: str | None = None
+
+
+def format_meta_properties(properties: MetaProperties) -> bytes:
+    """Write ``meta.properties``."""
+    lines = [
+        "#",
+        f"cluster.id={properties.cluster_id}",
+        f"version={_META_PROPERTIES_VERSION}",
+        f"broker.id={properties.broker_id}",
+    ]
+    if properties.directory_id is not None:
+        lines.append(f"directory.id={properties.directory_id}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def parse_meta_properties(data: bytes) -> MetaProperties:
+    """Read ``meta.properties`` of version 0 or 1; raises `CorruptCheckpointError`."""
+    fields: dict[str, str] = {}
+    for line in _text(data).splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not line.lstrip().startswith(("#", "!")):
+            fields[name.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
+    if fields.get("version") not in ("0", "1"):
+        raise CorruptCheckpointError(
+            f"{META_PROPERTIES_FILE} has version {fields.get('version')}, not 0 or 1"
+        )
+    broker_id = fields.get("broker.id", fields.get("node.id"))
+    if broker_id is None:
+        raise CorruptCheckpointError(f"{META_PROPERTIES_FILE} names no broker.id")
+    return MetaProperties(
+        fields.get("cluster.id", ""), _number(broker_id, META_PROPERTIES_FILE), fields.get("directory.id")
+    )
+
+
+def read_meta_properties(file_system: FileSystem, directory: str) -> MetaProperties | None:
+    """Read the directory's ``meta.properties``, or ``None`` if it has none."""
+    path = os.path.join(directory, META_PROPERTIES_FILE)
+    if not file_system.exists(path):
+        return None
+    try:
+        return parse_meta_properties(file_system.read(path))
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def write_meta_properties(file_system: FileSystem, directory: str, properties: MetaProperties) -> None:
+    """Write the directory's ``meta.properties``."""
+    path = os.path.join(directory, META_PROPERTIES_FILE)
+    file_system.replace(path, format_meta_properties(properties), sync=True)
+
+
+def write_clean_shutdown(file_system: FileSystem, directory: str, broker_epoch: int) -> None:
+    """Leave the marker that says: everything is on disk, a start need not look at the logs."""
+    content = json.dumps({"version": _VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    file_system.replace(os.path.join(directory, CLEAN_SHUTDOWN_FILE), content.encode(), sync=True)
+
+
+def take_clean_shutdown(file_system: FileSystem, directory: str) -> bool:
+    """Tell whether the marker is there, and remove it: from now on a crash must be noticed."""
+    path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+    if not file_system.exists(path):
+        return False
+    file_system.remove(path)
+    file_system.sync_directory(directory)
+    return True
+
+
+def read_offset_checkpoint(file_system: FileSystem, path: str) -> dict[TopicPartition, int]:
+    """Read an offset checkpoint; a missing file is empty. Raises `CorruptCheckpointError` naming it."""
+    if not file_system.exists(path):
+        return {}
+    try:
+        return parse_offset_checkpoint(file_system.read(path))
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{path}: {error}") from None
+
+
+def _entry_lines(data: bytes) -> list[str]:
+    lines = _text(data).splitlines()
+    if len(lines) < 2:
+        raise CorruptCheckpointError(f"checkpoint has {len(lines)} lines; expected a version and a count")
+    version, count = _number(lines[0], lines[0]), _number(lines[1], lines[1])
+    if version != _VERSION:
+        raise CorruptCheckpointError(f"checkpoint has version {version}; expected {_VERSION}")
+    entries = lines[2:]
+    if len(entries) != count:
+        raise CorruptCheckpointError(f"checkpoint announces {count} entries and holds {len(entries)}")
+    return entries
+
+
+def _number(text: str, line: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise CorruptCheckpointError(f"{text!r} in checkpoint line {line!r} is not a number") from None
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CorruptCheckpointError("checkpoint is not text") from None

@@ -1,0 +1,69 @@
+"""The settings of one log, typed and with Kafka's defaults. Parsing and validation are the broker's."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
+
+
+class CleanupPolicy(StrEnum):
+    """What happens to old records."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
+class TimestampTypeConfig(StrEnum):
+    """The values of ``message.timestamp.type``."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """One topic's log settings, named as Kafka's topic configs with underscores; -1 means "no limit".
+
+    A change is a new object given to `UnifiedLog.update_config`.
+    """
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 1024 * 1024
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+    retention_bytes: int = -1
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    max_message_bytes: int = 1024 * 1024 + 12
+    index_interval_bytes: int = 4096
+    file_delete_delay_ms: int = 60_000
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    cleanup_policy: frozenset[CleanupPolicy] = frozenset({CleanupPolicy.DELETE})
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_timestamp_type: TimestampTypeConfig = TimestampTypeConfig.CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = INT64_MAX
+    message_downconversion_enable: bool = True
+    unclean_leader_election_enable: bool = False
+    min_insync_replicas: int = 1
+    preallocate: bool = False
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the topic keeps the last record of each key."""
+        return CleanupPolicy.COMPACT in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether old segments go by age and size."""
+        return CleanupPolicy.DELETE in self.cleanup_policy

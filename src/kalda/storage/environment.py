@@ -1,0 +1,62 @@
+"""What all logs of a process share: the ports to the world and the queues between logs and log manager."""
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kalda.common.clock import Clock
+from kalda.storage.background import BackgroundExecutor
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.handles import Handles
+
+if TYPE_CHECKING:
+    from kalda.storage.unified_log import UnifiedLog
+
+
+class DeletionQueue:
+    """Files that wait ``file.delete.delay.ms`` before their space is given back."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due: deque[tuple[int, str, bool]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, path: str, due_ms: int, *, is_directory: bool = False) -> None:
+        """Have a file, or a directory with its files, removed at `due_ms`."""
+        self._due.append((due_ms, path, is_directory))
+
+    def take_due(self, now_ms: int | None) -> list[tuple[str, bool]]:
+        """Take out what is due; everything if `now_ms` is ``None``."""
+        if now_ms is None:
+            taken = [(path, is_directory) for _, path, is_directory in self._due]
+            self._due.clear()
+            return taken
+        taken = [(path, is_directory) for due, path, is_directory in self._due if due <= now_ms]
+        if taken:
+            self._due = deque(item for item in self._due if item[0] > now_ms)
+        return taken
+
+
+class LogEnvironment:
+    """The ports and the shared queues, given to each log."""
+
+    __slots__ = ("clock", "deletions", "dirty", "executor", "file_system", "handles", "random_fraction")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        clock: Clock,
+        executor: BackgroundExecutor,
+        handles: Handles | None = None,
+    ) -> None:
+        self.file_system: Final = file_system
+        self.clock: Final = clock
+        self.executor: Final = executor
+        self.handles: Final = handles or Handles()
+        self.deletions: Final = DeletionQueue()
+        # Logs written to since their last flush: all that maintenance has to look at.
+        self.dirty: Final[set[UnifiedLog]] = set()
+        self.random_fraction: Final = random.random

@@ -1,0 +1,105 @@
+"""What storage refuses or fails at. Each error carries the code that a response gives for it.
+
+Appends also let the errors of `kalda.records.errors` through, which carry a code as well; `LOG_ERRORS` is
+the pair to catch around a call into the log.
+"""
+
+from typing import ClassVar, Final
+
+from kalda.common.errors import ErrorCode
+from kalda.records.errors import RecordsError
+
+
+class StorageError(Exception):
+    """Base of all errors below."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class LogStorageError(StorageError):
+    """The disk failed us: full, unreadable, gone. The log is as it was before the call; a retry may work."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset is below the log start offset or above the log end offset."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class MessageTooLargeError(StorageError):
+    """The batch is larger than ``max.message.bytes``."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class RecordListTooLargeError(StorageError):
+    """The append is larger than a whole segment may be (``segment.bytes``)."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class OutOfOrderSequenceError(StorageError):
+    """The batch's first sequence number does not follow the producer's last one."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(StorageError):
+    """The batch comes from an older incarnation of the producer."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class UnknownProducerIdError(StorageError):
+    """The log has no state for the producer although the caller needs it."""
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+class InvalidTxnStateError(StorageError):
+    """A producer with an open transaction wrote outside of it."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFencedError(StorageError):
+    """The transaction marker comes from a coordinator that a newer one replaced."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class UnexpectedAppendOffsetError(StorageError):
+    """A follower was given a batch that starts before its log end offset, or batches out of order."""
+
+
+class InconsistentTopicIdError(StorageError):
+    """The directory holds a partition of another topic with the same name."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class CorruptIndexError(StorageError):
+    """An index file contradicts itself; it is rebuilt from the log."""
+
+
+class CorruptSnapshotError(StorageError):
+    """A producer snapshot cannot be read; an older one, or the log itself, replaces it."""
+
+
+class CorruptCheckpointError(StorageError):
+    """A checkpoint file is not in Kafka's format."""
+
+
+class LogDirectoryError(StorageError):
+    """A log directory cannot be used at all; the message names it and says why."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
+
+
+class LogDirectoryLockedError(LogDirectoryError):
+    """Another process uses the log directory."""
+
+
+LOG_ERRORS: Final = (StorageError, RecordsError)

@@ -1,0 +1,73 @@
+"""The names Kafka gives to files and directories of a log; its tools find ours by them."""
+
+import re
+from typing import Final
+
+from kalda.common.types import TopicPartition
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+PRODUCER_SNAPSHOT_SUFFIX: Final = ".snapshot"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+
+DELETE_DIRECTORY_SUFFIX: Final = "-delete"
+FUTURE_DIRECTORY_SUFFIX: Final = "-future"
+STRAY_DIRECTORY_SUFFIX: Final = "-stray"
+
+LOCK_FILE: Final = ".lock"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE: Final = "meta.properties"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT_FILE: Final = "leader-epoch-checkpoint"
+RECOVERY_POINT_CHECKPOINT_FILE: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT_FILE: Final = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT_FILE: Final = "replication-offset-checkpoint"
+
+# A directory name is limited to 255 bytes; a long topic is cut so that the unique part still fits.
+_DIRECTORY_NAME_MAX: Final = 255
+_UNIQUE_DIRECTORY: Final = re.compile(r"^.+-\d+\.[0-9a-f]{32}-(delete|future|stray)$")
+_PARTITION_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)$")
+_SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.[a-z]+)?$")
+
+
+def offset_file_name(offset: int, suffix: str) -> str:
+    """Name a segment's file: ``offset_file_name(42, ".log")`` is ``00000000000000000042.log``."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset_file_name(name: str) -> tuple[int, str, str] | None:
+    """Split a segment file's name into offset, suffix and second suffix (``.swap``, …), or ``None``."""
+    match = _SEGMENT_FILE.match(name)
+    if match is None:
+        return None
+    return int(match[1]), match[2], match[3] or ""
+
+
+def partition_directory_name(topic_partition: TopicPartition) -> str:
+    """Name the partition's directory: ``<topic>-<partition>``."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def delete_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Name the directory of a partition that waits for deletion: ``<topic>-<p>.<32 hex>-delete``."""
+    tail = f"-{topic_partition.partition}.{unique}{DELETE_DIRECTORY_SUFFIX}"
+    return topic_partition.topic[: _DIRECTORY_NAME_MAX - len(tail)] + tail
+
+
+def is_delete_directory(name: str) -> bool:
+    """Tell whether the directory waits for deletion."""
+    return name.endswith(DELETE_DIRECTORY_SUFFIX) and _UNIQUE_DIRECTORY.match(name) is not None
+
+
+def parse_partition_directory_name(name: str) -> TopicPartition | None:
+    """Return the partition that a directory is named for, or ``None`` if it is no such name."""
+    if _UNIQUE_DIRECTORY.match(name):
+        return None
+    match = _PARTITION_DIRECTORY.match(name)
+    return TopicPartition(match[1], int(match[2])) if match else None

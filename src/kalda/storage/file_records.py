@@ -1,0 +1,221 @@
+"""One segment's ``.log`` file: append, slice, and search by walking batch headers.
+
+Not here: indexes, offsets' meaning, rolling. The thing not to break: `size` is the truth about where the
+valid bytes end. It moves only after a whole append is written, readers never look past it, and whatever
+lies behind it in the file is overwritten by the next append or cut by recovery.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
+from kalda.records.errors import NeedMoreBytes
+from kalda.storage.filesystem import Buffer, File, FileSystem
+from kalda.storage.handles import HandleCache
+
+# Base offset, batch length, leader epoch, magic, crc, attributes, last offset delta: enough to hop.
+_HOP: Final = struct.Struct(">qi11xi")
+_HOP_SIZE: Final = 27
+# Headers are read in chunks of this size; one covers the usual distance between two index entries.
+_SCAN_CHUNK: Final = 4096
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch lies: `position` and `size` are bytes, `base_offset` and `last_offset` logical."""
+
+    base_offset: int
+    last_offset: int
+    position: int
+    size: int
+
+
+class FileSlice:
+    """A range of a file, for `os.sendfile`. Stays readable when the segment is rolled, cut or deleted."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File | None, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def fileno(self) -> int:
+        """Return the descriptor; an empty slice has none and must not be asked."""
+        assert self.file is not None, "an empty slice has no file"
+        return self.file.fileno()
+
+    def read(self) -> bytes:
+        """Return the bytes; fewer than `size` if the file was cut meanwhile."""
+        if self.file is None or self.size == 0:
+            return b""
+        return self.file.read_at(self.size, self.position)
+
+    def __repr__(self) -> str:
+        return f"FileSlice(position={self.position}, size={self.size})"
+
+
+EMPTY_SLICE: Final = FileSlice(None, 0, 0)
+
+
+class FileRecords:
+    """The batches of one file, which is opened on first use and may be closed while idle."""
+
+    __slots__ = ("_file", "_file_system", "_files", "path", "size")
+
+    def __init__(self, file_system: FileSystem, path: str, size: int, files: HandleCache) -> None:
+        self._file_system = file_system
+        self._files = files
+        self._file: File | None = None
+        self.path = path
+        # Bytes of whole batches; never counts a torn write.
+        self.size = size
+
+    def create(self, preallocate_bytes: int = 0) -> None:
+        """Make the file, empty; with `preallocate_bytes` its blocks are reserved as far as sparse files do."""
+        file = self._file_system.open(self.path, create=True)
+        file.truncate(0)
+        if preallocate_bytes:
+            file.truncate(preallocate_bytes)
+        self._file = file
+        self._files.hold(self)
+
+    def file(self) -> File:
+        """Return the open file."""
+        file = self._file
+        if file is None:
+            file = self._file = self._file_system.open(self.path)
+            self._files.hold(self)
+        return file
+
+    def release(self) -> None:
+        """Close the file unless a slice in flight still needs it."""
+        self._file = None
+
+    def close(self) -> None:
+        """Close the file and leave the cache."""
+        self._files.forget(self)
+        self._file = None
+
+    def append(self, data: Buffer, size: int) -> int:
+        """Write `data` (of `size` bytes) at the end in one call; return the position it got.
+
+        Raises:
+            OSError: nothing was appended. Bytes of a torn write are cut off again; where even that fails
+                they stay behind `size`, where no reader looks and the next append overwrites them.
+        """
+        file = self._file
+        if file is None:
+            file = self.file()
+        position = self.size
+        try:
+            written = file.write_at(data, position)
+            if written != size:
+                self._write_rest(file, data, position, written, size)
+        except OSError:
+            self._cut_torn_write(file, position)
+            raise
+        self.size = position + size
+        return position
+
+    def slice(self, position: int, size: int) -> FileSlice:
+        """Return a part of the file without reading it."""
+        return FileSlice(self._file or self.file(), position, size)
+
+    def truncate_to(self, size: int) -> int:
+        """Cut the file to `size` bytes and return how many went; a `size` beyond the end changes nothing."""
+        removed = self.size - size
+        if removed <= 0:
+            return 0
+        self.file().truncate(size)
+        self.size = size
+        return removed
+
+    def trim_to_size(self) -> None:
+        """Cut what lies behind `size`: preallocated space, or the rest of a torn write."""
+        file = self.file()
+        if file.size() > self.size:
+            file.truncate(self.size)
+
+    def sync(self) -> None:
+        """Sync the file to the device."""
+        self.file().sync()
+
+    def search_offset(self, offset: int, start_position: int) -> BatchPosition | None:
+        """Find the first batch that ends at or after `offset`, walking headers from `start_position`."""
+        for found in self.iter_positions(start_position):
+            if found.last_offset >= offset:
+                return found
+        return None
+
+    def batch_size_at(self, position: int) -> int:
+        """Return the size of the batch at `position`, or 0 at the end of the file."""
+        if position + _HOP_SIZE > self.size:
+            return 0
+        _, batch_length, _ = _HOP.unpack(self.file().read_at(_HOP_SIZE, position))
+        return int(batch_length) + LOG_OVERHEAD
+
+    def iter_positions(self, position: int) -> Iterator[BatchPosition]:
+        """Yield where each batch from `position` on lies, reading headers only; stops at junk."""
+        file, end = self.file(), self.size
+        chunk, chunk_position = b"", position
+        while position + _HOP_SIZE <= end:
+            at = position - chunk_position
+            if at + _HOP_SIZE > len(chunk):
+                chunk = file.read_at(min(_SCAN_CHUNK, end - position), position)
+                chunk_position, at = position, 0
+                if len(chunk) < _HOP_SIZE:
+                    return
+            base_offset, batch_length, last_offset_delta = _HOP.unpack_from(chunk, at)
+            size = batch_length + LOG_OVERHEAD
+            if batch_length < HEADER_SIZE - LOG_OVERHEAD or position + size > end:
+                return
+            yield BatchPosition(base_offset, base_offset + last_offset_delta, position, size)
+            position += size
+
+    def iter_headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of each batch from `position` on.
+
+        The CRC is not checked. A partial batch at the end is left out.
+
+        Raises:
+            CorruptRecordError: a header is junk.
+            UnsupportedMagicError: a legacy message set.
+        """
+        file, end = self.file(), self.size
+        chunk, chunk_position = b"", position
+        while position + HEADER_SIZE <= end:
+            at = position - chunk_position
+            if at + HEADER_SIZE > len(chunk):
+                chunk = file.read_at(min(_SCAN_CHUNK, end - position), position)
+                chunk_position, at = position, 0
+            try:
+                header = read_header(chunk, at)
+            except NeedMoreBytes:
+                return
+            if position + header.size > end:
+                return
+            yield position, header
+            position += header.size
+
+    def read_batch(self, position: int, size: int) -> bytes:
+        """Return the bytes of one batch."""
+        return self.file().read_at(size, position)
+
+    @staticmethod
+    def _write_rest(file: File, data: Buffer, position: int, written: int, size: int) -> None:
+        view = memoryview(data)
+        while written < size:
+            taken = file.write_at(view[written:], position + written)
+            if taken <= 0:
+                raise OSError(f"write of {size} bytes stopped after {written}")
+            written += taken
+
+    @staticmethod
+    def _cut_torn_write(file: File, position: int) -> None:
+        try:
+            if file.size() > position:
+                file.truncate(position)
+        except OSError:
+            # The caller raises the first error; see `append` for why the rest does no harm.
+            return

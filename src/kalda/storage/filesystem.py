@@ -1,0 +1,286 @@
+"""Files as a port, so that tests can tear writes, fill the disk and lose what was not synced.
+
+Everything that storage does to a disk goes through `FileSystem` and `File`; nothing else in this package
+calls `os`. Positions are explicit in each call: a file has no cursor, so readers and the writer share one
+descriptor.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+class DirectoryEntry(NamedTuple):
+    """One name in a directory; `modified_ms` is wall-clock time."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+class File(Protocol):
+    """An open file, read and written at explicit positions. Errors are `OSError`."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `os.sendfile`; valid as long as this object lives."""
+        ...
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes; fewer at the end of the file."""
+        ...
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write and return how many bytes were taken, which may be fewer than given."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or extend it with zeros."""
+        ...
+
+    def size(self) -> int:
+        """Return the file's size in bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the data is on the device."""
+        ...
+
+
+class DirectoryLock(Protocol):
+    """A held lock; releasing twice is harmless."""
+
+    def release(self) -> None:
+        """Let others have the lock."""
+        ...
+
+
+class FileSystem(Protocol):
+    """What storage needs of a disk. Errors are `OSError`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return a small file's content."""
+        ...
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Write a file so that a reader or a crash finds the old content or the new, never a mix.
+
+        With `sync` the new content and its name are on the device on return.
+        """
+        ...
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Return what the directory holds, in no order."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether the name exists."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory and its parents; one that exists is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, replacing a target file."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is gone already is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory of plain files; one that is gone already is fine."""
+        ...
+
+    def sync_file(self, path: str) -> None:
+        """Sync a file by name; one that is gone is fine."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in the directory durable."""
+        ...
+
+    def lock(self, path: str) -> DirectoryLock | int:
+        """Take an exclusive lock, or return the pid that the holder left in the file (0 if none)."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system. The descriptor closes with the last reference.
+
+    A fetch in flight holds the object, so deleting or rolling a segment never pulls the descriptor from
+    under a `sendfile`.
+    """
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`."""
+        return os.pread(self._descriptor, size, position)
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        """Write at `position`; may take fewer bytes than given."""
+        return os.pwrite(self._descriptor, data, position)
+
+    def truncate(self, size: int) -> None:
+        """Set the file's size."""
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        """Return the file's size."""
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        """Flush data (and size) to the device."""
+        os.fdatasync(self._descriptor)
+
+
+class OsDirectoryLock:
+    """An flock on the lock file, with our pid written in it for whoever comes second."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Close the descriptor, which drops the lock."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class OsFileSystem:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open `path`; see `FileSystem`."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        """Read all of `path`."""
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Write beside `path`, then rename over it."""
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                _write_all(descriptor, data)
+                if sync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+        except OSError:
+            self.remove(temporary)
+            raise
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        """Scan `path`; names that vanish meanwhile are left out."""
+        return list(_scan(path))
+
+    def exists(self, path: str) -> bool:
+        """Tell whether `path` exists."""
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        """Create `path` and its parents."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename `source` to `target`."""
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove `path` if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove the files of `path`, then `path`."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in _scan(path):
+                child = os.path.join(path, entry.name)
+                if entry.is_directory:
+                    self.remove_tree(child)
+                else:
+                    self.remove(child)
+            os.rmdir(path)
+
+    def sync_file(self, path: str) -> None:
+        """Fsync `path`."""
+        with contextlib.suppress(FileNotFoundError):
+            _sync_path(path, os.O_RDONLY)
+
+    def sync_directory(self, path: str) -> None:
+        """Fsync the directory `path`."""
+        _sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+
+    def lock(self, path: str) -> DirectoryLock | int:
+        """Try an flock on `path`."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 20, 0)
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return int(holder) if holder.strip().isdigit() else 0
+        # The pid only helps the next one's error message: a full disk must not stop the start.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return OsDirectoryLock(descriptor)
+
+
+def _write_all(descriptor: int, data: Buffer) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_path(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _scan(path: str) -> Iterator[DirectoryEntry]:
+    with os.scandir(path) as entries:
+        for entry in entries:
+            try:
+                is_directory = entry.is_dir(follow_symlinks=False)
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            yield DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000)

@@ -1,0 +1,61 @@
+"""A bound on what the logs of one process keep open: descriptors of log files, loaded index bytes.
+
+Everything here is a cache: what is released is opened or loaded again on the next use.
+"""
+
+from typing import Final, Protocol
+
+# A third of the usual limit of 1,024 descriptors, so that connections have room without any tuning.
+OPEN_FILES_MAX_DEFAULT: Final = 340
+# Index bytes in memory; an index of a full 1 GiB segment is 2 MiB.
+INDEX_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
+
+
+class Releasable(Protocol):
+    """Something that can give up what it holds and get it back later."""
+
+    def release(self) -> None:
+        """Drop the cached descriptor or bytes."""
+        ...
+
+
+class HandleCache:
+    """Counts what is held and releases the oldest when the bound is passed (first in, first out).
+
+    First in, first out keeps the hot path free of bookkeeping: an entry that is in use is opened again,
+    which costs some microseconds once per round through the bound.
+    """
+
+    def __init__(self, cost_max: int) -> None:
+        assert cost_max > 0, f"a cache needs room, got {cost_max}"
+        self.cost_max: Final = cost_max
+        self.cost = 0
+        self._held: dict[Releasable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, item: Releasable, cost: int = 1) -> None:
+        """Note that `item` now holds something; may release others, never `item` itself."""
+        self.cost += cost - self._held.pop(item, 0)
+        self._held[item] = cost
+        while self.cost > self.cost_max and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            self.forget(oldest)
+            oldest.release()
+
+    def forget(self, item: Releasable) -> None:
+        """Note that `item` holds nothing any more."""
+        self.cost -= self._held.pop(item, 0)
+
+
+class Handles:
+    """The two caches that all logs of a process share."""
+
+    __slots__ = ("files", "indexes")
+
+    def __init__(
+        self, open_files_max: int = OPEN_FILES_MAX_DEFAULT, index_bytes_max: int = INDEX_BYTES_MAX_DEFAULT
+    ) -> None:
+        self.files: Final = HandleCache(open_files_max)
+        self.indexes: Final = HandleCache(index_bytes_max)

@@ -1,0 +1,117 @@
+"""Which leader wrote which offsets: the epoch entries of one log and their checkpoint file.
+
+An entry (epoch, start offset) says that the leader of that epoch began at that offset. Followers and clients
+find with it where two logs part (KIP-101, KIP-279). Both numbers ascend strictly.
+"""
+
+import os
+from bisect import bisect_right
+from typing import Final
+
+from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
+from kalda.storage.errors import CorruptCheckpointError
+from kalda.storage.file_names import LEADER_EPOCH_CHECKPOINT_FILE
+from kalda.storage.filesystem import FileSystem
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_EPOCH_OFFSET: Final = -1
+
+
+class LeaderEpochs:
+    """The entries, in memory and in ``leader-epoch-checkpoint``.
+
+    The file is replaced on each change without a sync; `sync` belongs to the log's flush. What a power cut
+    takes from it lies above the recovery point, and recovery reads it from the batches again.
+    """
+
+    __slots__ = ("_file_system", "entries", "latest_epoch", "path")
+
+    def __init__(self, file_system: FileSystem, directory: str) -> None:
+        self._file_system = file_system
+        self.path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
+        self.entries: tuple[tuple[int, int], ...] = ()
+        # Epoch of the last entry, -1 without one; read on every append.
+        self.latest_epoch = UNDEFINED_EPOCH
+
+    def load(self) -> None:
+        """Read the file; raises `CorruptCheckpointError`."""
+        entries = parse_leader_epochs(self._file_system.read(self.path))
+        if any(
+            left[0] >= right[0] or left[1] > right[1]
+            for left, right in zip(entries, entries[1:], strict=False)
+        ):
+            raise CorruptCheckpointError(f"{self.path}: leader epochs do not ascend: {entries}")
+        self._set(tuple(entries))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`; a known latest epoch changes nothing.
+
+        Entries that contradict the new one (same or later epoch, same or later offset) go: entries (1, 10),
+        (2, 20) and `assign(3, 20)` give (1, 10), (3, 20).
+
+        Raises:
+            OSError: the file could not be written, the entries are as before.
+        """
+        assert epoch >= 0, f"leader epochs are not negative, got {epoch}"
+        assert start_offset >= 0, f"offsets are not negative, got {start_offset}"
+        entries = self.entries
+        if entries and entries[-1][0] == epoch and start_offset >= entries[-1][1]:
+            return
+        kept = list(entries)
+        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+            kept.pop()
+        self._write((*kept, (epoch, start_offset)))
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return the largest known epoch at or below `epoch`, and where it ends.
+
+        (-1, -1) where the answer is not known. Epochs (1, 10), (3, 30), end 50: asked for 2 gives (1, 30),
+        for 3 gives (3, 50), for 4 gives (-1, -1), for 0 gives (0, 10).
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        index = bisect_right([entry[0] for entry in self.entries], epoch)
+        if index == len(self.entries):
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        end_offset = self.entries[index][1]
+        return (self.entries[index - 1][0] if index else epoch), end_offset
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch that wrote `offset`, or ``None`` below the first entry."""
+        index = bisect_right([entry[1] for entry in self.entries], offset) - 1
+        return self.entries[index][0] if index >= 0 else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the entries that start at `end_offset` or later."""
+        kept = tuple(entry for entry in self.entries if entry[1] < end_offset)
+        if kept != self.entries:
+            self._write(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Make the entry that covers `start_offset` begin there; drop the ones before it.
+
+        Entries (1, 10), (2, 20), (3, 30): at 25 they become (2, 25), (3, 30).
+        """
+        index = bisect_right([entry[1] for entry in self.entries], start_offset) - 1
+        if index < 0 or (self.entries[index][1] == start_offset and index == 0):
+            return
+        self._write(((self.entries[index][0], start_offset), *self.entries[index + 1 :]))
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        if self.entries:
+            self._write(())
+
+    def sync(self) -> None:
+        """Sync the file; for the background pool."""
+        self._file_system.sync_file(self.path)
+
+    def _write(self, entries: tuple[tuple[int, int], ...]) -> None:
+        self._file_system.replace(self.path, format_leader_epochs(entries), sync=False)
+        self._set(entries)
+
+    def _set(self, entries: tuple[tuple[int, int], ...]) -> None:
+        self.entries = entries
+        self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH

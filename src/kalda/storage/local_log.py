@@ -1,0 +1,264 @@
+"""The segments of one partition as one row of offsets: append, read, roll, truncate, drop.
+
+Not here: high watermark, producers, epochs, validation (`unified_log`). Offsets in, positions out.
+"""
+
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.storage.config import LogConfig
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.file_records import EMPTY_SLICE, FileSlice
+from kalda.storage.filesystem import Buffer
+from kalda.storage.segment import Segment, create_segment, segment_jitter_ms
+from kalda.storage.segments import Segments
+from kalda.storage.transaction_index import AbortedTransaction
+
+# Batches at the tail whose positions are kept, so that a consumer that keeps up needs neither index nor scan.
+# 64 are some milliseconds of a busy partition and 8 KiB of memory.
+TAIL_POSITIONS_MAX: Final = 64
+
+
+class LocalLog:
+    """Segments, the log end offset and the recovery point of one directory."""
+
+    __slots__ = (
+        "_bound",
+        "_environment",
+        "_tail",
+        "config",
+        "directory",
+        "log_end_offset",
+        "recovery_point",
+        "segments",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        environment: LogEnvironment,
+        segments: Segments,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self._environment = environment
+        self.segments = segments
+        self.log_end_offset = log_end_offset
+        # Everything below is on the device.
+        self.recovery_point = recovery_point
+        # Base offset -> position of the last batches, all in the active segment.
+        self._tail: dict[int, int] = {}
+        # The last read bound that needed a search: offset, segment, position.
+        self._bound: tuple[int, Segment | None, int] = (-1, None, 0)
+
+    def append(
+        self,
+        data: Buffer,
+        size: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        timestamp_offset: int,
+    ) -> int:
+        """Append to the active segment and move the log end offset; returns the position.
+
+        Raises:
+            OSError: nothing was appended.
+        """
+        position = self.segments.active.append(data, size, last_offset, timestamp, timestamp_offset)
+        tail = self._tail
+        tail[first_offset] = position
+        if len(tail) > TAIL_POSITIONS_MAX:
+            del tail[next(iter(tail))]
+        self.log_end_offset = last_offset + 1
+        return position
+
+    def read(
+        self, offset: int, max_bytes: int, bound_offset: int, min_one_batch: bool
+    ) -> tuple[FileSlice, int]:
+        """Return records from `offset` on, and an offset that they lie below.
+
+        The slice begins with the batch that holds `offset`, stays below `bound_offset` (whose batch is not in
+        it) and inside one segment. It has at most `max_bytes`, or one batch if `min_one_batch`; it may end
+        inside a batch, never inside the first.
+        """
+        position = self._tail.get(offset)
+        if position is not None:
+            segment = self.segments.active
+            end = (
+                segment.records.size
+                if bound_offset >= self.log_end_offset
+                else self._position(segment, bound_offset)
+            )
+            upper = bound_offset
+            batch_size = 0
+        else:
+            found = self._find(offset, bound_offset)
+            if found is None:
+                return EMPTY_SLICE, bound_offset
+            segment, position, batch_size, end, upper = found
+        size = end - position
+        if size <= 0:
+            return EMPTY_SLICE, upper
+        if size > max_bytes:
+            first = batch_size or segment.records.batch_size_at(position)
+            if first <= max_bytes:
+                size = max_bytes
+            elif min_one_batch:
+                size = min(first, size)
+            else:
+                return EMPTY_SLICE, upper
+            entry = segment.offset_index.first_at_position(position + size)
+            if entry is not None:
+                upper = min(upper, entry.offset + 1)
+        return segment.records.slice(position, size), upper
+
+    def collect_aborted(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that touch [fetch_offset, upper_bound_offset)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments.following(fetch_offset):
+            if segment.transaction_index.collect(fetch_offset, upper_bound_offset, found):
+                break
+        return found
+
+    def roll(self, base_offset: int) -> Segment:
+        """Begin a new active segment at `base_offset`; an empty one that begins there already stays.
+
+        Raises:
+            OSError: the old segment is still the active one.
+        """
+        active = self.segments.active
+        if active.base_offset == base_offset and not active.records.size:
+            return active
+        assert base_offset >= self.log_end_offset, f"roll to {base_offset} below end {self.log_end_offset}"
+        active.finish_indexes()
+        if self.config.preallocate:
+            active.records.trim_to_size()
+        segment = self._create(base_offset)
+        self.segments = self.segments.with_added(segment)
+        self.log_end_offset = base_offset
+        self._forget_positions()
+        return segment
+
+    def truncate_to(self, offset: int) -> list[Segment]:
+        """Cut the log to end at `offset`; return the segments that are gone.
+
+        Segments [10,30)[30,50): `truncate_to(40)` keeps [10,30)[30,40), `truncate_to(30)` keeps [10,30) and
+        an empty one at 30, `truncate_to(20)` keeps [10,20).
+
+        Raises:
+            OSError: the log may be cut only in part; calling again completes it.
+        """
+        assert self.segments.items[0].base_offset <= offset, f"{offset} lies before {self.segments.items[0]}"
+        gone = [segment for segment in self.segments if segment.base_offset > offset]
+        if gone:
+            self.segments = Segments(self.segments.items[: -len(gone)])
+            self._mark_deleted(gone)
+        self._forget_positions()
+        self.segments.active.truncate_to(offset)
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        return gone
+
+    def truncate_fully_and_start_at(self, offset: int) -> list[Segment]:
+        """Drop all segments and begin an empty one at `offset`; return those that are gone."""
+        gone = list(self.segments)
+        self._mark_deleted(gone)
+        self.segments = Segments((self._create(offset),))
+        self._forget_positions()
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        return gone
+
+    def drop_first(self, count: int) -> list[Segment]:
+        """Drop the oldest segments, never the active one; return them."""
+        assert 0 < count < len(self.segments), f"cannot drop {count} of {len(self.segments)} segments"
+        gone = list(self.segments.items[:count])
+        self.segments = Segments(self.segments.items[count:])
+        self._bound = (-1, None, 0)
+        self._mark_deleted(gone)
+        return gone
+
+    def configure(self, config: LogConfig) -> None:
+        """Take new settings for appends from now on."""
+        self.config = config
+        for segment in self.segments:
+            segment.configure(config, segment_jitter_ms(config, self._environment.random_fraction()))
+
+    def close(self) -> None:
+        """Complete the indexes on disk and let go of all files; raises `OSError`."""
+        if self.config.preallocate:
+            self.segments.active.records.trim_to_size()
+        for segment in self.segments:
+            if segment is self.segments.active:
+                segment.close()
+            else:
+                segment.forget()
+
+    def forget(self) -> None:
+        """Let go of all files without writing."""
+        for segment in self.segments:
+            segment.forget()
+
+    def _find(self, offset: int, bound_offset: int) -> tuple[Segment, int, int, int, int] | None:
+        """Return segment, position, size of the batch there, end position and an upper bound offset."""
+        segments = self.segments
+        index = max(0, segments.floor_index(offset))
+        while index < len(segments.items):
+            segment = segments.items[index]
+            found = segment.find_batch(offset)
+            index += 1
+            if found is None:
+                continue
+            if found.base_offset >= bound_offset:
+                return None
+            is_last = index == len(segments.items)
+            limit = self.log_end_offset if is_last else segments.items[index].base_offset
+            if bound_offset >= limit:
+                return segment, found.position, found.size, segment.records.size, limit
+            return segment, found.position, found.size, self._position(segment, bound_offset), bound_offset
+        return None
+
+    def _position(self, segment: Segment, offset: int) -> int:
+        """Return where the batch that holds `offset` begins, or the segment's end."""
+        if segment is self.segments.active:
+            position = self._tail.get(offset)
+            if position is not None:
+                return position
+        bound = self._bound
+        if bound[0] == offset and bound[1] is segment:
+            return bound[2]
+        found = segment.find_batch(offset)
+        position = segment.records.size if found is None else found.position
+        if found is not None:
+            self._bound = (offset, segment, position)
+        return position
+
+    def _create(self, base_offset: int) -> Segment:
+        environment = self._environment
+        return create_segment(
+            self.directory,
+            base_offset,
+            self.config,
+            environment.file_system,
+            environment.handles,
+            environment.clock,
+            segment_jitter_ms(self.config, environment.random_fraction()),
+        )
+
+    def _mark_deleted(self, segments: list[Segment]) -> None:
+        environment = self._environment
+        due_ms = environment.clock.time_ms() + self.config.file_delete_delay_ms
+        for segment in segments:
+            for path in segment.mark_deleted(environment.file_system):
+                environment.deletions.add(path, due_ms)
+
+    def _forget_positions(self) -> None:
+        self._tail = {}
+        self._bound = (-1, None, 0)

@@ -1,0 +1,384 @@
+"""All logs of a broker: opening its directories, creating and deleting partitions, and the upkeep.
+
+The broker's periodic task calls the steps here; each looks only at what changed, so that thousands of idle
+partitions cost nothing. fsync and unlink go to the executor.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
+from kalda.storage.background import BackgroundExecutor, InlineExecutor
+from kalda.storage.checkpoints import (
+    format_offset_checkpoint,
+    read_offset_checkpoint,
+    take_clean_shutdown,
+    write_clean_shutdown,
+)
+from kalda.storage.config import INT64_MAX, LogConfig
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    LogDirectoryLockedError,
+    LogStorageError,
+    StorageError,
+)
+from kalda.storage.file_names import (
+    LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    REPLICATION_OFFSET_CHECKPOINT_FILE,
+    delete_directory_name,
+    is_delete_directory,
+    parse_partition_directory_name,
+    partition_directory_name,
+)
+from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
+from kalda.storage.handles import Handles
+from kalda.storage.loader import LoadOffsets, load_log
+from kalda.storage.unified_log import UnifiedLog
+
+_logger: Final = logging.getLogger(__name__)
+
+# Logs looked at per retention step: well under a millisecond, so that requests do not wait for upkeep.
+RETENTION_STEP_LOGS: Final = 50
+
+ConfigForTopic = Callable[[str], LogConfig]
+
+
+class LogManager:
+    """The logs of one process, in one or several log directories."""
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        config_for_topic: ConfigForTopic,
+        clock: Clock,
+        file_system: FileSystem | None = None,
+        executor: BackgroundExecutor | None = None,
+        handles: Handles | None = None,
+    ) -> None:
+        """Describe the directories; `load` opens them."""
+        assert directories, "a broker has at least one log directory"
+        self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
+        self.environment: Final = LogEnvironment(
+            file_system or OsFileSystem(), clock, executor or InlineExecutor(), handles
+        )
+        self._config_for_topic = config_for_topic
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._locks: list[DirectoryLock] = []
+        self._retention_pass: Iterator[UnifiedLog] | None = None
+        # Last written content of each checkpoint file: an unchanged one is not written again.
+        self._written: dict[str, bytes] = {}
+
+    def load(self) -> None:
+        """Lock the directories and open all logs in them.
+
+        Raises:
+            LogDirectoryLockedError: another process uses a directory; says which, and its pid.
+            LogDirectoryError: a directory or a partition in it cannot be opened; says which and why.
+        """
+        try:
+            for directory in self.directories:
+                self._lock(directory)
+            for directory in self.directories:
+                self._load_directory(directory)
+        except BaseException:
+            self._unlock()
+            raise
+
+    def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """Return the partition's log if it is here."""
+        return self._logs.get(topic_partition)
+
+    def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
+        """Return all logs; changes when logs come and go."""
+        return self._logs
+
+    def get_or_create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
+        """Return the partition's log, made if need be in the directory with the fewest.
+
+        Raises:
+            InconsistentTopicIdError: the log here belongs to another topic id.
+            LogStorageError: the disk failed.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            log = self._create(topic_partition)
+        if topic_id is not None and log.topic_id != topic_id:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> bool:
+        """Forget the partition's log and rename its directory; the files go ``file.delete.delay.ms`` later.
+
+        Tells whether there was one. Reads in flight go on.
+
+        Raises:
+            LogStorageError: the disk failed; the log is still here.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return False
+        parent = os.path.dirname(log.directory)
+        target = os.path.join(parent, delete_directory_name(topic_partition, uuid.uuid4().hex))
+        try:
+            self.environment.file_system.rename(log.directory, target)
+        except OSError as error:
+            raise LogStorageError(f"cannot delete {log.directory}: {error}") from error
+        del self._logs[topic_partition]
+        log.forget("the partition was deleted")
+        due_ms = self.environment.clock.time_ms() + log.config.file_delete_delay_ms
+        self.environment.deletions.add(target, due_ms, is_directory=True)
+        return True
+
+    def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        """Put new settings in force for all of a topic's logs here."""
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic:
+                log.update_config(config)
+
+    def retention_step(self) -> bool:
+        """Apply retention to the next few logs; tells whether the pass over all of them is complete."""
+        logs = self._retention_pass
+        if logs is None:
+            logs = self._retention_pass = iter(tuple(self._logs.values()))
+        now_ms = self.environment.clock.time_ms()
+        for _ in range(RETENTION_STEP_LOGS):
+            log = next(logs, None)
+            if log is None:
+                self._retention_pass = None
+                return True
+            if log.topic_partition not in self._logs:
+                continue
+            try:
+                log.maybe_roll()
+                log.delete_old_segments()
+            except StorageError as error:
+                _logger.warning("retention of %s put off: %s", log.topic_partition, error)
+            log.producer_state.remove_expired(now_ms)
+        return False
+
+    def flush_step(self) -> None:
+        """Flush the logs whose oldest unflushed record is older than ``flush.ms``; looks at dirty ones only."""
+        now_ms = self.environment.clock.time_ms()
+        for log in tuple(self.environment.dirty):
+            if log.config.flush_ms != INT64_MAX and now_ms - log.last_flush_ms >= log.config.flush_ms:
+                try:
+                    log.flush()
+                except StorageError as error:
+                    _logger.warning("flush of %s put off: %s", log.topic_partition, error)
+
+    def deletion_step(self) -> None:
+        """Hand the files whose delay is over to the executor."""
+        self._delete_files(self.environment.clock.time_ms(), self.environment.executor)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write ``recovery-point-offset-checkpoint`` of each directory, in the background, if it changed."""
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write ``log-start-offset-checkpoint``: what DeleteRecords raised above the first segment's base."""
+        self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, _log_start_offset)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write ``replication-offset-checkpoint`` of each directory, in the background, if it changed."""
+        self._checkpoint(REPLICATION_OFFSET_CHECKPOINT_FILE, _high_watermark)
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Sync and close everything, write the checkpoints, then the clean-shutdown markers. Blocks.
+
+        A directory in which anything fails gets no marker: its next start recovers.
+        """
+        failed: set[str] = set()
+        for log in self._logs.values():
+            try:
+                log.close()
+            except StorageError as error:
+                _logger.error("%s not closed cleanly: %s", log.topic_partition, error)
+                failed.add(os.path.dirname(log.directory))
+        self._delete_files(None, InlineExecutor())
+        for directory in self.directories:
+            try:
+                for name, offset_of in _CHECKPOINTS.items():
+                    self._write_checkpoint(directory, name, offset_of, InlineExecutor())
+                if directory not in failed:
+                    write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
+            except OSError as error:
+                _logger.error("no clean shutdown of %s: %s", directory, error)
+        self._logs = {}
+        self._unlock()
+
+    def _lock(self, directory: str) -> None:
+        try:
+            self.environment.file_system.make_directory(directory)
+            lock = self.environment.file_system.lock(os.path.join(directory, LOCK_FILE))
+        except OSError as error:
+            raise LogDirectoryError(f"cannot use log directory {directory}: {error}") from error
+        if isinstance(lock, int):
+            holder = f"process {lock}" if lock else "another process"
+            raise LogDirectoryLockedError(
+                f"log directory {directory} is in use by {holder}; stop it or choose another directory"
+            )
+        self._locks.append(lock)
+
+    def _unlock(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks = []
+
+    def _load_directory(self, directory: str) -> None:
+        file_system = self.environment.file_system
+        try:
+            is_clean = take_clean_shutdown(file_system, directory)
+            entries = file_system.list_directory(directory)
+        except OSError as error:
+            raise LogDirectoryError(f"cannot read log directory {directory}: {error}") from error
+        checkpoints = {name: self._read_checkpoint(directory, name) for name in _CHECKPOINTS}
+        recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
+        start_offsets = checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]
+        high_watermarks = checkpoints[REPLICATION_OFFSET_CHECKPOINT_FILE]
+        configs: dict[str, LogConfig] = {}
+        for entry in entries:
+            path = os.path.join(directory, entry.name)
+            if not entry.is_directory:
+                continue
+            if is_delete_directory(entry.name):
+                self.environment.deletions.add(path, 0, is_directory=True)
+                continue
+            topic_partition = parse_partition_directory_name(entry.name)
+            if topic_partition is None:
+                continue
+            if topic_partition in self._logs:
+                other = self._logs[topic_partition].directory
+                raise LogDirectoryError(f"{topic_partition} is in two log directories: {other} and {path}")
+            config = configs.get(topic_partition.topic)
+            if config is None:
+                config = configs[topic_partition.topic] = self._config_for_topic(topic_partition.topic)
+            offsets = LoadOffsets(
+                recovery_points.get(topic_partition, 0),
+                start_offsets.get(topic_partition, 0),
+                high_watermarks.get(topic_partition, 0),
+            )
+            self._logs[topic_partition] = self._open(path, topic_partition, config, is_clean, offsets)
+
+    def _open(
+        self,
+        path: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        is_clean: bool,
+        offsets: LoadOffsets,
+    ) -> UnifiedLog:
+        try:
+            return load_log(
+                path, topic_partition, config, self.environment, had_clean_shutdown=is_clean, offsets=offsets
+            )
+        except (OSError, StorageError) as error:
+            raise LogDirectoryError(
+                f"cannot open partition {topic_partition} in {path}: {error}; repair or remove the directory"
+            ) from error
+
+    def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
+        counts = dict.fromkeys(self.directories, 0)
+        if len(counts) > 1:
+            for log in self._logs.values():
+                counts[os.path.dirname(log.directory)] += 1
+        parent = min(counts, key=lambda directory: counts[directory])
+        path = os.path.join(parent, partition_directory_name(topic_partition))
+        try:
+            self.environment.file_system.make_directory(path)
+            log = load_log(
+                path,
+                topic_partition,
+                self._config_for_topic(topic_partition.topic),
+                self.environment,
+                had_clean_shutdown=True,
+                offsets=LoadOffsets(),
+            )
+        except OSError as error:
+            raise LogStorageError(f"cannot create {path}: {error}") from error
+        self._logs[topic_partition] = log
+        return log
+
+    def _delete_files(self, now_ms: int | None, executor: BackgroundExecutor) -> None:
+        due = self.environment.deletions.take_due(now_ms)
+        if not due:
+            return
+        file_system = self.environment.file_system
+
+        def work() -> None:
+            for path, is_directory in due:
+                try:
+                    if is_directory:
+                        file_system.remove_tree(path)
+                    else:
+                        file_system.remove(path)
+                except OSError as error:
+                    # The next start finds it by its suffix and tries again.
+                    _logger.warning("cannot remove %s: %s", path, error)
+
+        executor.submit(work)
+
+    def _read_checkpoint(self, directory: str, name: str) -> dict[TopicPartition, int]:
+        path = os.path.join(directory, name)
+        try:
+            return read_offset_checkpoint(self.environment.file_system, path)
+        except (OSError, CorruptCheckpointError) as error:
+            # Zeros are safe: more is recovered than needed, and old records may show again.
+            _logger.warning("checkpoint ignored: %s", error)
+            return {}
+
+    def _checkpoint(self, name: str, offset_of: Callable[[UnifiedLog], int | None]) -> None:
+        for directory in self.directories:
+            self._write_checkpoint(directory, name, offset_of, self.environment.executor)
+
+    def _write_checkpoint(
+        self,
+        directory: str,
+        name: str,
+        offset_of: Callable[[UnifiedLog], int | None],
+        executor: BackgroundExecutor,
+    ) -> None:
+        offsets = {}
+        for topic_partition, log in self._logs.items():
+            if os.path.dirname(log.directory) == directory:
+                offset = offset_of(log)
+                if offset is not None:
+                    offsets[topic_partition] = offset
+        path = os.path.join(directory, name)
+        data = format_offset_checkpoint(offsets)
+        if self._written.get(path) == data:
+            return
+        self._written[path] = data
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                self._written.pop(path, None)
+                _logger.warning("checkpoint %s not written: %s", path, error)
+
+        executor.submit(lambda: self.environment.file_system.replace(path, data, sync=True), finished)
+
+
+def _recovery_point(log: UnifiedLog) -> int:
+    return log.recovery_point
+
+
+def _high_watermark(log: UnifiedLog) -> int:
+    return log.high_watermark
+
+
+def _log_start_offset(log: UnifiedLog) -> int | None:
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+
+_CHECKPOINTS: Final[dict[str, Callable[[UnifiedLog], int | None]]] = {
+    RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point,
+    LOG_START_OFFSET_CHECKPOINT_FILE: _log_start_offset,
+    REPLICATION_OFFSET_CHECKPOINT_FILE: _high_watermark,
+}

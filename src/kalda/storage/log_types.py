@@ -1,0 +1,87 @@
+"""What the log takes and returns. Plain slots classes where one is made per append or per fetch."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from kalda.storage.file_records import FileSlice
+from kalda.storage.transaction_index import AbortedTransaction
+
+
+class FetchIsolation(IntEnum):
+    """Up to where a reader may see."""
+
+    # Followers: all that is in the log.
+    LOG_END = 0
+    # Consumers, read_uncommitted: what all in-sync replicas have.
+    HIGH_WATERMARK = 1
+    # Consumers, read_committed: below the first transaction that is not decided.
+    TXN_COMMITTED = 2
+
+
+class LogAppendInfo:
+    """Where an append ended up. For a duplicate: where its first copy is."""
+
+    __slots__ = (
+        "duplicate",
+        "first_offset",
+        "last_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_count",
+        "size",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        duplicate: bool,
+        size: int,
+        record_count: int,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        # -1 where records keep the producer's time.
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
+        self.size = size
+        self.record_count = record_count
+
+    def __repr__(self) -> str:
+        return f"LogAppendInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+class FetchDataInfo:
+    """A read's answer; the slice may end inside a batch, as Kafka's does.
+
+    Its first batch is always whole.
+    """
+
+    __slots__ = ("aborted_transactions", "fetch_offset", "high_watermark", "records")
+
+    def __init__(
+        self,
+        records: FileSlice,
+        fetch_offset: int,
+        high_watermark: int,
+        aborted_transactions: list[AbortedTransaction] | None = None,
+    ) -> None:
+        self.records = records
+        self.fetch_offset = fetch_offset
+        self.high_watermark = high_watermark
+        # None unless the read was read_committed.
+        self.aborted_transactions = aborted_transactions
+
+    def __repr__(self) -> str:
+        return f"FetchDataInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record found by time; `leader_epoch` is -1 if unknown."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int

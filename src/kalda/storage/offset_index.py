@@ -1,0 +1,239 @@
+"""The sparse ``.index`` file: from an offset to the position of a batch at or before it.
+
+Entries are 8 bytes, big-endian: the offset relative to the segment's base (int32) and the position in the
+``.log`` file (int32), both ascending. An entry names the *last* offset of the batch at its position.
+
+An index is a hint: it lags the log by design (entries gather in memory and are written in groups), is
+rebuilt after a crash for every segment that was not flushed, and never decides what is in the log.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from kalda.storage.errors import CorruptIndexError
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.handles import HandleCache
+
+_INT32_MAX: Final = 2**31 - 1
+# Entries that wait in memory before a write; at the usual 4 KiB between entries that is one per 256 KiB.
+PENDING_ENTRIES_MAX: Final = 64
+
+
+class OffsetPosition(NamedTuple):
+    """An entry: the batch that ends with `offset` starts at `position`."""
+
+    offset: int
+    position: int
+
+
+class SparseIndex:
+    """What the offset and the time index share: fixed-size entries, ascending, written in groups.
+
+    Entries live in three places: the file holds the first `written` ones, `_pending` the rest, and `_loaded`
+    is a cached copy of the file's part that may be dropped at any time.
+    """
+
+    __slots__ = ("_file_system", "_indexes", "_loaded", "_pending", "base_offset", "entry", "path", "written")
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        base_offset: int,
+        file_size: int,
+        entry: struct.Struct,
+        indexes: HandleCache,
+    ) -> None:
+        self._file_system = file_system
+        self._indexes = indexes
+        self.path = path
+        self.base_offset = base_offset
+        self.entry = entry
+        # Entries in the file; a torn one at the end does not count.
+        self.written = file_size // entry.size
+        self._loaded: bytearray | None = None
+        self._pending = bytearray()
+
+    @property
+    def entries(self) -> int:
+        """How many entries the index has."""
+        return self.written + len(self._pending) // self.entry.size
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether entries wait to be written."""
+        return bool(self._pending)
+
+    def write_pending(self) -> None:
+        """Write the entries that wait; raises `OSError` and keeps them if the disk refuses."""
+        pending = self._pending
+        if not pending:
+            return
+        file = self._file_system.open(self.path, create=True)
+        position = self.written * self.entry.size
+        view = memoryview(pending)
+        while view:
+            taken = file.write_at(view, position)
+            position += taken
+            view = view[taken:]
+        view.release()
+        if self._loaded is not None:
+            self._loaded += pending
+            self._indexes.hold(self, len(self._loaded))
+        self.written += len(pending) // self.entry.size
+        self._pending = bytearray()
+
+    def trim(self) -> None:
+        """Write what waits and cut the file to its entries: a segment that takes no more appends."""
+        self.write_pending()
+        file = self._file_system.open(self.path, create=True)
+        if file.size() != self.written * self.entry.size:
+            file.truncate(self.written * self.entry.size)
+
+    def reset(self) -> None:
+        """Drop all entries, in the file too."""
+        self.keep_entries(0)
+
+    def keep_entries(self, count: int) -> None:
+        """Keep the first `count` entries and drop the others."""
+        self._pending = self._pending[: max(0, count - self.written) * self.entry.size]
+        if count < self.written or count == 0:
+            self.written = min(count, self.written)
+            self._file_system.open(self.path, create=True).truncate(self.written * self.entry.size)
+            self.release()
+            self._indexes.forget(self)
+
+    def release(self) -> None:
+        """Drop the cached copy of the file."""
+        self._loaded = None
+
+    def close(self) -> None:
+        """Write what waits and leave the cache."""
+        self.write_pending()
+        self.forget()
+
+    def forget(self) -> None:
+        """Leave the cache without writing: the files are going to be deleted."""
+        self._indexes.forget(self)
+        self._loaded = None
+
+    def sync(self) -> None:
+        """Sync the file to the device; what waits is not part of it."""
+        self._file_system.sync_file(self.path)
+
+    def fields(self, slot: int) -> tuple[int, int]:
+        """Return the two numbers of an entry."""
+        entry = self.entry
+        if slot >= self.written:
+            first, second = entry.unpack_from(self._pending, (slot - self.written) * entry.size)
+        else:
+            first, second = entry.unpack_from(self._load(), slot * entry.size)
+        return first, second
+
+    def last_fields(self) -> tuple[int, int] | None:
+        """Return the last entry's numbers without loading the whole file; ``None`` if there is none."""
+        entry = self.entry
+        if self._pending:
+            first, second = entry.unpack_from(self._pending, len(self._pending) - entry.size)
+            return first, second
+        if self.written == 0:
+            return None
+        if self._loaded is not None:
+            return self.fields(self.written - 1)
+        tail = self._file_system.open(self.path).read_at(entry.size, (self.written - 1) * entry.size)
+        if len(tail) < entry.size:
+            raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
+        first, second = entry.unpack(tail)
+        return first, second
+
+    def slot_at_or_below(self, target: int, field: int) -> int:
+        """Return the last slot whose `field` is at most `target`, or -1."""
+        low, high = 0, self.entries
+        if self._pending:
+            first = self.entry.unpack_from(self._pending, 0)[field]
+            if target >= first:
+                low = self.written + 1
+            else:
+                high = self.written
+        while low < high:
+            middle = (low + high) >> 1
+            if self.fields(middle)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def _load(self) -> bytearray:
+        loaded = self._loaded
+        if loaded is None:
+            size = self.written * self.entry.size
+            loaded = bytearray(self._file_system.open(self.path).read_at(size, 0))
+            if len(loaded) < size:
+                raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
+            self._loaded = loaded
+            self._indexes.hold(self, size)
+        return loaded
+
+    def _append(self, first: int, second: int) -> None:
+        self._pending += self.entry.pack(first, second)
+        if len(self._pending) >= PENDING_ENTRIES_MAX * self.entry.size:
+            try:
+                self.write_pending()
+            except OSError:
+                # A full disk fails the append of the records, not that of a hint; the next group retries.
+                return
+
+
+ENTRY: Final = struct.Struct(">ii")
+
+
+class OffsetIndex(SparseIndex):
+    """Offsets to positions."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, file_system: FileSystem, path: str, base_offset: int, file_size: int, indexes: HandleCache
+    ) -> None:
+        super().__init__(file_system, path, base_offset, file_size, ENTRY, indexes)
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; both numbers must be above the last entry's."""
+        relative = offset - self.base_offset
+        assert 0 <= relative <= _INT32_MAX, f"offset {offset} does not fit a segment at {self.base_offset}"
+        self._append(relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the last entry at or below `offset`, or the segment's start."""
+        slot = self.slot_at_or_below(offset - self.base_offset, 0)
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self.fields(slot)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def last(self) -> OffsetPosition:
+        """Return the last entry, or the segment's start."""
+        fields = self.last_fields()
+        if fields is None:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + fields[0], fields[1])
+
+    def first_at_position(self, position: int) -> OffsetPosition | None:
+        """Return the first entry at or after `position`: an upper bound for a read that ends there."""
+        slot = self.slot_at_or_below(position - 1, 1) + 1
+        if slot >= self.entries:
+            return None
+        relative, found = self.fields(slot)
+        return OffsetPosition(self.base_offset + relative, found)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at `offset` and above."""
+        self.keep_entries(self.slot_at_or_below(offset - self.base_offset - 1, 0) + 1)
+
+    def check(self, log_size: int) -> None:
+        """Look at the ends; raises `CorruptIndexError` if they cannot belong to a log of `log_size` bytes."""
+        fields = self.last_fields()
+        if fields is not None and (fields[0] < 0 or not 0 <= fields[1] < max(log_size, 1)):
+            raise CorruptIndexError(
+                f"{self.path}: last entry is offset +{fields[0]} at {fields[1]}, log has {log_size} bytes"
+            )

@@ -1,0 +1,354 @@
+"""Idempotence and transactions of one log: which batch may follow, which is a duplicate, what is unstable.
+
+The state is a function of the log's batches: appends feed it, and after a crash the batches since the last
+snapshot are replayed. Checks come before the write, updates after it, so a failed write changes nothing.
+
+Clients get Kafka 3.9's answers: a producer that the log does not know may begin with any sequence number
+(its state may have expired), so UNKNOWN_PRODUCER_ID is not among the errors of an append.
+"""
+
+import logging
+import os
+from bisect import insort
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kalda.common.types import TopicPartition
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from kalda.records.control import ControlRecordType, EndTransactionMarker
+from kalda.storage.errors import (
+    CorruptSnapshotError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kalda.storage.file_names import PRODUCER_SNAPSHOT_SUFFIX, offset_file_name
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.producer_entry import (
+    NO_TRANSACTION,
+    BatchMetadata,
+    ProducerStateEntry,
+    is_next_sequence,
+)
+from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
+from kalda.storage.transaction_index import AbortedTransaction
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class AppendOrigin(Enum):
+    """Who appends, which decides how much is checked."""
+
+    CLIENT = "client"
+    # The group or transaction coordinator: no sequence numbers, epochs are checked.
+    COORDINATOR = "coordinator"
+    # A follower, or recovery: the leader has checked.
+    REPLICATION = "replication"
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction whose marker is in the log."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerState:
+    """The producers of one log, its open transactions and its snapshots."""
+
+    __slots__ = (
+        "_directory",
+        "_file_system",
+        "_ongoing",
+        "_snapshots",
+        "_topic_partition",
+        "_unreplicated",
+        "end_offset",
+        "expiration_ms",
+        "producers",
+        "snapshot_offset",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        snapshots: list[int],
+        expiration_ms: int,
+    ) -> None:
+        self._file_system = file_system
+        self._directory = directory
+        self._topic_partition = topic_partition
+        # Offsets of the snapshot files, ascending.
+        self._snapshots = sorted(snapshots)
+        # First offset of each open transaction -> its producer; ascending, since appends are.
+        self._ongoing: dict[int, int] = {}
+        # First and last offset of each ended transaction whose marker is not below the high watermark.
+        self._unreplicated: list[tuple[int, int]] = []
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerStateEntry] = {}
+        # The state covers the batches below this offset.
+        self.end_offset = 0
+        # Where the last snapshot was taken or loaded.
+        self.snapshot_offset = 0
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """Offsets of the snapshot files."""
+        return tuple(self._snapshots)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction that is open, or ended above the high watermark."""
+        ongoing = next(iter(self._ongoing), None)
+        if not self._unreplicated:
+            return ongoing
+        unreplicated = self._unreplicated[0][0]
+        return unreplicated if ongoing is None or unreplicated < ongoing else ongoing
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not self.producers and not self._unreplicated
+
+    def has_ongoing_transaction(self, producer_id: int) -> bool:
+        """Tell whether the producer has an open transaction here."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_transaction_first_offset != NO_TRANSACTION
+
+    def check_append(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
+        """Check a data batch before it is written; returns the first copy if it is a duplicate.
+
+        Raises:
+            InvalidProducerEpochError: the epoch is below the last one seen.
+            OutOfOrderSequenceError: the first sequence number does not follow the last one.
+            InvalidTxnStateError: the producer has an open transaction and the batch is not part of it.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if origin is AppendOrigin.CLIENT:
+            batches = entry.batches
+            if (
+                epoch != entry.producer_epoch
+                or not batches
+                or not is_next_sequence(batches[-1].last_sequence, sequence)
+            ):
+                duplicate = entry.find_duplicate(epoch, sequence, header.last_sequence)
+                if duplicate is not None:
+                    return duplicate
+                self._check_epoch(entry, epoch)
+                self._check_sequence(entry, epoch, sequence)
+        else:
+            self._check_epoch(entry, epoch)
+        if entry.current_transaction_first_offset != NO_TRANSACTION and not header.is_transactional:
+            raise InvalidTxnStateError(
+                f"producer {header.producer_id} has an open transaction in {self._topic_partition} since offset "
+                f"{entry.current_transaction_first_offset}; it wrote outside of it"
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+        """Check a transaction marker before it is written.
+
+        Raises:
+            InvalidProducerEpochError: the epoch is below the last one seen.
+            TransactionCoordinatorFencedError: the coordinator's epoch is below the last one seen.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        self._check_epoch(entry, header.producer_epoch)
+        if entry.coordinator_epoch > marker.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"marker for producer {header.producer_id} in {self._topic_partition} has coordinator epoch "
+                f"{marker.coordinator_epoch}, the last one was {entry.coordinator_epoch}"
+            )
+
+    def add_batch(self, header: BatchHeader, first_offset: int, last_offset: int) -> None:
+        """Take in a data batch that was written at these offsets."""
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerStateEntry(producer_id)
+        entry.add_batch(
+            header.producer_epoch,
+            header.last_sequence,
+            last_offset,
+            last_offset - first_offset,
+            header.max_timestamp,
+        )
+        if header.is_transactional and entry.current_transaction_first_offset == NO_TRANSACTION:
+            entry.current_transaction_first_offset = first_offset
+            self._ongoing[first_offset] = producer_id
+
+    def add_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, offset: int
+    ) -> CompletedTransaction | None:
+        """Take in a marker that was written at `offset`; returns the transaction it ended, if one was open.
+
+        The caller writes an aborted one to the transaction index and then calls `complete`.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerStateEntry(header.producer_id)
+        first_offset = entry.current_transaction_first_offset
+        entry.set_epoch(header.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.current_transaction_first_offset = NO_TRANSACTION
+        entry.last_timestamp = header.max_timestamp
+        if first_offset == NO_TRANSACTION:
+            return None
+        is_aborted = marker.control_type is ControlRecordType.ABORT
+        return CompletedTransaction(header.producer_id, first_offset, offset, is_aborted)
+
+    def aborted_transaction(self, completed: CompletedTransaction) -> AbortedTransaction:
+        """Return the transaction index's entry, with the last stable offset as it will be."""
+        others = (
+            first for first, producer_id in self._ongoing.items() if producer_id != completed.producer_id
+        )
+        last_stable_offset = next(others, completed.last_offset + 1)
+        return AbortedTransaction(
+            completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
+        )
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """Mark a transaction as ended; it stays unstable until the high watermark passes its marker."""
+        self._ongoing.pop(completed.first_offset, None)
+        insort(self._unreplicated, (completed.first_offset, completed.last_offset))
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Let go of ended transactions whose markers are replicated."""
+        if self._unreplicated:
+            self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
+
+    def on_log_start_offset(self, log_start_offset: int) -> None:
+        """Let go of ended transactions below the log's new start."""
+        self.on_high_watermark(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forget producers that were idle for `producer.id.expiration.ms`; return how many."""
+        expired = [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    def take_snapshot(self) -> str | None:
+        """Write a snapshot at `end_offset` unless there is one; return its path, for a later sync.
+
+        Raises:
+            OSError: nothing was written.
+        """
+        if self.end_offset <= self.snapshot_offset:
+            return None
+        path = self._snapshot_path(self.end_offset)
+        self._file_system.replace(path, format_snapshot(self.producers.values()), sync=False)
+        if self.end_offset not in self._snapshots:
+            insort(self._snapshots, self.end_offset)
+        self.snapshot_offset = self.end_offset
+        return path
+
+    def truncate_and_load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go back to the last snapshot in (log_start_offset, log_end_offset]; drop those outside.
+
+        The caller replays the batches from `end_offset` on. State that is at `log_end_offset` already stays.
+        """
+        self._keep_snapshots(lambda offset: log_start_offset < offset <= log_end_offset)
+        if log_end_offset == self.end_offset:
+            self.on_log_start_offset(log_start_offset)
+            return
+        self._clear()
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            try:
+                entries = parse_snapshot(self._file_system.read(self._snapshot_path(offset)))
+            except (OSError, CorruptSnapshotError) as error:
+                _logger.warning("%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error)
+                self._keep_snapshots(offset.__ne__)
+                continue
+            for entry in entries:
+                if not self._is_expired(entry, now_ms):
+                    self._load(entry)
+            self.end_offset = self.snapshot_offset = offset
+            return
+        self.end_offset = self.snapshot_offset = log_start_offset
+
+    def reset(self, offset: int) -> None:
+        """Forget everything, snapshots too; the state is that of an empty log at `offset`."""
+        self._clear()
+        self._keep_snapshots(lambda _: False)
+        self.snapshot_offset = 0
+        self.end_offset = offset
+
+    def remove_stray_snapshots(self, base_offsets: set[int]) -> None:
+        """Drop the snapshots that belong to no segment, except one above the last segment's base.
+
+        That one is what a clean stop leaves.
+        """
+        newest = max((offset for offset in self._snapshots if offset not in base_offsets), default=None)
+        if newest is not None and base_offsets and newest < max(base_offsets):
+            newest = None
+        self._keep_snapshots(lambda offset: offset in base_offsets or offset == newest)
+
+    def remove_snapshots_of(self, base_offsets: list[int]) -> None:
+        """Drop the snapshots of deleted segments."""
+        gone = set(base_offsets)
+        self._keep_snapshots(lambda offset: offset not in gone)
+
+    def _check_epoch(self, entry: ProducerStateEntry, epoch: int) -> None:
+        if epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"producer {entry.producer_id} wrote to {self._topic_partition} with epoch {epoch}, "
+                f"the last one was {entry.producer_epoch}"
+            )
+
+    def _check_sequence(self, entry: ProducerStateEntry, epoch: int, first_sequence: int) -> None:
+        if epoch != entry.producer_epoch:
+            if first_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+                raise OutOfOrderSequenceError(
+                    f"producer {entry.producer_id} began epoch {epoch} in {self._topic_partition} with sequence "
+                    f"{first_sequence}; expected 0"
+                )
+            return
+        last_sequence = entry.last_sequence if entry.batches else NO_SEQUENCE
+        if entry.producer_epoch != NO_PRODUCER_EPOCH and not is_next_sequence(last_sequence, first_sequence):
+            raise OutOfOrderSequenceError(
+                f"producer {entry.producer_id} wrote sequence {first_sequence} to {self._topic_partition}, "
+                f"the last one was {last_sequence}"
+            )
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return (
+            entry.current_transaction_first_offset == NO_TRANSACTION
+            and now_ms - entry.last_timestamp >= self.expiration_ms
+        )
+
+    def _load(self, entry: ProducerStateEntry) -> None:
+        self.producers[entry.producer_id] = entry
+        if entry.current_transaction_first_offset != NO_TRANSACTION:
+            self._ongoing[entry.current_transaction_first_offset] = entry.producer_id
+            self._ongoing = dict(sorted(self._ongoing.items()))
+
+    def _clear(self) -> None:
+        self.producers = {}
+        self._ongoing = {}
+        self._unreplicated = []
+
+    def _snapshot_path(self, offset: int) -> str:
+        return os.path.join(self._directory, offset_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))
+
+    def _keep_snapshots(self, is_kept: Callable[[int], bool]) -> None:
+        kept = []
+        for offset in self._snapshots:
+            if is_kept(offset):
+                kept.append(offset)
+            else:
+                self._file_system.remove(self._snapshot_path(offset))
+        self._snapshots = kept

@@ -1,0 +1,67 @@
+"""Which segments go: pure decisions on what the caller tells, nothing is deleted here.
+
+All rules share three limits: segments go oldest first and without a gap, never one with offsets at or above
+the high watermark, and never an empty active segment.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class SegmentFacts(NamedTuple):
+    """What the rules know of a segment: `end_offset` is the next segment's base, or the log end offset."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    largest_timestamp: int
+    is_active: bool
+
+
+def count_before_start_offset(
+    segments: Sequence[SegmentFacts], log_start_offset: int, high_watermark: int
+) -> int:
+    """Count the leading segments that lie below the log start offset. [0,10)[10,20), start 10: one."""
+    return _count_leading(
+        segments,
+        high_watermark,
+        lambda segment: not segment.is_active and segment.end_offset <= log_start_offset,
+    )
+
+
+def count_beyond_time(
+    segments: Sequence[SegmentFacts], now_ms: int, retention_ms: int, high_watermark: int
+) -> int:
+    """Count the leading segments whose newest record is older than `retention_ms`; -1 keeps all."""
+    if retention_ms < 0:
+        return 0
+    return _count_leading(
+        segments, high_watermark, lambda segment: now_ms - segment.largest_timestamp > retention_ms
+    )
+
+
+def count_beyond_size(segments: Sequence[SegmentFacts], retention_bytes: int, high_watermark: int) -> int:
+    """Count the leading segments without which the log still holds `retention_bytes`; -1 keeps all."""
+    excess = sum(segment.size for segment in segments) - retention_bytes
+    if retention_bytes < 0 or excess < 0:
+        return 0
+    count = 0
+    for segment in segments[: _count_leading(segments, high_watermark, lambda _: True)]:
+        excess -= segment.size
+        if excess < 0:
+            break
+        count += 1
+    return count
+
+
+def _count_leading(
+    segments: Sequence[SegmentFacts], high_watermark: int, is_expired: Callable[[SegmentFacts], bool]
+) -> int:
+    count = 0
+    for segment in segments:
+        if segment.is_active and segment.size == 0:
+            break
+        if segment.end_offset > high_watermark or not is_expired(segment):
+            break
+        count += 1
+    return count

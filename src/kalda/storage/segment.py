@@ -1,0 +1,385 @@
+"""One segment: a ``.log`` file with its indexes, holding the offsets from `base_offset` on.
+
+Not here: the order of segments, producer state and who decides to roll. Appends come in log order from the
+log's owner; readers use what is below `size` only.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.records.batch import BatchHeader, validate
+from kalda.records.errors import RecordsError
+from kalda.records.record import iter_records
+from kalda.storage.config import INT32_MAX, INT64_MAX, LogConfig
+from kalda.storage.errors import CorruptIndexError
+from kalda.storage.file_names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file_name,
+)
+from kalda.storage.file_records import BatchPosition, FileRecords
+from kalda.storage.filesystem import Buffer, FileSystem
+from kalda.storage.handles import Handles
+from kalda.storage.offset_index import OffsetIndex
+from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from kalda.storage.transaction_index import TransactionIndex
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class Segment:
+    """A part of the log; `last_offset - base_offset` fits an int32, and so does every position."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_entries_max",
+        "_index_interval_bytes",
+        "_largest",
+        "_roll_timestamp",
+        "_roll_wait_ms",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "modified_ms",
+        "offset_index",
+        "records",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        sizes: dict[str, int],
+        config: LogConfig,
+        file_system: FileSystem,
+        handles: Handles,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        """Describe the segment's files; `sizes` maps the suffixes that exist to bytes. Opens nothing."""
+
+        def path(suffix: str) -> str:
+            return os.path.join(directory, offset_file_name(base_offset, suffix))
+
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.modified_ms = created_ms
+        self.records = FileRecords(file_system, path(LOG_SUFFIX), sizes.get(LOG_SUFFIX, 0), handles.files)
+        self.offset_index = OffsetIndex(
+            file_system,
+            path(OFFSET_INDEX_SUFFIX),
+            base_offset,
+            sizes.get(OFFSET_INDEX_SUFFIX, 0),
+            handles.indexes,
+        )
+        self.time_index = TimeIndex(
+            file_system,
+            path(TIME_INDEX_SUFFIX),
+            base_offset,
+            sizes.get(TIME_INDEX_SUFFIX, 0),
+            handles.indexes,
+        )
+        self.transaction_index = TransactionIndex(
+            file_system, path(TRANSACTION_INDEX_SUFFIX), sizes.get(TRANSACTION_INDEX_SUFFIX, 0)
+        )
+        self._bytes_since_index_entry = 0
+        # The largest timestamp and its offset; None until asked for after a load.
+        self._largest: TimestampOffset | None = None if self.records.size else self._no_timestamp()
+        # Largest timestamp of the first append, the base of time-based rolling; None if not known yet.
+        self._roll_timestamp: int | None = None
+        self.configure(config, jitter_ms)
+
+    def configure(self, config: LogConfig, jitter_ms: int) -> None:
+        """Take the settings that appends and rolling use."""
+        self._index_interval_bytes = config.index_interval_bytes
+        self._entries_max = min(
+            config.segment_index_bytes // self.offset_index.entry.size,
+            config.segment_index_bytes // self.time_index.entry.size - 1,
+        )
+        self._roll_wait_ms = config.segment_ms - jitter_ms
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return self.records.size
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of its batch."""
+        largest = self._largest
+        if largest is None:
+            largest = self._largest = self.time_index.last()
+        return largest
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp, or when the file was last written if no record has one: for retention."""
+        timestamp = self.largest.timestamp
+        return timestamp if timestamp >= 0 else self.modified_ms
+
+    def create_files(self, preallocate_bytes: int = 0) -> None:
+        """Make the empty files; those of an earlier, failed try are emptied."""
+        self.records.create(preallocate_bytes)
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def append(self, data: Buffer, size: int, last_offset: int, timestamp: int, timestamp_offset: int) -> int:
+        """Append whole batches of `size` bytes and return their position.
+
+        `timestamp` is the largest in them, `timestamp_offset` the last offset of the batch that has it.
+
+        Raises:
+            OSError: nothing was appended.
+        """
+        position = self.records.append(data, size)
+        if position == 0:
+            self._roll_timestamp = timestamp
+        largest = self._largest
+        if largest is None:
+            largest = self.largest
+        if timestamp > largest.timestamp:
+            largest = self._largest = TimestampOffset(timestamp, timestamp_offset)
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(largest.timestamp, largest.offset)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size
+        return position
+
+    def should_roll(
+        self, size: int, last_offset: int, timestamp: int, now_ms: int, segment_bytes: int
+    ) -> bool:
+        """Tell whether an append of `size` bytes up to `last_offset` must go to a new segment."""
+        held = self.records.size
+        if not held:
+            return last_offset - self.base_offset > INT32_MAX
+        return (
+            held + size > segment_bytes
+            or last_offset - self.base_offset > INT32_MAX
+            or self.waited_for_roll(now_ms, timestamp) > self._roll_wait_ms
+            or self.offset_index.entries >= self._entries_max
+        )
+
+    def waited_for_roll(self, now_ms: int, timestamp: int) -> int:
+        """Return the age that counts for rolling: in the records' time, or in ours if they have none."""
+        first = self._roll_timestamp
+        if first is None:
+            first = self._roll_timestamp = self._first_timestamp()
+        return timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def find_batch(self, offset: int) -> BatchPosition | None:
+        """Find the batch that holds `offset`, or the first one after it; ``None`` past the last."""
+        return self.records.search_offset(offset, self.offset_index.lookup(offset).position)
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
+        """Find the first record at `start_offset` or later whose time is `timestamp` or later.
+
+        Returns its timestamp, its offset and the leader epoch of its batch.
+        """
+        hint = max(self.time_index.lookup(timestamp).offset, start_offset)
+        position = self.offset_index.lookup(hint).position
+        for at, header in self.records.iter_headers(position):
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for record in iter_records(self.records.read_batch(at, header.size)):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return record.timestamp, record.offset, header.partition_leader_epoch
+        return None
+
+    def find_largest_timestamp(self) -> tuple[int, int, int] | None:
+        """Find the first record that has the segment's largest timestamp, as `find_timestamp` does."""
+        largest = self.largest
+        if largest.timestamp < 0:
+            return None
+        position = self.offset_index.lookup(largest.offset).position
+        for at, header in self.records.iter_headers(position):
+            if header.max_timestamp != largest.timestamp:
+                continue
+            for record in iter_records(self.records.read_batch(at, header.size)):
+                if record.timestamp == largest.timestamp:
+                    return record.timestamp, record.offset, header.partition_leader_epoch
+        return None
+
+    def read_next_offset(self) -> int:
+        """Return the offset after the last batch, walking from the last index entry to the end."""
+        next_offset = self.base_offset
+        end = position = self.offset_index.last().position
+        for found in self.records.iter_positions(position):
+            next_offset, end = found.last_offset + 1, found.position + found.size
+        if end != self.records.size:
+            raise CorruptIndexError(
+                f"{self.records.path}: batches end at byte {end}, the file at {self.records.size}"
+            )
+        return next_offset
+
+    def read_largest(self) -> None:
+        """Bring the largest timestamp up to date from the log after the last index entry."""
+        largest = self.time_index.last()
+        position = self.offset_index.lookup(largest.offset).position
+        for _, header in self.records.iter_headers(position):
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+        self._largest = largest
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batches that end at `offset` or later; return the bytes that went.
+
+        Batches [0,9][10,19]: `truncate_to(10)` keeps [0,9], and so does `truncate_to(15)`: a batch is never
+        cut in two.
+        """
+        found = self.find_batch(offset)
+        self.offset_index.truncate_to(found.base_offset if found else offset)
+        self.time_index.truncate_to(found.base_offset if found else offset)
+        self.transaction_index.truncate_to(offset)
+        removed = self.records.truncate_to(found.position) if found else 0
+        if not self.records.size:
+            self._roll_timestamp = None
+        self._bytes_since_index_entry = 0
+        if self.records.size:
+            self.read_largest()
+        else:
+            self._largest = self._no_timestamp()
+        return removed
+
+    def recover(self, on_batch: Callable[["Segment", int, BatchHeader], None]) -> int:
+        """Check every batch, cut the file at the first bad one, rebuild the indexes.
+
+        `on_batch` sees each good batch, in order, with its position, before the next is read. Returns the
+        bytes cut off.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        largest = self._no_timestamp()
+        self._largest = largest
+        valid, last_entry, next_offset = 0, 0, self.base_offset
+        try:
+            for position, header in self.records.iter_headers():
+                validate(self.records.read_batch(position, header.size), 0, header)
+                if header.base_offset < next_offset or header.last_offset - self.base_offset > INT32_MAX:
+                    break
+                if header.max_timestamp > largest.timestamp:
+                    largest = self._largest = TimestampOffset(header.max_timestamp, header.last_offset)
+                if position - last_entry > self._index_interval_bytes:
+                    self.offset_index.append(header.last_offset, position)
+                    self.time_index.maybe_append(largest.timestamp, largest.offset)
+                    last_entry = position
+                on_batch(self, position, header)
+                valid, next_offset = position + header.size, header.next_offset
+        except RecordsError as error:
+            _logger.warning("%s: bad batch at byte %d: %s", self.records.path, valid, error)
+        removed = self.records.truncate_to(valid)
+        self._bytes_since_index_entry = valid - last_entry
+        self.finish_indexes()
+        return removed
+
+    def finish_indexes(self) -> None:
+        """Make the indexes complete and exact, as a segment that takes no more appends has them."""
+        if self.records.size:
+            largest = self.largest
+            self.time_index.maybe_append(largest.timestamp, largest.offset)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self.transaction_index.write_pending()
+
+    def write_pending(self) -> None:
+        """Write what the indexes hold in memory; raises `OSError`."""
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
+        self.transaction_index.write_pending()
+
+    def prepare_sync(self) -> Callable[[], None]:
+        """Return what syncs the files, for the background pool: it touches no state of ours."""
+        file = self.records.file()
+        indexes = (self.offset_index, self.time_index, self.transaction_index)
+
+        def sync() -> None:
+            file.sync()
+            for index in indexes:
+                index.sync()
+
+        return sync
+
+    def check(self) -> None:
+        """Look whether the indexes can belong to the log; raises `CorruptIndexError`."""
+        self.offset_index.check(self.records.size)
+        self.time_index.check(self.records.size)
+        self.transaction_index.entries()
+
+    def mark_deleted(self, file_system: FileSystem) -> list[str]:
+        """Rename the files to ``.deleted`` and return their new names; reads in flight go on.
+
+        Names are gone from the log's view at once, the space when somebody unlinks them.
+        """
+        stem = self.records.path[: -len(LOG_SUFFIX)]
+        marked = []
+        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+            if file_system.exists(stem + suffix):
+                file_system.rename(stem + suffix, stem + suffix + DELETED_SUFFIX)
+                marked.append(stem + suffix + DELETED_SUFFIX)
+        self.forget()
+        return marked
+
+    def forget(self) -> None:
+        """Let go of descriptors and caches without writing anything."""
+        self.records.close()
+        self.offset_index.forget()
+        self.time_index.forget()
+
+    def close(self) -> None:
+        """Write what the indexes still hold and let go of everything."""
+        try:
+            self.finish_indexes()
+        finally:
+            self.forget()
+
+    def _first_timestamp(self) -> int:
+        for _, header in self.records.iter_headers():
+            return header.max_timestamp
+        return NO_TIMESTAMP
+
+    def _no_timestamp(self) -> TimestampOffset:
+        return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def __repr__(self) -> str:
+        return f"Segment(base_offset={self.base_offset}, size={self.records.size})"
+
+
+def segment_jitter_ms(config: LogConfig, random_fraction: float) -> int:
+    """Return the random part that keeps many logs from rolling at the same time."""
+    return int(random_fraction * min(config.segment_jitter_ms, config.segment_ms, INT64_MAX))
+
+
+def create_segment(
+    directory: str,
+    base_offset: int,
+    config: LogConfig,
+    file_system: FileSystem,
+    handles: Handles,
+    clock: Clock,
+    jitter_ms: int = 0,
+) -> Segment:
+    """Make an empty segment on disk; raises `OSError`."""
+    segment = Segment(
+        directory,
+        base_offset,
+        {},
+        config,
+        file_system,
+        handles,
+        created_ms=clock.time_ms(),
+        jitter_ms=jitter_ms,
+    )
+    segment.create_files(config.segment_bytes if config.preallocate else 0)
+    return segment

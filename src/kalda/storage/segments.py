@@ -1,0 +1,47 @@
+"""The segments of one log as an immutable value: replaced on change, so a reader never sees half a change."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from kalda.storage.segment import Segment
+
+
+class Segments:
+    """Segments ascending by base offset; at least one. The last is the active one."""
+
+    __slots__ = ("_base_offsets", "active", "items")
+
+    def __init__(self, items: tuple[Segment, ...]) -> None:
+        assert items, "a log has at least one segment"
+        self.items = items
+        self.active = items[-1]
+        self._base_offsets = tuple(segment.base_offset for segment in items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.items)
+
+    @property
+    def size(self) -> int:
+        """Bytes of records in all segments."""
+        return sum(segment.records.size for segment in self.items)
+
+    def floor_index(self, offset: int) -> int:
+        """Return the index of the segment that would hold `offset`: base offsets 0, 30: 29 is in 0; or -1."""
+        return bisect_right(self._base_offsets, offset) - 1
+
+    def floor(self, offset: int) -> Segment | None:
+        """Return the segment that would hold `offset`, or ``None`` below the first."""
+        index = self.floor_index(offset)
+        return self.items[index] if index >= 0 else None
+
+    def following(self, offset: int) -> tuple[Segment, ...]:
+        """Return the segment that would hold `offset` and all after it."""
+        return self.items[max(0, self.floor_index(offset)) :]
+
+    def with_added(self, segment: Segment) -> "Segments":
+        """Return the segments with one more at the end."""
+        assert segment.base_offset > self.active.base_offset, f"{segment} does not follow {self.active}"
+        return Segments((*self.items, segment))

@@ -1,0 +1,666 @@
+"""One partition's log: what a leader and a follower append, what readers see, what is cut and dropped.
+
+It ties together the segments (`local_log`), producer state, leader epochs and validation, and owns the
+offsets that bound readers. All calls come from one thread, the event loop's; fsync and unlink leave through
+the environment's executor.
+
+The order that must not be broken: check, write, then change state. An append that fails leaves nothing
+behind. ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`` holds between calls.
+"""
+
+import errno
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.records.batch import (
+    CONTROL_FLAG,
+    LOG_OVERHEAD,
+    BatchHeader,
+    iter_headers,
+    set_base_offset_and_leader_epoch,
+    validate,
+)
+from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
+from kalda.storage import retention
+from kalda.storage.checkpoints import format_partition_metadata
+from kalda.storage.config import LogConfig
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.errors import (
+    InconsistentTopicIdError,
+    LogStorageError,
+    OffsetOutOfRangeError,
+    UnexpectedAppendOffsetError,
+)
+from kalda.storage.file_names import PARTITION_METADATA_FILE
+from kalda.storage.file_records import EMPTY_SLICE
+from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.local_log import LocalLog
+from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
+from kalda.storage.producer_state import AppendOrigin, ProducerState
+from kalda.storage.replay import replay_producers
+from kalda.storage.segment import Segment
+from kalda.storage.validation import AppendValidator, WritableBuffer
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class UnifiedLog:
+    """The log of one partition. `loader.load_log` makes it."""
+
+    __slots__ = (
+        "_environment",
+        "_failure",
+        "_flush_generation",
+        "_is_dirty",
+        "_local",
+        "_snapshots_to_sync",
+        "_validator",
+        "high_watermark",
+        "last_flush_ms",
+        "leader_epochs",
+        "log_start_offset",
+        "producer_state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        local: LocalLog,
+        environment: LogEnvironment,
+        *,
+        topic_id: uuid.UUID | None,
+        log_start_offset: int,
+        high_watermark: int,
+        leader_epochs: LeaderEpochs,
+        producer_state: ProducerState,
+    ) -> None:
+        self.topic_partition: Final[TopicPartition] = local.topic_partition
+        self.topic_id = topic_id
+        # Offsets below are gone for readers, though their segment may still be there.
+        self.log_start_offset = log_start_offset
+        # What all in-sync replicas have; moved by the partition's leader or by fetches from it.
+        self.high_watermark = min(max(high_watermark, log_start_offset), local.log_end_offset)
+        self.leader_epochs: Final = leader_epochs
+        self.producer_state: Final = producer_state
+        self.last_flush_ms = environment.clock.time_ms()
+        self._environment: Final = environment
+        self._local: Final = local
+        self._validator = AppendValidator(local.config)
+        self._is_dirty = False
+        self._failure: str | None = None
+        # Counts truncations: a flush that was under way when one happened may not move the recovery point.
+        self._flush_generation = 0
+        self._snapshots_to_sync: list[str] = []
+        producer_state.on_high_watermark(self.high_watermark)
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._local.config
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._local.directory
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._local.log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on the device."""
+        return self._local.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where a read_committed reader may see: the high watermark or the first undecided offset."""
+        unstable = self.producer_state.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of records in all segments."""
+        return self._local.segments.size
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, oldest first, as an immutable value."""
+        return self._local.segments.items
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log takes no more appends, or ``None``: a sync failed, so what is on disk is unknown."""
+        return self._failure
+
+    def append_as_leader(
+        self, records: WritableBuffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
+        """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
+
+        A duplicate of one of the producer's last five batches is not appended; the answer is where the first
+        copy is.
+
+        Raises:
+            StorageError, RecordsError: a subclass whose `code` is the answer; nothing was appended.
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        now_ms = self._environment.clock.time_ms()
+        header, records = self._validator.validate(records, origin, now_ms)
+        marker: EndTransactionMarker | None = None
+        if header.producer_id >= 0:
+            if header.attributes & CONTROL_FLAG:
+                marker = read_end_transaction_marker(records, 0, header)
+                if marker is not None:
+                    self.producer_state.check_marker(header, marker)
+            else:
+                duplicate = self.producer_state.check_append(header, origin)
+                if duplicate is not None:
+                    first, last = duplicate.first_offset, duplicate.last_offset
+                    return LogAppendInfo(
+                        first, last, duplicate.timestamp, self.log_start_offset, True, 0, last - first + 1
+                    )
+        local = self._local
+        first_offset = local.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        size = header.batch_length + LOG_OVERHEAD
+        set_base_offset_and_leader_epoch(records, 0, first_offset, leader_epoch)
+        timestamp = header.max_timestamp
+        try:
+            if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+            if local.segments.active.should_roll(
+                size, last_offset, timestamp, now_ms, local.config.segment_bytes
+            ):
+                self._roll(first_offset)
+            local.append(records, size, first_offset, last_offset, timestamp, last_offset)
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        if header.producer_id >= 0:
+            self._update_producer(header, marker, first_offset, last_offset)
+        self.producer_state.end_offset = last_offset + 1
+        if not self._is_dirty:
+            self._mark_dirty()
+        if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
+            self.flush()
+        return LogAppendInfo(
+            first_offset,
+            last_offset,
+            now_ms if self._validator.uses_log_append_time else -1,
+            self.log_start_offset,
+            False,
+            size,
+            header.record_count,
+        )
+
+    def append_as_follower(self, records: WritableBuffer) -> LogAppendInfo:
+        """Append batches with the offsets and epochs that the leader gave them; a partial last one is left out.
+
+        Raises:
+            UnexpectedAppendOffsetError: a batch lies below the log end offset, or they do not ascend.
+            StorageError, RecordsError: a subclass whose `code` tells; nothing was appended.
+        """
+        if self._failure is not None:
+            raise LogStorageError(self._failure)
+        local = self._local
+        batches = self._check_followed(records)
+        if not batches:
+            end = local.log_end_offset
+            return LogAppendInfo(end, end - 1, -1, self.log_start_offset, False, 0, 0)
+        first_offset, last_offset = batches[0][1].base_offset, batches[-1][1].last_offset
+        size = batches[-1][0] + batches[-1][1].size
+        latest = max((header for _, header in batches), key=_max_timestamp)
+        timestamp, timestamp_offset = latest.max_timestamp, latest.last_offset
+        try:
+            for _, header in batches:
+                epoch = header.partition_leader_epoch
+                if epoch >= 0 and epoch != self.leader_epochs.latest_epoch:
+                    self.leader_epochs.assign(epoch, header.base_offset)
+            if local.segments.active.should_roll(
+                size, last_offset, timestamp, self._environment.clock.time_ms(), local.config.segment_bytes
+            ):
+                self._roll(first_offset)
+            local.append(
+                memoryview(records)[:size], size, first_offset, last_offset, timestamp, timestamp_offset
+            )
+        except OSError as error:
+            raise self._storage_error("append to", error) from error
+        count = 0
+        for position, header in batches:
+            count += header.record_count
+            if header.producer_id >= 0:
+                marker = read_end_transaction_marker(records, position, header) if header.is_control else None
+                self._update_producer(header, marker, header.base_offset, header.last_offset)
+        self.producer_state.end_offset = last_offset + 1
+        self._mark_dirty()
+        if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
+            self.flush()
+        return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size, count)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+        min_one_batch: bool = True,
+    ) -> FetchDataInfo:
+        """Return records from the batch that holds `offset` on, inside one segment and below the bound.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` is outside [log_start_offset, log_end_offset].
+            LogStorageError: the disk failed.
+        """
+        local = self._local
+        if offset < self.log_start_offset or offset > local.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic_partition} is outside "
+                f"[{self.log_start_offset}, {local.log_end_offset}]"
+            )
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            bound = self.high_watermark
+        elif isolation is FetchIsolation.LOG_END:
+            bound = local.log_end_offset
+        else:
+            bound = self.last_stable_offset
+        records, upper = EMPTY_SLICE, offset
+        if offset < bound:
+            try:
+                records, upper = local.read(offset, max_bytes, bound, min_one_batch)
+            except OSError as error:
+                raise self._storage_error("read", error) from error
+        if isolation is not FetchIsolation.TXN_COMMITTED:
+            return FetchDataInfo(records, offset, self.high_watermark)
+        aborted = local.collect_aborted(offset, upper) if records.size else []
+        return FetchDataInfo(records, offset, self.high_watermark, aborted)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """Find the first record whose time is `timestamp` or later; ``None`` if there is none."""
+        for segment in self._local.segments:
+            if segment.largest.timestamp >= timestamp:
+                found = segment.find_timestamp(timestamp, self.log_start_offset)
+                if found is not None:
+                    return TimestampAndOffset(*found)
+        return None
+
+    def offset_for_max_timestamp(self) -> TimestampAndOffset | None:
+        """Find the first record that has the largest timestamp of the log (KIP-734)."""
+        newest = max(self._local.segments, key=lambda segment: segment.largest.timestamp)
+        found = newest.find_largest_timestamp()
+        return None if found is None else TimestampAndOffset(*found)
+
+    def offsets_before(self, timestamp: int, count_max: int) -> list[int]:
+        """Return segment starts that were written at `timestamp` or before, newest first.
+
+        What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
+        """
+        candidates = [
+            (max(segment.base_offset, self.log_start_offset), segment.modified_ms)
+            for segment in self.segments
+        ]
+        if self._local.segments.active.size:
+            candidates.append((self.log_end_offset, self._environment.clock.time_ms()))
+        if timestamp == -1:
+            chosen = candidates
+        elif timestamp == -2:
+            chosen = candidates[:1]
+        else:
+            last = max(
+                (at for at, (_, modified) in enumerate(candidates) if modified <= timestamp), default=-1
+            )
+            chosen = candidates[: last + 1]
+        return sorted((offset for offset, _ in chosen), reverse=True)[:count_max]
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if not known."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark to `offset` (at most the log end offset); tells whether it moved."""
+        end = self._local.log_end_offset
+        if offset > end:
+            offset = end
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producer_state.on_high_watermark(offset)
+        return True
+
+    def delete_records_before(self, offset: int) -> int:
+        """Raise the log start offset to `offset`; -1 means the high watermark. Returns the log start offset.
+
+        Segments below go with the next retention pass.
+
+        Raises:
+            OffsetOutOfRangeError: `offset` is above the high watermark.
+            LogStorageError: the disk failed.
+        """
+        if offset == -1:
+            offset = self.high_watermark
+        if offset > self.high_watermark or offset < 0:
+            raise OffsetOutOfRangeError(
+                f"cannot delete records of {self.topic_partition} before {offset}: "
+                f"the high watermark is {self.high_watermark}"
+            )
+        self._advance_start(offset)
+        return self.log_start_offset
+
+    def maybe_roll(self) -> bool:
+        """Roll if the active segment is older than ``segment.ms``; tells whether it was."""
+        active = self._local.segments.active
+        now_ms = self._environment.clock.time_ms()
+        end = self.log_end_offset
+        if not active.size or not active.should_roll(0, end, now_ms, now_ms, self.config.segment_bytes):
+            return False
+        self.roll()
+        return True
+
+    def roll(self) -> None:
+        """Begin a new segment at the log's end; raises `LogStorageError`."""
+        try:
+            self._roll(self.log_end_offset)
+        except OSError as error:
+            raise self._storage_error("roll", error) from error
+
+    def flush(self, done: Callable[[], None] | None = None) -> None:
+        """Bring everything appended so far to the device, in the background; `done` follows.
+
+        Raises:
+            LogStorageError: an index could not be written; the recovery point stays.
+        """
+        self._flush_up_to(self.log_end_offset, done)
+
+    def delete_old_segments(self) -> int:
+        """Drop the segments that retention no longer keeps; return how many.
+
+        Raises:
+            LogStorageError: the disk failed; what is left goes next time.
+        """
+        config, high_watermark = self.config, self.high_watermark
+        try:
+            count = self._drop(
+                retention.count_before_start_offset(self._facts(), self.log_start_offset, high_watermark),
+                "they lie below the log start offset",
+            )
+            if config.is_deleted:
+                count += self._drop(
+                    retention.count_beyond_size(self._facts(), config.retention_bytes, high_watermark),
+                    f"the log exceeds retention.bytes={config.retention_bytes}",
+                )
+                now_ms = self._environment.clock.time_ms()
+                count += self._drop(
+                    retention.count_beyond_time(self._facts(), now_ms, config.retention_ms, high_watermark),
+                    f"they are older than retention.ms={config.retention_ms}",
+                )
+        except OSError as error:
+            raise self._storage_error("delete segments of", error) from error
+        return count
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut the log so that it ends at `offset`; tells whether there was anything to cut.
+
+        Log [10,50), `truncate_to(30)` → [10,30); `truncate_to(60)` → unchanged; `truncate_to(5)` → empty at 5.
+
+        Raises:
+            LogStorageError: the disk failed; call again.
+        """
+        assert offset >= 0, f"offsets are not negative, got {offset}"
+        try:
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(self.log_end_offset)
+                return False
+            if offset < self._local.segments.items[0].base_offset:
+                self._restart_at(offset)
+                return True
+            _logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
+            self._flush_generation += 1
+            self.producer_state.remove_snapshots_of(
+                [segment.base_offset for segment in self._local.truncate_to(offset)]
+            )
+            self.leader_epochs.truncate_from_end(offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+            self.high_watermark = min(self.high_watermark, offset)
+            self._reload_producers()
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+        self._mark_dirty()
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew, empty, at `offset`: a follower that fell behind the leader's start.
+
+        Raises:
+            LogStorageError: the disk failed; call again.
+        """
+        try:
+            self._restart_at(offset)
+        except OSError as error:
+            raise self._storage_error("truncate", error) from error
+
+    def update_config(self, config: LogConfig) -> None:
+        """Put new settings in force."""
+        self._local.configure(config)
+        self._validator = AppendValidator(config)
+        self.producer_state.expiration_ms = config.producer_id_expiration_ms
+
+    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Write down which topic the directory belongs to, once.
+
+        Raises:
+            InconsistentTopicIdError: it belongs to another one.
+            LogStorageError: the disk failed.
+        """
+        if self.topic_id is None:
+            path = os.path.join(self.directory, PARTITION_METADATA_FILE)
+            try:
+                self._environment.file_system.replace(path, format_partition_metadata(topic_id), sync=False)
+            except OSError as error:
+                raise self._storage_error("write the topic id of", error) from error
+            self.topic_id = topic_id
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicIdError(
+                f"{self.directory} belongs to topic id {self.topic_id}, not {topic_id} of {self.topic_partition}"
+            )
+
+    def take_producer_snapshot(self) -> None:
+        """Write the producer state at the log's end, so that a start need not replay; raises `OSError`."""
+        path = self.producer_state.take_snapshot()
+        if path is not None:
+            self._snapshots_to_sync.append(path)
+
+    def close(self) -> None:
+        """Complete and sync all files, on this thread, and let go of them: the clean stop.
+
+        Raises:
+            LogStorageError: the disk failed; the next start recovers this log.
+        """
+        try:
+            self.take_producer_snapshot()
+            if self.log_end_offset > self.recovery_point:
+                work = self._prepare_flush()
+                self._local.close()
+                work()
+                self._local.recovery_point = self.log_end_offset
+            else:
+                self._local.close()
+        except OSError as error:
+            raise self._storage_error("close", error) from error
+        finally:
+            self.forget("the log is closed")
+
+    def forget(self, reason: str) -> None:
+        """Let go of all files without writing; later appends are refused with `reason`."""
+        self._failure = f"{self.topic_partition}: {reason}"
+        self._flush_generation += 1
+        self._environment.dirty.discard(self)
+        self._local.forget()
+
+    def _update_producer(
+        self, header: BatchHeader, marker: EndTransactionMarker | None, first_offset: int, last_offset: int
+    ) -> None:
+        state = self.producer_state
+        if marker is not None:
+            completed = state.add_marker(header, marker, first_offset)
+            if completed is not None:
+                if completed.is_aborted:
+                    index = self._local.segments.active.transaction_index
+                    index.append(state.aborted_transaction(completed))
+                state.complete(completed)
+        elif not header.attributes & CONTROL_FLAG:
+            state.add_batch(header, first_offset, last_offset)
+
+    def _check_followed(self, records: WritableBuffer) -> list[tuple[int, BatchHeader]]:
+        batches = []
+        expected = self._local.log_end_offset
+        for position, header in iter_headers(records):
+            validate(records, position, header)
+            if header.base_offset < expected:
+                raise UnexpectedAppendOffsetError(
+                    f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] does not follow "
+                    f"offset {expected - 1}"
+                )
+            expected = header.last_offset + 1
+            batches.append((position, header))
+        return batches
+
+    def _roll(self, base_offset: int) -> None:
+        self.producer_state.end_offset = max(self.producer_state.end_offset, base_offset)
+        self.take_producer_snapshot()
+        self._local.roll(base_offset)
+        try:
+            self._flush_up_to(base_offset, None)
+        except LogStorageError as error:
+            # The roll itself is done; the next flush tries again.
+            _logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
+
+    def _flush_up_to(self, offset: int, done: Callable[[], None] | None) -> None:
+        if offset <= self.recovery_point:
+            if done is not None:
+                done()
+            return
+        try:
+            work = self._prepare_flush()
+        except OSError as error:
+            raise self._storage_error("flush", error) from error
+        generation = self._flush_generation
+        self.last_flush_ms = self._environment.clock.time_ms()
+        if offset == self.log_end_offset:
+            self._is_dirty = False
+            self._environment.dirty.discard(self)
+
+        def finished(error: BaseException | None) -> None:
+            if error is not None:
+                self._on_sync_failure(error)
+            elif generation == self._flush_generation:
+                self._local.recovery_point = max(self._local.recovery_point, offset)
+            if done is not None:
+                done()
+
+        self._environment.executor.submit(work, finished)
+
+    def _prepare_flush(self) -> Callable[[], None]:
+        """Return what syncs all that is not on the device yet; touches no state of ours."""
+        syncs = []
+        for segment in self._local.segments.following(self.recovery_point):
+            segment.write_pending()
+            syncs.append(segment.prepare_sync())
+        file_system, directory = self._environment.file_system, self.directory
+        epochs, snapshots = self.leader_epochs, tuple(self._snapshots_to_sync)
+        self._snapshots_to_sync = []
+
+        def work() -> None:
+            for sync in syncs:
+                sync()
+            for path in snapshots:
+                file_system.sync_file(path)
+            epochs.sync()
+            file_system.sync_directory(directory)
+
+        return work
+
+    def _on_sync_failure(self, error: BaseException) -> None:
+        if isinstance(error, FileNotFoundError):
+            # The directory was deleted under the flush; nobody waits for the outcome.
+            return
+        self._failure = (
+            f"{self.topic_partition}: sync failed ({error}); restart the broker to recover the log"
+        )
+        _logger.error("%s", self._failure)
+
+    def _facts(self) -> list[retention.SegmentFacts]:
+        segments = self._local.segments.items
+        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
+        return [
+            retention.SegmentFacts(
+                segment.base_offset, end, segment.size, segment.largest_timestamp, segment is segments[-1]
+            )
+            for segment, end in zip(segments, ends, strict=True)
+        ]
+
+    def _drop(self, count: int, reason: str) -> int:
+        if not count:
+            return 0
+        if count == len(self._local.segments):
+            self._roll(self.log_end_offset)
+        base_offset = self._local.segments.items[count].base_offset
+        # The start moves first: no reader may look for an offset whose segment is gone.
+        self._advance_start(base_offset)
+        gone = self._local.drop_first(count)
+        self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
+        _logger.info("%s: deleted %d segments below %d: %s", self.topic_partition, count, base_offset, reason)
+        return count
+
+    def _advance_start(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        self._local.recovery_point = max(self.recovery_point, offset)
+        self.producer_state.on_log_start_offset(offset)
+        try:
+            self.leader_epochs.truncate_from_start(offset)
+        except OSError as error:
+            # Deleting must work on a full disk; entries below the start are dropped again at the next load.
+            _logger.warning("%s: leader epochs not written: %s", self.topic_partition, error)
+
+    def _restart_at(self, offset: int) -> None:
+        _logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
+        self._flush_generation += 1
+        self._local.truncate_fully_and_start_at(offset)
+        self.leader_epochs.clear()
+        self.producer_state.reset(offset)
+        self.log_start_offset = offset
+        self.high_watermark = offset
+        self._mark_dirty()
+
+    def _reload_producers(self) -> None:
+        now_ms = self._environment.clock.time_ms()
+        self.producer_state.truncate_and_load(self.log_start_offset, self.log_end_offset, now_ms)
+        replay_producers(self.producer_state, self._local.segments.items, self.log_end_offset)
+        self.producer_state.on_high_watermark(self.high_watermark)
+
+    def _mark_dirty(self) -> None:
+        self._is_dirty = True
+        self._environment.dirty.add(self)
+
+    def _storage_error(self, action: str, error: OSError) -> LogStorageError:
+        kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        message = (
+            f"cannot {action} {self.topic_partition} in {self.directory}: {error.strerror or error} ({kind})"
+        )
+        _logger.error("%s", message)
+        return LogStorageError(message)
+
+    def __repr__(self) -> str:
+        return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+
+def _max_timestamp(header: BatchHeader) -> int:
+    return header.max_timestamp
