@@ -60,11 +60,11 @@ class NotAvailableError(Exception):
     """The other side of a comparison cannot be had on this machine; the message says what is missing."""
 
 
-def maven_jars(name: str, coordinates: tuple[str, ...]) -> Path:
+def maven_jars(name: str, coordinates: tuple[str, ...], *, transitive: bool = True) -> Path:
     """Return a directory that holds the jars of `coordinates` and all they need at run time.
 
     Example: ``maven_jars("kafka-4.1.0", ("org.apache.kafka:kafka_2.13:4.1.0",))``. A directory that was
-    filled before is returned as it is.
+    filled before is returned as it is. Without `transitive`, nothing but the coordinates is fetched.
 
     Raises:
         NotAvailableError: `mvn` is missing, or could not fetch a jar.
@@ -78,7 +78,7 @@ def maven_jars(name: str, coordinates: tuple[str, ...]) -> Path:
         raise NotAvailableError(f"{name} comes from Maven and there is no 'mvn' on the PATH")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "pom.xml").write_text(
-        _POM.format(name=name, dependencies="\n".join(_dependency(each) for each in coordinates))
+        _POM.format(name=name, dependencies="\n".join(_dependency(each, transitive) for each in coordinates))
     )
     with tempfile.TemporaryDirectory(dir=directory) as partial:
         command = [mvn, "-q", "-B", "-f", str(directory / "pom.xml"), "dependency:copy-dependencies"]
@@ -208,11 +208,13 @@ class ApacheKafka:
         self.bootstrap = f"127.0.0.1:{port}"
 
 
-def _dependency(coordinate: str) -> str:
+def _dependency(coordinate: str, transitive: bool) -> str:
     group, artifact, version = coordinate.split(":")
+    everything = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
     return (
         f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
+        f"<version>{version}</version>"
+        f"{'' if transitive else f'<exclusions>{everything}</exclusions>'}</dependency>"
     )
 
 
