@@ -325,7 +325,9 @@ def _decode(
     key_sizes, key_starts = read_varints(array, at)
     value_sizes, value_starts = read_varints(array, key_starts + np.maximum(key_sizes, 0))
     header_counts, at = read_varints(array, value_starts + np.maximum(value_sizes, 0))
-    _check_ends(np.where(header_counts > 0, at < ends, (at == ends) & (header_counts == 0)), selection)
+    # Without headers a record ends here; otherwise each header takes two bytes at least.
+    _check_ends(np.where(header_counts == 0, at == ends, at + 2 * header_counts <= ends), selection)
+    _check_ends(header_counts >= 0, selection)
 
     headers = header_lists(data, at, ends, header_counts) if want_headers else None
     offsets += np.repeat(np.array([header.base_offset for header in batches]), counts)

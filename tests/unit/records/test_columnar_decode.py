@@ -1,0 +1,235 @@
+"""The columnar decoder: what it leaves out, where it goes on, and what it points into."""
+
+import struct
+
+import pyarrow as pa
+import pytest
+
+from kalda.records.batch import TimestampType, set_log_append_time
+from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches, iter_record_batches
+from kalda.records.compression import Compression
+from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
+from kalda.records.crc import crc32c
+from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedMagicError
+from kalda.records.record import RecordBatchBuilder
+
+
+def build(base_offset: int, count: int, producer_id: int = -1, **options: object) -> bytes:
+    is_transactional = producer_id >= 0
+    builder = RecordBatchBuilder(
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=0 if is_transactional else -1,
+        base_sequence=0 if is_transactional else -1,
+        is_transactional=is_transactional,
+        **options,  # type: ignore[arg-type]  # options are the builder's own
+    )
+    for index in range(count):
+        offset = base_offset + index
+        builder.append(b"k%d" % offset, b"a value of more than twelve bytes, %d" % offset, 1_000 + offset)
+    return bytes(builder.build())
+
+
+def marker(base_offset: int, producer_id: int, control_type: ControlRecordType) -> bytes:
+    return bytes(
+        build_end_transaction_marker(
+            EndTransactionMarker(control_type, 0),
+            producer_id=producer_id,
+            producer_epoch=0,
+            timestamp=0,
+            base_offset=base_offset,
+        )
+    )
+
+
+def offsets(batch: ColumnarBatch) -> list[int]:
+    result: list[int] = batch.offsets.to_pylist()
+    return result
+
+
+def test_columns_have_one_row_per_record() -> None:
+    batch = decode_batches(build(5, 2), start_offset=0)
+    assert offsets(batch) == [5, 6]
+    assert batch.timestamps_ms.to_pylist() == [1_005, 1_006]
+    assert batch.timestamp_types.to_pylist() == [0, 0]
+    assert batch.keys.to_pylist() == [b"k5", b"k6"]
+    assert batch.values.to_pylist()[1] == b"a value of more than twelve bytes, 6"
+    assert batch.headers is None
+    assert len(batch) == 2
+
+
+def test_record_batch_has_a_schema_that_does_not_depend_on_the_rows() -> None:
+    names = ["key", "value", "offset", "timestamp", "timestamp_type", "headers"]
+    types = [pa.binary(), pa.binary(), pa.int64(), pa.timestamp("ms", "UTC"), pa.int32(), HEADERS_TYPE]
+    for buffer in (build(0, 3), b""):
+        batch = decode_batches(buffer, start_offset=0, want_headers=True).to_record_batch()
+        assert batch.schema.names == names
+        assert batch.schema.types == types
+
+
+def test_nothing_at_all_stays_where_it_was() -> None:
+    batch = decode_batches(b"", start_offset=7)
+    assert (len(batch), batch.next_offset, batch.consumed_bytes) == (0, 7, 0)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_rows_outside_the_asked_offsets_are_left_out(compression: Compression) -> None:
+    """A fetch answers with the whole batch that holds the asked offset."""
+    buffer = build(10, 5, compression=compression) + build(15, 5)
+    batch = decode_batches(buffer, start_offset=12, end_offset=17)
+    assert offsets(batch) == [12, 13, 14, 15, 16]
+    assert batch.keys.to_pylist()[0] == b"k12"
+    assert (batch.next_offset, batch.consumed_bytes) == (17, len(buffer))
+
+
+def test_batch_at_the_end_offset_is_not_consumed() -> None:
+    first, second = build(0, 5), build(5, 5)
+    batch = decode_batches(first + second, start_offset=0, end_offset=5)
+    assert (offsets(batch), batch.next_offset, batch.consumed_bytes) == ([0, 1, 2, 3, 4], 5, len(first))
+
+
+def test_end_offset_in_a_compacted_gap_is_reached() -> None:
+    """Otherwise a reader with a fixed end would fetch the same gap for ever."""
+    batch = decode_batches(build(0, 2) + build(10, 2), start_offset=0, end_offset=6)
+    assert (offsets(batch), batch.next_offset) == ([0, 1], 6)
+
+
+def test_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
+    whole, cut = build(0, 3), build(3, 3)
+    for size in range(len(cut)):
+        batch = decode_batches(whole + cut[:size], start_offset=0)
+        assert (len(batch), batch.next_offset, batch.consumed_bytes) == (3, 3, len(whole))
+
+
+def test_control_batches_are_passed_over_but_counted() -> None:
+    buffer = build(0, 2, producer_id=1) + marker(2, 1, ControlRecordType.COMMIT)
+    batch = decode_batches(buffer, start_offset=0)
+    assert (offsets(batch), batch.next_offset, batch.consumed_bytes) == ([0, 1], 3, len(buffer))
+
+
+def test_aborted_transactions_are_left_out_until_their_marker() -> None:
+    """Producer 1 aborts 0-1 and 6-7 around a committed 4; producer 2 commits 2; 5 is not transactional."""
+    buffer = (
+        build(0, 2, producer_id=1)
+        + build(2, 1, producer_id=2)
+        + marker(3, 1, ControlRecordType.ABORT)
+        + build(4, 1, producer_id=1)
+        + build(5, 1)
+        + build(6, 2, producer_id=1)
+        + marker(8, 1, ControlRecordType.ABORT)
+        + marker(9, 2, ControlRecordType.COMMIT)
+    )
+    batch = decode_batches(buffer, start_offset=0, aborted=[(1, 6), (1, 0)])
+    assert (offsets(batch), batch.next_offset) == ([2, 4, 5], 10)
+    assert offsets(decode_batches(buffer, start_offset=0)) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_log_append_time_is_every_records_time() -> None:
+    appended = bytearray(build(2, 2))
+    set_log_append_time(appended, 0, 99)
+    batch = decode_batches(build(0, 2) + bytes(appended), start_offset=0)
+    assert batch.timestamps_ms.to_pylist() == [1_000, 1_001, 99, 99]
+    assert batch.timestamp_types.to_pylist() == [
+        *[TimestampType.CREATE_TIME] * 2,
+        *[TimestampType.LOG_APPEND_TIME] * 2,
+    ]
+
+
+def test_views_point_into_the_fetched_bytes() -> None:
+    """The point of views: no copy of the values, however long."""
+    buffer = build(0, 50)
+    values = decode_batches(buffer, start_offset=0, as_binary=False).values
+    values.validate(full=True)
+    assert values.type == pa.binary_view()
+    assert values.buffers()[2].address == pa.py_buffer(buffer).address
+
+
+@pytest.mark.parametrize("size", range(20))
+def test_views_and_copies_agree_around_the_inline_size(size: int) -> None:
+    """Arrow keeps up to 12 bytes in the view; the last values of a buffer have no full word behind them."""
+    builder = RecordBatchBuilder()
+    for index in range(4):
+        builder.append(
+            b"abcdefghijklmnopqrstuvwxyz"[index : index + size], None if index == 2 else b"", index
+        )
+    buffer = bytes(builder.build())
+    views = decode_batches(buffer, start_offset=0, as_binary=False)
+    copies = decode_batches(buffer, start_offset=0)
+    for column in (views.keys, views.values, copies.keys, copies.values):
+        column.validate(full=True)
+    assert views.keys.to_pylist() == copies.keys.to_pylist()
+    assert views.values.to_pylist() == [b"", b"", None, b""] == copies.values.to_pylist()
+
+
+def test_many_headers_in_few_records_and_few_in_many() -> None:
+    """Both ways of reading headers, the vectorised one and the one by row, meet in one batch."""
+    builder = RecordBatchBuilder(compression=Compression.ZSTD)
+    rows: list[list[tuple[str, bytes | None]]] = []
+    for index in range(40):
+        count = 300 if index == 3 else index % 3
+        rows.append([(f"h{number}", None if number % 4 == 3 else b"x" * number) for number in range(count)])
+        builder.append(None, b"v", 0, rows[-1])
+    headers = decode_batches(builder.build(), start_offset=2, want_headers=True).headers
+    assert headers is not None
+    headers.validate(full=True)
+    assert [[(entry["key"], entry["value"]) for entry in row] for row in headers.to_pylist()] == rows[2:]
+
+
+def test_header_key_that_is_no_utf8_is_replaced() -> None:
+    builder = RecordBatchBuilder()
+    builder.append(None, None, 0, [("xy", b"1")])
+    batch = builder.build()
+    position = bytes(batch).index(b"xy")
+    batch[position : position + 2] = b"\xff\xfe"
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    headers = decode_batches(batch, start_offset=0, want_headers=True).headers
+    assert headers is not None
+    assert headers.to_pylist() == [[{"key": "\ufffd\ufffd", "value": b"1"}]]
+
+
+def test_crc_is_checked_unless_told_not_to() -> None:
+    batch = bytearray(build(0, 2))
+    batch[17] ^= 1
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        decode_batches(batch, start_offset=0)
+    assert offsets(decode_batches(batch, start_offset=0, check_crc=False)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(61, 0x59), (61, 0x56), (61, 0x5A), (65, 0x06), (65, 0x02), (68, 0x46), (105, 0x01), (105, 0x02)],
+    ids=[
+        "negative length",
+        "shorter record",
+        "longer record",
+        "longer key",
+        "shorter key",
+        "shorter value",
+        "negative header count",
+        "header without bytes",
+    ],
+)
+def test_length_that_lies_under_a_right_crc_is_corrupt(position: int, value: int) -> None:
+    """The walk over lengths and the fields inside must agree, or values would come from other records."""
+    batch = bytearray(build(0, 3))
+    assert (batch[61], batch[65], batch[68], batch[105]) == (0x58, 0x04, 0x48, 0x00)
+    batch[position] = value
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    with pytest.raises(CorruptRecordError):
+        decode_batches(batch, start_offset=0, want_headers=True)
+
+
+def test_legacy_message_sets_are_refused() -> None:
+    with pytest.raises(UnsupportedMagicError):
+        decode_batches(struct.pack(">qiIbb", 0, 22, 0, 1, 0) + bytes(16), start_offset=0)
+
+
+def test_decompressed_size_of_a_batch_is_bounded() -> None:
+    with pytest.raises(DecompressedSizeError):
+        decode_batches(build(0, 1_000, compression=Compression.LZ4), start_offset=0, size_max=1_000)
+
+
+def test_record_batches_come_in_slices() -> None:
+    batches = list(iter_record_batches(build(0, 25), start_offset=3, rows_max=10))
+    assert [batch.num_rows for batch in batches] == [10, 10, 2]
+    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(3, 25))
