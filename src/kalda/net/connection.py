@@ -147,6 +147,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_blocked",
         "_closed",
         "_corked",
         "_draining",
@@ -195,7 +196,10 @@ class Connection:
         # Replies on their way: all of them memory or file regions that the peer gets in this order.
         self._out: list[Chunk] = []
         self._out_bytes = 0
+        # Replies of the frame at hand wait for the end of the receive, to leave together.
         self._corked = False
+        # The transport could not send all of `_out` and will call back; nobody else tries meanwhile.
+        self._blocked = False
         self._paused = False
         self._draining = False
         self._closed = False
@@ -307,7 +311,7 @@ class Connection:
     # What a transport provides.
 
     def _transmit(self) -> None:
-        """Send as much of `_out` as the peer takes, and arrange to be called again for the rest."""
+        """Send as much of `_out` as the peer takes; if `_blocked`, a callback will send the rest."""
         raise NotImplementedError
 
     def _stop_reading(self) -> None:
@@ -366,7 +370,7 @@ class Connection:
         self._corked = False
         if position < end:
             self._stash = bytes(data[position:end])
-        if self._out:
+        if self._out and not self._blocked:
             self._transmit()
 
     def _large_received(self, count: int) -> None:
@@ -384,21 +388,20 @@ class Connection:
         self._handle(self, frame)
         self._corked = False
         self._owner.buffers.give_back(buffer)
-        if self._out:
-            self._flush()
+        self._flush()
 
     def _begin_large(self, begun: memoryview, size: int) -> None:
         self._large_size = size + SIZE_BYTES
         self._large_filled = len(begun)
         self._large = buffer = self._owner.buffers.lease(self._large_size)
-        while len(buffer) < len(begun):
+        while len(buffer) <= len(begun):
+            # At least one byte stays free: receiving into nothing would look like the end of the stream.
             self._owner.buffers.grow(buffer, self._large_size)
         buffer[: len(begun)] = begun
 
     def _refuse_size(self, size: int) -> None:
         self._corked = False
-        if self._out:
-            self._flush()
+        self._flush()
         self.close(
             f"frame size {size} is outside 0..{self._owner.frame_bytes_max} (socket.request.max.bytes)",
             logging.WARNING,
@@ -452,7 +455,7 @@ class Connection:
             self._out_bytes += COALESCE_BYTES_MAX
 
     def _flush(self) -> None:
-        if self._out and not self._closed:
+        if self._out and not self._blocked:
             self._transmit()
 
 

@@ -30,7 +30,7 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 class SocketConnection(Connection):
     """A connection that owns its socket."""
 
-    __slots__ = ("_descriptor", "_loop", "_sent_of_first", "_shared", "_socket", "_writing")
+    __slots__ = ("_descriptor", "_loop", "_sent_of_first", "_shared", "_socket")
 
     def __init__(
         self,
@@ -49,7 +49,6 @@ class SocketConnection(Connection):
         self._shared: Final = owner.buffers.shared
         # Bytes of the first chunk of `_out` that are gone; only a file region is left partly sent in place.
         self._sent_of_first = 0
-        self._writing = False
         self._start_reading()
 
     # Callbacks of the event loop.
@@ -125,8 +124,8 @@ class SocketConnection(Connection):
                 self._send_chunks(out)
             if not out:
                 self._out_bytes = 0
-                if self._writing:
-                    self._writing = False
+                if self._blocked:
+                    self._blocked = False
                     self._loop.remove_writer(self._descriptor)
                 return
         except (BlockingIOError, InterruptedError):
@@ -134,8 +133,8 @@ class SocketConnection(Connection):
         except OSError as error:
             self._lost(error)
             return
-        if not self._writing and not self._closed:
-            self._writing = True
+        if not self._blocked and not self._closed:
+            self._blocked = True
             self._loop.add_writer(self._descriptor, self._on_writable)
 
     def _send_chunks(self, out: list[Chunk]) -> None:
@@ -206,7 +205,7 @@ class SocketConnection(Connection):
 
     def _disconnect(self) -> None:
         self._loop.remove_reader(self._descriptor)
-        if self._writing:
+        if self._blocked:
             self._loop.remove_writer(self._descriptor)
         self._socket.close()
 

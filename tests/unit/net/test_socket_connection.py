@@ -1,0 +1,361 @@
+"""A connection on a fake socket: frames, order of replies, partial sends, bounds."""
+
+import errno
+import random
+
+import pytest
+
+from kalda.net import connection as connection_module
+from kalda.net import socket_connection
+from kalda.net.connection import NO_REPLY, Chunk, Connection, ReceiveBuffers, Ticket
+from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
+
+
+def echo(connection: Connection, frame: memoryview) -> None:
+    connection.send(framed(bytes(frame)))
+
+
+class Collector:
+    """A frame handler that opens a ticket for each frame and lets the test answer."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.tickets: list[Ticket] = []
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+        self.tickets.append(connection.open_reply())
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]:
+    """A connection whose handler sends the replies of a list, with `os.sendfile` faked."""
+    replies: list[list[Chunk] | bytes] = []
+    harness = Harness(lambda connection, _: connection.send(replies.pop(0)))
+    fake = FakeFiles(harness.socket)
+    monkeypatch.setattr("os.sendfile", fake.sendfile)
+    return harness, fake, replies
+
+
+class TestFrames:
+    def test_pipelined_frames_are_answered_in_one_send(self) -> None:
+        harness = Harness(echo)
+        harness.receive(framed(b"one") + framed(b"two") + framed(b""))
+        assert harness.take_sent() == framed(b"one") + framed(b"two") + framed(b"")
+        assert len(harness.socket.sends) == 1
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_frames_survive_any_cut_of_the_stream(self, seed: int) -> None:
+        """TCP cuts where it likes: through sizes, through small frames and through large ones."""
+        rng = random.Random(seed)
+        frames = [rng.randbytes(rng.choice([0, 1, 3, 90, 40_000, 300_000])) for _ in range(12)]
+        stream = b"".join(map(framed, frames))
+        cuts = sorted(rng.randrange(len(stream)) for _ in range(rng.randrange(60)))
+        pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True) if a < b]
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(*pieces)
+        assert collector.frames == frames
+        assert harness.owner.bytes_in == len(stream)
+
+    def test_byte_by_byte_is_fine(self) -> None:
+        harness = Harness(echo)
+        harness.receive(*(bytes([byte]) for byte in framed(b"slow") * 2))
+        assert harness.take_sent() == framed(b"slow") * 2
+
+    def test_frame_is_writable(self) -> None:
+        """The log patches base offsets in place, in the buffer that was received into."""
+
+        def patch(connection: Connection, frame: memoryview) -> None:
+            frame[:1] = b"X"
+            connection.send(bytes(frame))
+
+        harness = Harness(patch)
+        harness.receive(framed(b"small"))
+        harness.receive(framed(b"l" * 400_000))
+        assert harness.take_sent() == b"Xmall" + b"X" + b"l" * 399_999
+
+    @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+    def test_size_out_of_bounds_closes_after_earlier_replies(self, size: int) -> None:
+        harness = Harness(echo, frame_bytes_max=1000)
+        harness.receive(framed(b"good") + size.to_bytes(4, "big", signed=True) + b"never looked at")
+        assert harness.take_sent() == framed(b"good")
+        assert harness.socket.is_closed
+        assert "socket.request.max.bytes" in harness.owner.closed[0]
+
+    def test_frame_of_exactly_the_limit_is_taken(self) -> None:
+        harness = Harness(echo, frame_bytes_max=1000)
+        harness.receive(framed(b"x" * 1000))
+        assert harness.take_sent() == framed(b"x" * 1000)
+
+    def test_announced_size_alone_takes_no_memory(self) -> None:
+        """A peer that announces 100 MB and stalls holds what it sent, in powers of two."""
+        harness = Harness(echo, frame_bytes_max=100_000_000)
+        harness.receive((100_000_000).to_bytes(4, "big") + b"x" * 10)
+        assert harness.connection._large is not None
+        assert len(harness.connection._large) <= connection_module.LARGE_BUFFER_BYTES
+        harness.receive(b"x" * 1_000_000)
+        assert len(harness.connection._large) <= 2_100_000
+
+    def test_buffer_of_a_large_frame_is_used_again(self) -> None:
+        """Zeroing a megabyte for every batch would cost a tenth of the produce path."""
+        harness = Harness(echo)
+        harness.receive(framed(b"x" * 1_000_000))
+        spares = list(harness.owner.buffers._spares)
+        assert len(spares) == 1
+        harness.receive(framed(b"y" * 999_000))
+        assert harness.owner.buffers._spares[0] is spares[0]
+        assert harness.take_sent() == framed(b"x" * 1_000_000) + framed(b"y" * 999_000)
+
+    def test_spare_buffers_are_bounded(self) -> None:
+        buffers = ReceiveBuffers()
+        for _ in range(20):
+            buffers.give_back(bytearray(1_000_000))
+        buffers.give_back(bytearray(50_000_000))
+        assert len(buffers._spares) == connection_module.SPARE_BUFFERS_MAX
+        assert all(len(spare) == 1_000_000 for spare in buffers._spares)
+
+
+class TestOrderOfReplies:
+    def test_replies_leave_in_the_order_of_the_requests(self) -> None:
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(framed(b"a") + framed(b"b") + framed(b"c"))
+        harness.connection.reply(collector.tickets[2], b"C")
+        harness.connection.reply(collector.tickets[1], b"B")
+        assert harness.take_sent() == b""
+        harness.connection.reply(collector.tickets[0], b"A")
+        assert harness.take_sent() == b"ABC"
+        assert len(harness.socket.sends) == 1
+        assert harness.connection.is_quiet
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_any_order_of_completion_gives_the_order_of_arrival(self, seed: int) -> None:
+        rng = random.Random(seed)
+        collector = Collector()
+        harness = Harness(collector)
+        expected = b""
+        waiting: list[tuple[int, bytes]] = []
+        for number in range(60):
+            harness.receive(framed(b"request"))
+            reply = b"" if rng.random() < 0.2 else b"<%d>" % number
+            expected += reply
+            waiting.append((number, reply))
+            while waiting and rng.random() < 0.5:
+                index, answer = waiting.pop(rng.randrange(len(waiting)))
+                harness.connection.reply(collector.tickets[index], answer or NO_REPLY)
+        for index, answer in waiting:
+            harness.connection.reply(collector.tickets[index], answer or NO_REPLY)
+        assert harness.take_sent() == expected
+
+    def test_immediate_answer_waits_for_an_earlier_delayed_one(self) -> None:
+        tickets: list[Ticket] = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            if bytes(frame) == b"wait":
+                tickets.append(connection.open_reply())
+            else:
+                connection.send(b"now")
+
+        harness = Harness(handle)
+        harness.receive(framed(b"wait") + framed(b"now"))
+        assert harness.take_sent() == b""
+        harness.connection.reply(tickets[0], b"late ")
+        assert harness.take_sent() == b"late now"
+
+    def test_reply_to_a_closed_connection_is_dropped(self) -> None:
+        """A fetch waits 500 ms; its consumer may be gone by then."""
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(framed(b"a"), ConnectionResetError(errno.ECONNRESET, "reset"))
+        assert harness.socket.is_closed
+        harness.connection.reply(collector.tickets[0], b"A")
+        assert harness.take_sent() == b""
+
+    def test_close_abandons_what_waits_but_not_what_is_answered(self) -> None:
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(framed(b"a") + framed(b"b"))
+        abandoned: list[str] = []
+        collector.tickets[0].on_abandoned = lambda: abandoned.append("a")
+        collector.tickets[1].on_abandoned = lambda: abandoned.append("b")
+        harness.connection.reply(collector.tickets[1], b"B")
+        harness.connection.close("test")
+        harness.connection.close("again")
+        assert abandoned == ["a"]
+        assert harness.owner.closed == ["test"]
+
+
+class TestPartialSends:
+    @pytest.mark.parametrize("room", [0, 1, 5, 99, 100, 101])
+    def test_rest_of_a_reply_leaves_when_there_is_room(self, room: int) -> None:
+        harness = Harness(lambda connection, _: connection.send(b"0123456789" * 10))
+        harness.socket.room = room
+        harness.receive(framed(b"a"))
+        for _ in range(110):
+            harness.make_room(1)
+        assert harness.take_sent() == b"0123456789" * 10
+        assert harness.loop.writer is None
+        assert harness.owner.bytes_out == 100
+
+    @pytest.mark.parametrize("step", [1, 7, 64, 1000, 100_000])
+    def test_memory_and_file_regions_interleave_whatever_the_room(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]], step: int
+    ) -> None:
+        """A fetch response: header, records of one partition from its file, header, records of the next."""
+        harness, fake, replies = files
+        chunks: list[Chunk] = [
+            b"header",
+            fake.add(Region(b"f" * 300, position=1000)),
+            b"",
+            bytearray(b"between"),
+            memoryview(b"and more"),
+            fake.add(Region(b"", position=5)),
+            fake.add(Region(b"g" * 100)),
+            b"tail",
+        ]
+        replies += [list(chunks), b"second"]
+        expected = b"header" + b"f" * 300 + b"betweenand more" + b"g" * 100 + b"tail"
+        harness.socket.room = step
+        harness.receive(framed(b"a") + framed(b"b"))
+        for _ in range(600):
+            harness.make_room(step)
+        assert harness.take_sent() == expected + b"second"
+        assert harness.owner.bytes_out == len(expected) + 6
+
+    def test_large_file_region_leaves_in_turns(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+    ) -> None:
+        """One consumer of 50 MB must not keep the loop from the others."""
+        harness, fake, replies = files
+        size = 3 * socket_connection.SEND_TURN_BYTES_MAX
+        replies.append([b"header", fake.add(Region(bytes(size)))])
+        harness.receive(framed(b"a"))
+        assert sum(fake.calls) == socket_connection.SEND_TURN_BYTES_MAX
+        assert harness.loop.writer is not None
+        harness.make_room(1)
+        assert len(harness.take_sent()) == 6 + size
+
+    def test_file_that_ends_early_closes_the_connection(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+    ) -> None:
+        """The size went out already: the peer would take the next reply for records."""
+        harness, fake, replies = files
+        region = fake.add(Region(b"short"))
+        region.size = 10
+        replies.append([b"header", region])
+        harness.receive(framed(b"a"))
+        assert harness.socket.is_closed
+        assert "5 bytes before" in harness.owner.closed[0]
+
+    def test_broken_pipe_closes_quietly(self) -> None:
+        harness = Harness(echo)
+
+        def broken(data: bytes | memoryview, flags: int = 0) -> int:
+            raise BrokenPipeError(errno.EPIPE, "broken pipe")
+
+        harness.socket.send = broken  # type: ignore[method-assign]  # the fake peer is gone
+        harness.receive(framed(b"a") + framed(b"b"))
+        assert harness.socket.is_closed
+        assert len(harness.owner.closed) == 1
+
+
+class TestBounds:
+    def test_no_frame_is_handled_while_output_is_pending(self) -> None:
+        """Every bound on memory rests on this: a peer that does not read is not served."""
+        handled: list[bytes] = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            handled.append(bytes(frame))
+            connection.send(b"r" * 70_000)
+
+        harness = Harness(handle)
+        harness.socket.room = 10
+        requests = [b"%d" % number for number in range(20)]
+        harness.receive(b"".join(map(framed, requests[:10])), b"".join(map(framed, requests[10:])))
+        assert handled == [b"0"]
+        assert harness.connection.is_reading_paused
+        harness.make_room(70_000)
+        assert handled == [b"0", b"1"]
+        harness.make_room(1 << 30)
+        harness.receive()
+        assert handled == requests
+        assert harness.take_sent() == b"r" * 70_000 * 20
+        assert not harness.connection.is_reading_paused
+
+    def test_many_small_replies_are_flushed_before_they_pile_up(self) -> None:
+        harness = Harness(lambda connection, _: connection.send(b"r" * 1000))
+        harness.socket.room = 0
+        harness.receive(framed(b"a") * 5000)
+        held = sum(len(chunk) for chunk in harness.connection._out if isinstance(chunk, bytes))
+        assert held <= connection_module.COALESCE_BYTES_MAX + 1000
+
+    def test_outstanding_requests_are_bounded(self) -> None:
+        collector = Collector()
+        harness = Harness(collector)
+        limit = connection_module.REQUESTS_OUTSTANDING_MAX
+        harness.receive(framed(b"a") * (limit + 30), framed(b"b") * 5)
+        assert len(collector.frames) == limit
+        assert harness.loop.reader is None
+        harness.connection.reply(collector.tickets[0], b"A")
+        assert len(collector.frames) == limit, "the next request is not handled inside somebody's reply"
+        harness.loop.run_soon()
+        assert len(collector.frames) == limit + 1
+        for ticket in collector.tickets[1:40]:
+            harness.connection.reply(ticket, b"A")
+        harness.loop.run_soon()
+        harness.receive()
+        assert len(collector.frames) == limit + 35
+
+    def test_replies_held_back_are_bounded(self) -> None:
+        """Large answers behind a fetch that waits must not pile up."""
+        held = connection_module.HELD_BYTES_MAX // 4
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            handled.append(bytes(frame))
+            if bytes(frame) == b"wait":
+                tickets.append(connection.open_reply())
+            else:
+                connection.send(b"r" * held)
+
+        handled: list[bytes] = []
+        tickets: list[Ticket] = []
+        harness = Harness(handle)
+        harness.receive(framed(b"wait") + framed(b"big") * 20)
+        assert handled == [b"wait"] + [b"big"] * 4
+        harness.connection.reply(tickets[0], b"A")
+        harness.loop.run_soon()
+        assert len(handled) == 21
+        assert harness.take_sent() == b"A" + b"r" * held * 20
+
+    def test_handler_that_raises_ends_its_own_connection_only(self, caplog: pytest.LogCaptureFixture) -> None:
+        def handle(connection: Connection, frame: memoryview) -> None:
+            raise RuntimeError("on purpose")
+
+        harness = Harness(handle)
+        harness.receive(framed(b"a"))
+        assert harness.socket.is_closed
+        assert "on purpose" in caplog.text
+
+    def test_handler_may_close_the_connection(self) -> None:
+        def handle(connection: Connection, frame: memoryview) -> None:
+            connection.send(b"never sent")
+            connection.close("refused")
+
+        harness = Harness(handle)
+        harness.receive(framed(b"a") + framed(b"b"))
+        assert harness.owner.closed == ["refused"]
+        assert harness.take_sent() == b""
+
+    def test_drain_answers_what_is_owed_and_reads_no_more(self) -> None:
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(framed(b"a"))
+        harness.connection.drain()
+        assert not harness.connection.is_quiet
+        harness.connection.reply(collector.tickets[0], b"A")
+        harness.loop.run_soon()
+        assert harness.take_sent() == b"A"
+        assert harness.connection.is_quiet
+        harness.receive(framed(b"b"))
+        assert len(collector.frames) == 1
