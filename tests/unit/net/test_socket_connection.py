@@ -352,7 +352,7 @@ class TestBounds:
         harness = Harness(collector)
         harness.receive(framed(b"a"))
         harness.connection.drain()
-        assert not harness.connection.is_quiet
+        assert harness.connection.outstanding_count == 1
         harness.connection.reply(collector.tickets[0], b"A")
         harness.loop.run_soon()
         assert harness.take_sent() == b"A"
