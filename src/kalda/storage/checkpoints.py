@@ -1,7 +1,7 @@
 """The small text files of a log directory, in Kafka's formats, written whole and replaced atomically.
 
-Offset checkpoints and leader epochs: a version line, a count line, then one line an entry. ``meta.properties``
-is a Java properties file; the clean-shutdown marker is JSON.
+Offset checkpoints and leader epochs: a version line, a count line, then one line an entry.
+``meta.properties`` is a Java properties file; the clean-shutdown marker is JSON.
 """
 
 import json

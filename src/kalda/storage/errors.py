@@ -52,12 +52,6 @@ class InvalidProducerEpochError(StorageError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-class UnknownProducerIdError(StorageError):
-    """The log has no state for the producer although the caller needs it."""
-
-    code = ErrorCode.UNKNOWN_PRODUCER_ID
-
-
 class InvalidTxnStateError(StorageError):
     """A producer with an open transaction wrote outside of it."""
 

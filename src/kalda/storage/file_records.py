@@ -19,6 +19,8 @@ _HOP: Final = struct.Struct(">qi11xi")
 _HOP_SIZE: Final = 27
 # Headers are read in chunks of this size; one covers the usual distance between two index entries.
 _SCAN_CHUNK: Final = 4096
+# Recovery reads everything, so in larger pieces.
+_RECOVERY_CHUNK: Final = 1024 * 1024
 
 
 class BatchPosition(NamedTuple):
@@ -72,7 +74,7 @@ class FileRecords:
         self.size = size
 
     def create(self, preallocate_bytes: int = 0) -> None:
-        """Make the file, empty; with `preallocate_bytes` its blocks are reserved as far as sparse files do."""
+        """Make the file, empty, or of `preallocate_bytes` zeros as ``preallocate`` asks."""
         file = self._file_system.open(self.path, create=True)
         file.truncate(0)
         if preallocate_bytes:
@@ -197,6 +199,34 @@ class FileRecords:
                 return
             yield position, header
             position += header.size
+
+    def iter_batches(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Yield position, header and bytes of every batch: recovery's way through the whole file.
+
+        A partial batch at the end is left out. The bytes are valid until the next step. Raises as
+        `iter_headers` does.
+        """
+        file, end = self.file(), self.size
+        position = chunk_position = 0
+        chunk = memoryview(b"")
+        while position + HEADER_SIZE <= end:
+            at = position - chunk_position
+            if at + HEADER_SIZE > len(chunk):
+                chunk = memoryview(file.read_at(min(_RECOVERY_CHUNK, end - position), position))
+                chunk_position, at = position, 0
+                if len(chunk) < HEADER_SIZE:
+                    return
+            header = read_header(chunk, at)
+            size = header.size
+            if position + size > end:
+                return
+            if at + size > len(chunk):
+                chunk = memoryview(file.read_at(max(size, min(_RECOVERY_CHUNK, end - position)), position))
+                chunk_position, at = position, 0
+                if len(chunk) < size:
+                    return
+            yield position, header, chunk[at : at + size]
+            position += size
 
     def read_batch(self, position: int, size: int) -> bytes:
         """Return the bytes of one batch."""

@@ -6,6 +6,7 @@ find with it where two logs part (KIP-101, KIP-279). Both numbers ascend strictl
 
 import os
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Final
 
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
@@ -36,10 +37,7 @@ class LeaderEpochs:
     def load(self) -> None:
         """Read the file; raises `CorruptCheckpointError`."""
         entries = parse_leader_epochs(self._file_system.read(self.path))
-        if any(
-            left[0] >= right[0] or left[1] > right[1]
-            for left, right in zip(entries, entries[1:], strict=False)
-        ):
+        if any(left[0] >= right[0] or left[1] > right[1] for left, right in pairwise(entries)):
             raise CorruptCheckpointError(f"{self.path}: leader epochs do not ascend: {entries}")
         self._set(tuple(entries))
 

@@ -1,4 +1,4 @@
-"""Opening a log directory: after a clean stop by reading the ends, after a crash by reading what was not synced.
+"""Opening a log directory: after a clean stop by its ends, after a crash by reading what was not synced.
 
 A start never fails for what a crash can leave: torn or nonsense tails are cut, indexes and producer state are
 rebuilt, half-done compaction is rolled forward or back. It fails, with the directory's name, where the
@@ -263,10 +263,10 @@ class _Loader:
         producers.truncate_and_load(start_offset, recover_from, self._environment.clock.time_ms())
         replay_producers(producers, tuple(good), recover_from)
 
-        def on_batch(segment: Segment, position: int, header: BatchHeader) -> None:
+        def on_batch(segment: Segment, header: BatchHeader, batch: memoryview) -> None:
             if header.partition_leader_epoch > self._epochs.latest_epoch:
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-            replay_batch(producers, segment, position, header)
+            replay_batch(producers, segment, header, batch)
 
         for index, segment in enumerate(segments):
             if segment.base_offset < recover_from:

@@ -138,6 +138,7 @@ class LocalLog:
             return active
         assert base_offset >= self.log_end_offset, f"roll to {base_offset} below end {self.log_end_offset}"
         active.finish_indexes()
+        active.modified_ms = self._environment.clock.time_ms()
         if self.config.preallocate:
             active.records.trim_to_size()
         segment = self._create(base_offset)

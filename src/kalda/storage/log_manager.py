@@ -157,7 +157,6 @@ class LogManager:
             if log.topic_partition not in self._logs:
                 continue
             try:
-                log.maybe_roll()
                 log.delete_old_segments()
             except StorageError as error:
                 _logger.warning("retention of %s put off: %s", log.topic_partition, error)
@@ -165,7 +164,7 @@ class LogManager:
         return False
 
     def flush_step(self) -> None:
-        """Flush the logs whose oldest unflushed record is older than ``flush.ms``; looks at dirty ones only."""
+        """Flush the dirty logs whose last flush is ``flush.ms`` ago."""
         now_ms = self.environment.clock.time_ms()
         for log in tuple(self.environment.dirty):
             if log.config.flush_ms != INT64_MAX and now_ms - log.last_flush_ms >= log.config.flush_ms:

@@ -149,8 +149,8 @@ class ProducerState:
             self._check_epoch(entry, epoch)
         if entry.current_transaction_first_offset != NO_TRANSACTION and not header.is_transactional:
             raise InvalidTxnStateError(
-                f"producer {header.producer_id} has an open transaction in {self._topic_partition} since offset "
-                f"{entry.current_transaction_first_offset}; it wrote outside of it"
+                f"producer {header.producer_id} has a transaction open in {self._topic_partition} since "
+                f"offset {entry.current_transaction_first_offset}; it wrote outside of it"
             )
         return None
 
@@ -313,8 +313,8 @@ class ProducerState:
         if epoch != entry.producer_epoch:
             if first_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceError(
-                    f"producer {entry.producer_id} began epoch {epoch} in {self._topic_partition} with sequence "
-                    f"{first_sequence}; expected 0"
+                    f"producer {entry.producer_id} began epoch {epoch} in {self._topic_partition} with "
+                    f"sequence {first_sequence}; expected 0"
                 )
             return
         last_sequence = entry.last_sequence if entry.batches else NO_SEQUENCE

@@ -252,11 +252,10 @@ class Segment:
             self._largest = self._no_timestamp()
         return removed
 
-    def recover(self, on_batch: Callable[["Segment", int, BatchHeader], None]) -> int:
+    def recover(self, on_batch: Callable[["Segment", BatchHeader, memoryview], None]) -> int:
         """Check every batch, cut the file at the first bad one, rebuild the indexes.
 
-        `on_batch` sees each good batch, in order, with its position, before the next is read. Returns the
-        bytes cut off.
+        `on_batch` sees each good batch, in order, before the next is read. Returns the bytes cut off.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -265,8 +264,8 @@ class Segment:
         self._largest = largest
         valid, last_entry, next_offset = 0, 0, self.base_offset
         try:
-            for position, header in self.records.iter_headers():
-                validate(self.records.read_batch(position, header.size), 0, header)
+            for position, header, batch in self.records.iter_batches():
+                validate(batch, 0, header)
                 if header.base_offset < next_offset or header.last_offset - self.base_offset > INT32_MAX:
                     break
                 if header.max_timestamp > largest.timestamp:
@@ -275,7 +274,7 @@ class Segment:
                     self.offset_index.append(header.last_offset, position)
                     self.time_index.maybe_append(largest.timestamp, largest.offset)
                     last_entry = position
-                on_batch(self, position, header)
+                on_batch(self, header, batch)
                 valid, next_offset = position + header.size, header.next_offset
         except RecordsError as error:
             _logger.warning("%s: bad batch at byte %d: %s", self.records.path, valid, error)
@@ -331,6 +330,13 @@ class Segment:
         self.forget()
         return marked
 
+    def remove_files(self, file_system: FileSystem) -> None:
+        """Remove the files at once."""
+        self.forget()
+        stem = self.records.path[: -len(LOG_SUFFIX)]
+        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+            file_system.remove(stem + suffix)
+
     def forget(self) -> None:
         """Let go of descriptors and caches without writing anything."""
         self.records.close()
@@ -381,5 +387,10 @@ def create_segment(
         created_ms=clock.time_ms(),
         jitter_ms=jitter_ms,
     )
-    segment.create_files(config.segment_bytes if config.preallocate else 0)
+    try:
+        segment.create_files(config.segment_bytes if config.preallocate else 0)
+    except OSError:
+        # Left behind, an empty segment would be taken for the log's end by a later start.
+        segment.remove_files(file_system)
+        raise
     return segment

@@ -74,5 +74,6 @@ class TimeIndex(SparseIndex):
         fields = self.last_fields()
         if fields is not None and (fields[1] < 0 or fields[0] < 0 or log_size == 0):
             raise CorruptIndexError(
-                f"{self.path}: last entry is time {fields[0]} at offset +{fields[1]}, log has {log_size} bytes"
+                f"{self.path}: last entry is time {fields[0]} at offset +{fields[1]}, "
+                f"the log has {log_size} bytes"
             )

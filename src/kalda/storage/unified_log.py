@@ -47,15 +47,22 @@ from kalda.storage.validation import AppendValidator, WritableBuffer
 
 _logger: Final = logging.getLogger(__name__)
 
+# A full disk fails every append: one line a log in this time is enough.
+_ERROR_LOG_INTERVAL_MS: Final = 10_000
+
 
 class UnifiedLog:
     """The log of one partition. `loader.load_log` makes it."""
 
     __slots__ = (
         "_environment",
+        "_error_logged_ms",
         "_failure",
         "_flush_generation",
+        "_flush_waiters",
         "_is_dirty",
+        "_is_flushing",
+        "_is_parent_synced",
         "_local",
         "_snapshots_to_sync",
         "_validator",
@@ -93,8 +100,13 @@ class UnifiedLog:
         self._validator = AppendValidator(local.config)
         self._is_dirty = False
         self._failure: str | None = None
+        self._error_logged_ms = 0
         # Counts truncations: a flush that was under way when one happened may not move the recovery point.
         self._flush_generation = 0
+        self._is_flushing = False
+        self._flush_waiters: list[Callable[[], None]] = []
+        # Whether the directory's own name is on the device.
+        self._is_parent_synced = local.recovery_point > 0
         self._snapshots_to_sync: list[str] = []
         producer_state.on_high_watermark(self.high_watermark)
 
@@ -203,7 +215,7 @@ class UnifiedLog:
         )
 
     def append_as_follower(self, records: WritableBuffer) -> LogAppendInfo:
-        """Append batches with the offsets and epochs that the leader gave them; a partial last one is left out.
+        """Append batches with the leader's offsets and epochs; a partial last one is left out.
 
         Raises:
             UnexpectedAppendOffsetError: a batch lies below the log end offset, or they do not ascend.
@@ -373,6 +385,8 @@ class UnifiedLog:
     def flush(self, done: Callable[[], None] | None = None) -> None:
         """Bring everything appended so far to the device, in the background; `done` follows.
 
+        `done` comes after a failed sync too: `recovery_point` tells what is safe.
+
         Raises:
             LogStorageError: an index could not be written; the recovery point stays.
         """
@@ -407,7 +421,7 @@ class UnifiedLog:
     def truncate_to(self, offset: int) -> bool:
         """Cut the log so that it ends at `offset`; tells whether there was anything to cut.
 
-        Log [10,50), `truncate_to(30)` → [10,30); `truncate_to(60)` → unchanged; `truncate_to(5)` → empty at 5.
+        Log [10,50): `truncate_to(30)` → [10,30), `truncate_to(60)` → unchanged, `truncate_to(5)` → [5,5).
 
         Raises:
             LogStorageError: the disk failed; call again.
@@ -467,7 +481,7 @@ class UnifiedLog:
             self.topic_id = topic_id
         elif self.topic_id != topic_id:
             raise InconsistentTopicIdError(
-                f"{self.directory} belongs to topic id {self.topic_id}, not {topic_id} of {self.topic_partition}"
+                f"{self.directory} belongs to topic id {self.topic_id}, not to {topic_id}"
             )
 
     def take_producer_snapshot(self) -> None:
@@ -524,8 +538,8 @@ class UnifiedLog:
             validate(records, position, header)
             if header.base_offset < expected:
                 raise UnexpectedAppendOffsetError(
-                    f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] does not follow "
-                    f"offset {expected - 1}"
+                    f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] does not "
+                    f"follow offset {expected - 1}"
                 )
             expected = header.last_offset + 1
             batches.append((position, header))
@@ -546,10 +560,15 @@ class UnifiedLog:
             if done is not None:
                 done()
             return
+        if self._is_flushing:
+            # One sync at a time: whoever comes meanwhile shares the next one.
+            self._flush_waiters.append(done or _nothing)
+            return
         try:
             work = self._prepare_flush()
         except OSError as error:
             raise self._storage_error("flush", error) from error
+        self._is_flushing = True
         generation = self._flush_generation
         self.last_flush_ms = self._environment.clock.time_ms()
         if offset == self.log_end_offset:
@@ -557,14 +576,34 @@ class UnifiedLog:
             self._environment.dirty.discard(self)
 
         def finished(error: BaseException | None) -> None:
+            self._is_flushing = False
             if error is not None:
                 self._on_sync_failure(error)
             elif generation == self._flush_generation:
                 self._local.recovery_point = max(self._local.recovery_point, offset)
             if done is not None:
                 done()
+            self._flush_again()
 
         self._environment.executor.submit(work, finished)
+
+    def _flush_again(self) -> None:
+        waiters, self._flush_waiters = self._flush_waiters, []
+        if not waiters:
+            return
+
+        def done() -> None:
+            for waiter in waiters:
+                waiter()
+
+        try:
+            if self._failure is None:
+                self._flush_up_to(self.log_end_offset, done)
+            else:
+                done()
+        except LogStorageError:
+            # Logged already; the waiters look at the recovery point themselves.
+            done()
 
     def _prepare_flush(self) -> Callable[[], None]:
         """Return what syncs all that is not on the device yet; touches no state of ours."""
@@ -575,6 +614,8 @@ class UnifiedLog:
         file_system, directory = self._environment.file_system, self.directory
         epochs, snapshots = self.leader_epochs, tuple(self._snapshots_to_sync)
         self._snapshots_to_sync = []
+        parent = None if self._is_parent_synced else os.path.dirname(directory)
+        self._is_parent_synced = True
 
         def work() -> None:
             for sync in syncs:
@@ -583,6 +624,8 @@ class UnifiedLog:
                 file_system.sync_file(path)
             epochs.sync()
             file_system.sync_directory(directory)
+            if parent is not None:
+                file_system.sync_directory(parent)
 
         return work
 
@@ -655,11 +698,18 @@ class UnifiedLog:
         message = (
             f"cannot {action} {self.topic_partition} in {self.directory}: {error.strerror or error} ({kind})"
         )
-        _logger.error("%s", message)
+        now_ms = self._environment.clock.time_ms()
+        if now_ms - self._error_logged_ms >= _ERROR_LOG_INTERVAL_MS:
+            self._error_logged_ms = now_ms
+            _logger.error("%s", message)
         return LogStorageError(message)
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+
+def _nothing() -> None:
+    """Stand in for a flush that nobody waits for."""
 
 
 def _max_timestamp(header: BatchHeader) -> int:

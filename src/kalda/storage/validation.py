@@ -104,13 +104,13 @@ class AppendValidator:
             raise InvalidTimestampError("a producer may not mark its batch as LogAppendTime")
         if header.max_timestamp != NO_TIMESTAMP and header.max_timestamp - now_ms > self._after_max_ms:
             raise InvalidTimestampError(
-                f"timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms after the broker's time; "
+                f"timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms after the broker's; "
                 f"message.timestamp.after.max.ms={self._after_max_ms}"
             )
         if header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self._before_max_ms:
             raise InvalidTimestampError(
-                f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms before the broker's "
-                f"time; message.timestamp.before.max.ms={self._before_max_ms}"
+                f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms too old; "
+                f"message.timestamp.before.max.ms={self._before_max_ms}"
             )
 
     def _recompress(self, records: WritableBuffer, header: BatchHeader) -> tuple[WritableBuffer, BatchHeader]:
@@ -120,7 +120,7 @@ class AppendValidator:
         packed = recompress(records, 0, header, self._compression, self._level)
         if len(packed) > self._bytes_max:
             raise MessageTooLargeError(
-                f"batch of {len(packed)} bytes after recompression is above max.message.bytes={self._bytes_max}"
+                f"batch of {len(packed)} bytes, recompressed, is above max.message.bytes={self._bytes_max}"
             )
         return packed, read_header(packed)
 
@@ -129,7 +129,7 @@ def _check_keys(records: WritableBuffer, header: BatchHeader) -> None:
     for record in iter_records(records, 0, header):
         if record.key is None:
             raise InvalidRecordError(
-                f"record {record.offset - header.base_offset} of the batch has no key; a compacted topic needs one"
+                f"record {record.offset - header.base_offset} has no key; a compacted topic needs one"
             )
 
 
