@@ -10,6 +10,7 @@ import logging
 from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
+from kalda.common.metrics import Metrics, metric_name
 from kalda.common.timing_wheel import TimerEntry, TimingWheel
 
 logger = logging.getLogger(__name__)
@@ -143,6 +144,29 @@ class DelayedOperationPurgatory:
         """Complete everything that waits; called at shutdown, so that every client gets an answer."""
         for operation in tuple(self._waiting):
             operation.force_complete()
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Publish the sizes under the names of Kafka's purgatories."""
+        kind = "DelayedOperationPurgatory"
+        title = "".join(word.capitalize() for word in self.name.split("_"))
+        metrics.gauge(
+            metric_name("kafka.server", kind, "PurgatorySize"),
+            "Watched pairs of a key and a delayed operation.",
+            lambda: self.watched_count,
+            delayedoperation=title,
+        )
+        metrics.gauge(
+            metric_name("kafka.server", kind, "NumDelayedOperations"),
+            "Delayed operations that wait.",
+            lambda: len(self._waiting),
+            delayedoperation=title,
+        )
+        metrics.counter_function(
+            metric_name("kafka.server", "DelayedOperationMetrics", "ExpiresPerSec"),
+            "Delayed operations whose time ran out.",
+            lambda: self.expired_count,
+            delayedoperation=title,
+        )
 
     def _forget(self, operation: DelayedOperation) -> None:
         del self._waiting[operation]

@@ -23,13 +23,13 @@ LATENCY_BOUNDS_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500
 def metric_name(domain: str, kind: str, name: str) -> str:
     """Turn the parts of a Kafka MBean into a Prometheus name.
 
-    Everything is lower-cased and joined by underscores; ``PerSec`` is dropped from meters, since Prometheus
-    derives rates itself, and counters end in ``_total``:
+    Everything is lower-cased and joined by underscores. ``PerSec`` is dropped from meters, since Prometheus
+    derives rates itself, and so is ``-total``; whoever renders a counter appends ``_total``.
 
     ``kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`` -> ``kafka_server_brokertopicmetrics_bytesin``
     """
-    parts = (domain.replace(".", "_"), kind.replace("-", "_"), name.removesuffix("PerSec").replace("-", "_"))
-    return "_".join(part.lower() for part in parts if part)
+    stem = name.removesuffix("PerSec").removesuffix("-total")
+    return "_".join((domain, kind, stem)).replace(".", "_").replace("-", "_").lower()
 
 
 class Counter:
@@ -63,6 +63,7 @@ class Histogram:
         return sum(self.counts)
 
 
+Kind = Literal["counter", "gauge", "histogram"]
 Instrument = Counter | Histogram | Callable[[], float]
 
 
@@ -71,7 +72,7 @@ class Family:
     """All instruments of one name."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     help: str
     samples: dict[Labels, Instrument]
 
@@ -84,23 +85,28 @@ class Metrics:
 
     def counter(self, name: str, text: str, **labels: str) -> Counter:
         """Return the counter of this name and these labels, made at the first call."""
-        found = self._instrument(name, "counter", text, labels, Counter)
-        assert isinstance(found, Counter), f"{name} is not a counter"
+        samples = self._samples(name, "counter", text)
+        found = samples.setdefault(_sorted_labels(labels), Counter())
+        assert isinstance(found, Counter), f"{name} is kept by a function"
         return found
 
     def counter_function(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
-        """Register a count that somebody else keeps; `function` reads it when the figures are collected."""
-        self._instrument(name, "counter", text, labels, lambda: function)
+        """Register a count that somebody else keeps; `function` reads it when the figures are collected.
+
+        Like that of a gauge it replaces an earlier one of the same name and labels.
+        """
+        self._samples(name, "counter", text)[_sorted_labels(labels)] = function
 
     def gauge(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
         """Register a value that is read when the figures are collected."""
-        self._instrument(name, "gauge", text, labels, lambda: function)
+        self._samples(name, "gauge", text)[_sorted_labels(labels)] = function
 
     def histogram(
         self, name: str, text: str, bounds: tuple[float, ...] = LATENCY_BOUNDS_MS, **labels: str
     ) -> Histogram:
         """Return the histogram of this name and these labels, made at the first call."""
-        found = self._instrument(name, "histogram", text, labels, lambda: Histogram(bounds))
+        samples = self._samples(name, "histogram", text)
+        found = samples.setdefault(_sorted_labels(labels), Histogram(bounds))
         assert isinstance(found, Histogram), f"{name} is not a histogram"
         return found
 
@@ -112,26 +118,14 @@ class Metrics:
 
     def families(self) -> Iterator[Family]:
         """Iterate over everything registered, in order of first registration."""
-        yield from self._families.values()
+        yield from tuple(self._families.values())
 
-    def _instrument(
-        self,
-        name: str,
-        kind: Literal["counter", "gauge", "histogram"],
-        text: str,
-        labels: Mapping[str, str],
-        make: Callable[[], Instrument],
-    ) -> Instrument:
+    def _samples(self, name: str, kind: Kind, text: str) -> dict[Labels, Instrument]:
         family = self._families.get(name)
         if family is None:
             family = self._families[name] = Family(name, kind, text, {})
         assert family.kind == kind, f"{name} is a {family.kind}, not a {kind}"
-        key = _sorted_labels(labels)
-        found = family.samples.get(key)
-        if found is None or not isinstance(found, (Counter, Histogram)):
-            # A function is replaced: the newest owner of a name is the one that lives.
-            found = family.samples[key] = make()
-        return found
+        return family.samples
 
 
 class RequestMetrics:

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Final
 
 from kalda.common.logging import LogLimiter
+from kalda.common.metrics import Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler, ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
@@ -151,6 +152,29 @@ class Server:
             expired=self._expired,
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
+        )
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Publish the figures under the names of Kafka's socket server."""
+
+        def name(attribute: str) -> str:
+            return metric_name("kafka.server", "socket-server-metrics", attribute)
+
+        counter = metrics.counter_function
+        metrics.gauge(name("connection-count"), "Connections that are open.", lambda: len(self._connections))
+        counter(name("connection-creation-total"), "Connections accepted.", lambda: self._accepted)
+        counter(name("connection-close-total"), "Connections closed.", lambda: self._closed)
+        counter(
+            name("expired-connections-killed-count"),
+            "Connections closed for idleness.",
+            lambda: self._expired,
+        )
+        counter(name("incoming-byte-total"), "Bytes received from clients.", lambda: self.bytes_in)
+        counter(name("outgoing-byte-total"), "Bytes sent to clients.", lambda: self.bytes_out)
+        counter(
+            "kalda_net_server_connections_rejected",
+            "Connections above max.connections.per.ip.",
+            lambda: self._rejected,
         )
 
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
