@@ -13,7 +13,9 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 """A directory is named ``<topic>-<partition>``, may get a suffix while it is deleted, and has 255 bytes."""
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """Reserved: KRaft's metadata log, which nobody may create as a topic."""
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

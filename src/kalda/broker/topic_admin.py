@@ -1,0 +1,469 @@
+"""Creating, growing and deleting topics, by Kafka's rules and with its errors.
+
+A topic is created by writing its assignment to coordination; the controller sees that, elects leaders and
+tells the brokers. So an operation here is: check, write, then wait until the metadata cache shows the
+outcome, or until the client's time-out, which is an error although the operation goes on. Where replicas
+go is decided in `replica_assignment`, what a name may be in `topic_names`; changes of configs are in
+`config_admin`.
+"""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
+from kalda.broker.config_admin import ConfigAdmin
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.broker.replica_assignment import assign_replicas
+from kalda.broker.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    collision_key,
+    has_collision_characters,
+    topic_name_problem,
+    validate_topic_name,
+)
+from kalda.broker.topic_rules import (
+    manual_assignment,
+    validate_added_replicas,
+    validate_assignment,
+    validate_partition_count,
+)
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
+from kalda.coordination.cluster import Cluster, NewTopic
+from kalda.coordination.errors import BadVersionError, NodeExistsError
+from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
+from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
+from kalda.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+)
+
+_log: Final = logging.getLogger(__name__)
+
+BROKER_DEFAULT: Final = -1
+"""A count of partitions or replicas that leaves the choice to the broker (KIP-464)."""
+_CONFLICT_RETRIES: Final = 10
+"""Attempts to grow a topic. Each failure means that another broker changed the same topic in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic as it was created, or as it would be."""
+
+    name: str
+    topic_id: uuid.UUID
+    assignment: Mapping[int, tuple[int, ...]]
+    config: Mapping[str, str]
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of each partition."""
+        return len(self.assignment[0])
+
+
+Outcome = CreatedTopic | ApiError
+"""What became of one topic of a request."""
+
+
+class TopicAdmin:
+    """The operations on topics that this broker performs for clients."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        cluster: Cluster,
+        metadata_cache: MetadataCache,
+        config_store: ConfigStore,
+        purgatory: DelayedOperationPurgatory,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`purgatory` is the one of topic operations; `chance` decides where new topics begin."""
+        self._broker_id: Final = broker_id
+        self._config: Final = config
+        self._cluster: Final = cluster
+        self._cache: Final = metadata_cache
+        self._config_store: Final = config_store
+        self._purgatory: Final = purgatory
+        self._chance: Final = chance if chance is not None else random.Random()
+        self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
+        """The changes of settings."""
+        self._being_auto_created: Final[set[str]] = set()
+        metadata_cache.on_change(self._on_metadata_change)
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the one that clients must ask."""
+        return self._cache.controller_id == self._broker_id
+
+    async def create_topics(
+        self, topics: Sequence[CreatableTopic], timeout_ms: int, *, validate_only: bool = False
+    ) -> dict[str, Outcome]:
+        """Create topics and wait until their partitions have leaders; names are distinct.
+
+        With a time-out of 0 or less nothing is waited for, and a topic that is being created counts as
+        REQUEST_TIMED_OUT, as in Kafka.
+
+        Raises:
+            CoordinationError: coordination could not be asked.
+        """
+        taken = await self._names_by_collision_key(topics)
+        outcomes: dict[str, Outcome] = {}
+        for topic in topics:
+            try:
+                outcomes[topic.name] = self._plan(topic, taken)
+            except ApiError as error:
+                outcomes[topic.name] = error
+        if validate_only:
+            return outcomes
+        planned = [outcome for outcome in outcomes.values() if isinstance(outcome, CreatedTopic)]
+        outcomes.update(await self._write_new_topics(planned))
+        created = [outcome for outcome in outcomes.values() if isinstance(outcome, CreatedTopic)]
+        await self._wait_for({new.name: partial(self._has_leaders, new) for new in created}, timeout_ms)
+        for new in created:
+            if timeout_ms <= 0 or not self._has_leaders(new):
+                outcomes[new.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return outcomes
+
+    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Create topics that a client asked about; return what it is to be told.
+
+        That is LEADER_NOT_AVAILABLE if all is well: the client asks again until there is a leader.
+
+        Raises:
+            CoordinationError: coordination could not be asked.
+        """
+        codes: dict[str, ErrorCode] = {}
+        wanted = []
+        for name in names:
+            if topic_name_problem(name) is not None or name == CLUSTER_METADATA_TOPIC:
+                codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
+                continue
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            if name not in self._being_auto_created:
+                wanted.append(name)
+        self._being_auto_created.update(wanted)
+        try:
+            outcomes = await self.create_topics([self._auto_topic(name) for name in wanted], timeout_ms=0)
+        finally:
+            self._being_auto_created.difference_update(wanted)
+        for name, outcome in outcomes.items():
+            code = outcome.code if isinstance(outcome, ApiError) else ErrorCode.NONE
+            if code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE):
+                _log.info("topic %s was not created automatically: %s", name, outcome)
+                codes[name] = code
+        return codes
+
+    async def delete_topics(self, names: Collection[str], timeout_ms: int) -> dict[str, ErrorCode]:
+        """Delete topics and wait until they are gone from the metadata.
+
+        Raises:
+            CoordinationError: coordination could not be asked.
+        """
+        codes: dict[str, ErrorCode] = {}
+        doomed: dict[str, uuid.UUID] = {}
+        for name in names:
+            if name in self._cache:
+                doomed[name] = self._cache.topic_id(name)
+            else:
+                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for name, error in (await self._cluster.request_topic_deletions(list(doomed))).items():
+            # Whoever asks again waits for the same deletion.
+            if error is not None and not isinstance(error, NodeExistsError):
+                raise error
+            _log.info("topic %s is to be deleted", name)
+        await self._wait_for(
+            {name: partial(self._is_gone, name, topic_id) for name, topic_id in doomed.items()}, timeout_ms
+        )
+        for name, topic_id in doomed.items():
+            gone = timeout_ms > 0 and self._is_gone(name, topic_id)
+            codes[name] = ErrorCode.NONE if gone else ErrorCode.REQUEST_TIMED_OUT
+        return codes
+
+    async def create_partitions(
+        self, topics: Sequence[CreatePartitionsTopic], timeout_ms: int, *, validate_only: bool = False
+    ) -> dict[str, ApiError | None]:
+        """Grow topics and wait until the new partitions have leaders; names are distinct.
+
+        Raises:
+            CoordinationError: coordination could not be asked.
+        """
+        outcomes: dict[str, ApiError | None] = {}
+        grown: list[CreatePartitionsTopic] = []
+        doomed = frozenset(await self._cluster.topics_to_delete())
+        for topic in topics:
+            try:
+                if topic.name in doomed:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+                await self._grow(topic, validate_only=validate_only)
+            except ApiError as error:
+                outcomes[topic.name] = error
+            else:
+                outcomes[topic.name] = None
+                grown.append(topic)
+        if validate_only:
+            return outcomes
+        await self._wait_for({topic.name: partial(self._has_grown, topic) for topic in grown}, timeout_ms)
+        for topic in grown:
+            if timeout_ms <= 0 or not self._has_grown(topic):
+                outcomes[topic.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return outcomes
+
+    # Planning: what is to be, or why not.
+
+    async def _names_by_collision_key(self, topics: Sequence[CreatableTopic]) -> dict[str, str]:
+        """Index all topics by what colliding names share; empty if no new name could collide."""
+        if not any(has_collision_characters(topic.name) for topic in topics):
+            return {}
+        return {collision_key(name): name for name in await self._cluster.topics()}
+
+    def _plan(self, topic: CreatableTopic, taken: dict[str, str]) -> CreatedTopic:
+        """Decide a topic's replicas and check everything about it.
+
+        Raises:
+            ApiError: it cannot be created like this.
+        """
+        name = topic.name
+        if name in self._cache:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        config: dict[str, str] = {}
+        for entry in topic.configs:
+            if entry.value is None:
+                raise ApiError(ErrorCode.INVALID_CONFIG, f"The topic config {entry.name} has no value.")
+            config[entry.name] = entry.value
+        assignment = self._assignment(topic)
+        validate_topic_name(name)
+        if has_collision_characters(name):
+            other = taken.get(collision_key(name))
+            if other == name:
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            if other is not None:
+                raise ApiError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
+        validate_assignment(assignment)
+        try:
+            self._config.topics.validate(config)
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if has_collision_characters(name):
+            taken[collision_key(name)] = name
+        return CreatedTopic(name, ZERO_UUID, assignment, config)
+
+    def _assignment(self, topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
+        if topic.assignments:
+            if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Both counts and replica assignments are given; with assignments, the counts must be -1.",
+                )
+            return manual_assignment(topic.assignments)
+        partitions, replicas = topic.num_partitions, topic.replication_factor
+        if partitions == BROKER_DEFAULT:
+            partitions = self._config.num_partitions
+        if replicas == BROKER_DEFAULT:
+            replicas = self._config.default_replication_factor
+        validate_partition_count(partitions)
+        return assign_replicas(self._racks(), partitions, replicas, chance=self._chance)
+
+    def _racks(self) -> dict[int, str | None]:
+        return {broker.id: broker.rack for broker in self._cache.brokers.values()}
+
+    def _auto_topic(self, name: str) -> CreatableTopic:
+        config = self._config
+        partitions = replicas = BROKER_DEFAULT
+        settings: dict[str, str] = {}
+        if name == GROUP_METADATA_TOPIC:
+            partitions = config.offsets_topic_num_partitions
+            replicas = config.offsets_topic_replication_factor
+            settings = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+        elif name == TRANSACTION_STATE_TOPIC:
+            partitions = config.transaction_state_log_num_partitions
+            replicas = config.transaction_state_log_replication_factor
+            settings = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            }
+        return CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+        )
+
+    # Writing.
+
+    async def _write_new_topics(self, planned: Sequence[CreatedTopic]) -> dict[str, Outcome]:
+        """Write what was planned; a topic that somebody else created meanwhile is an error."""
+        new_topics = [
+            NewTopic(
+                name=topic.name,
+                partitions={
+                    number: ReplicaAssignment(brokers) for number, brokers in topic.assignment.items()
+                },
+                config=topic.config,
+                topic_id=random_uuid(),
+            )
+            for topic in planned
+        ]
+        # The logs may be made before the write returns, and they need the overrides.
+        before = {topic.name: self._config_store.topic_overrides(topic.name) for topic in planned}
+        for topic in planned:
+            self._config_store.set_topic(topic.name, topic.config)
+        outcomes: dict[str, Outcome] = {}
+        errors = await self._cluster.create_topics(new_topics)
+        for topic, new in zip(planned, new_topics, strict=True):
+            error = errors[topic.name]
+            if error is None:
+                outcomes[topic.name] = replace(topic, topic_id=new.topic_id)
+                _log.info(
+                    "topic %s is created with %d partitions, %d replicas, id %s",
+                    topic.name,
+                    len(topic.assignment),
+                    topic.replication_factor,
+                    uuid_to_text(new.topic_id),
+                )
+                continue
+            self._config_store.set_topic(topic.name, before[topic.name])
+            if not isinstance(error, NodeExistsError):
+                raise error
+            message = f"Topic '{topic.name}' already exists."
+            outcomes[topic.name] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
+        return outcomes
+
+    async def _grow(self, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+        """Check a topic's new count and write it.
+
+        Raises:
+            ApiError: it cannot grow like this.
+        """
+        for _ in range(_CONFLICT_RETRIES):
+            current = (await self._cluster.topic_assignments([topic.name])).get(topic.name)
+            if current is None:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist."
+                )
+            added = self._new_partitions(topic, current)
+            if validate_only:
+                return
+            partitions = {**current.partitions, **added}
+            try:
+                await self._cluster.set_assignment(replace(current, partitions=partitions))
+            except BadVersionError:
+                continue
+            _log.info("topic %s grows to %d partitions", topic.name, topic.count)
+            return
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{topic.name}' is being changed by others.")
+
+    def _new_partitions(
+        self, topic: CreatePartitionsTopic, current: TopicAssignment
+    ) -> dict[int, ReplicaAssignment]:
+        if any(partition.is_being_reassigned for partition in current.partitions.values()):
+            raise ApiError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{topic.name}'.",
+            )
+        old_count = len(current.partitions)
+        increment = topic.count - old_count
+        if increment <= 0:
+            problem = (
+                f"already has {old_count} partitions"
+                if increment == 0
+                else f"has {old_count} partitions, more than the requested {topic.count}"
+            )
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"The topic '{topic.name}' {problem}.")
+        validate_partition_count(topic.count)
+        racks = self._racks()
+        first = current.partitions[0].replicas
+        if topic.assignments is not None:
+            replicas = [tuple(assignment.broker_ids) for assignment in topic.assignments]
+            validate_added_replicas(replicas, increment, len(first), racks)
+            return {old_count + index: ReplicaAssignment(brokers) for index, brokers in enumerate(replicas)}
+        brokers = sorted(racks)
+        start = next((index for index, broker in enumerate(brokers) if broker >= first[0]), 0)
+        assigned = assign_replicas(
+            racks, increment, len(first), chance=self._chance, start=(start, old_count)
+        )
+        return {number: ReplicaAssignment(brokers) for number, brokers in assigned.items()}
+
+    # Waiting for the metadata.
+
+    def _on_metadata_change(self, topics: frozenset[str]) -> None:
+        for topic in topics:
+            self._purgatory.check_and_complete(topic)
+            if topic not in self._cache:
+                self._config_store.set_topic(topic, {})
+
+    def _has_leaders(self, topic: CreatedTopic) -> bool:
+        known = self._cache.topic(topic.name)
+        return (
+            known is not None
+            and known.topic_id == topic.topic_id
+            and len(known.partitions) == len(topic.assignment)
+            and all(partition.leader >= 0 for partition in known.partitions.values())
+        )
+
+    def _has_grown(self, topic: CreatePartitionsTopic) -> bool:
+        known = self._cache.topic(topic.name)
+        return (
+            known is not None
+            and len(known.partitions) >= topic.count
+            and all(partition.leader >= 0 for partition in known.partitions.values())
+        )
+
+    def _is_gone(self, name: str, topic_id: uuid.UUID) -> bool:
+        known = self._cache.topic(name)
+        return known is None or known.topic_id != topic_id
+
+    async def _wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
+        """Return when every topic's condition holds, or after the time-out."""
+        if not conditions or timeout_ms <= 0:
+            return
+        done = asyncio.get_running_loop().create_future()
+        waiting = _DelayedTopicOperation(timeout_ms, list(conditions.values()), done)
+        self._purgatory.try_complete_else_watch(waiting, list(conditions))
+        try:
+            await done
+        finally:
+            waiting.force_complete()
+
+
+class _DelayedTopicOperation(DelayedOperation):
+    """Waits until all conditions hold.
+
+    Only the last one that did not hold yet is asked, so that a change of each of n topics costs n in all.
+    """
+
+    __slots__ = ("_conditions", "_done")
+
+    def __init__(
+        self, delay_ms: int, conditions: list[Callable[[], bool]], done: asyncio.Future[None]
+    ) -> None:
+        super().__init__(delay_ms)
+        self._conditions = conditions
+        self._done = done
+
+    def try_complete(self) -> bool:
+        while self._conditions and self._conditions[-1]():
+            self._conditions.pop()
+        return not self._conditions and self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
