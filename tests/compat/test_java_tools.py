@@ -13,7 +13,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def dump(java_tool: JavaTool, files: list[Path]) -> str:
     names = ",".join(str(path) for path in files)
-    return java_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names)
+    return java_tool("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names)
 
 
 @pytest.mark.parametrize("stop", ["clean", "kill"])
