@@ -1,4 +1,4 @@
-"""Decoding record batches alone: no broker, no sockets; one core, best of many runs of 2,000 records."""
+"""Reading and writing record batches alone: no broker, no sockets; one core, best of many runs of 2,000 records."""
 
 import random
 import time
@@ -7,6 +7,7 @@ from typing import Final
 
 from kalda.records.batch import read_header, validate
 from kalda.records.columnar import decode_batches
+from kalda.records.columnar_encode import encode_batches
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder, iter_records
 
@@ -39,6 +40,13 @@ def run() -> list[Figure]:
         )
     )
     figures.extend(_decode_compressed(codec) for codec in Compression if codec is not Compression.NONE)
+    columns = decode_batches(plain, start_offset=0)
+    figures.append(
+        _rate(
+            "columnar encode, 100 B records",
+            lambda: list(encode_batches(columns.keys, columns.values, columns.timestamps_ms)),
+        )
+    )
     figures.append(_rate("row iterator, 100 B records", lambda: list(iter_records(plain))))
     figures.append(_headers_per_second(_batches(records_per_batch=1, count=1)))
     return figures

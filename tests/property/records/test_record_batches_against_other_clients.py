@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
@@ -13,7 +14,8 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from kafka.record.memory_records import MemoryRecordsBuilder as KafkaPythonBuilder
 
 from kalda.records.batch import TimestampType, iter_headers, read_header, validate
-from kalda.records.columnar import ColumnarBatch, decode_batches
+from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches
+from kalda.records.columnar_encode import encode_batches
 from kalda.records.compression import Compression, decompress
 from kalda.records.conversion import recompress
 from kalda.records.crc import crc32c
@@ -180,6 +182,22 @@ def test_recompression_keeps_the_records(rows: list[Row], source: Compression, t
     converted = recompress(batch, 0, read_header(batch), target)
     validate(converted, 0, read_header(converted))
     assert list(iter_records(converted)) == expected_records(rows)
+
+
+@SETTINGS
+@given(row_lists, codecs)
+def test_encoded_columns_equal_the_builders_bytes(rows: list[Row], codec: Compression) -> None:
+    keys, values, times, row_headers = (list(column) for column in zip(*rows, strict=True))
+    batches = list(
+        encode_batches(
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array(times, pa.int64()),
+            pa.array(row_headers, HEADERS_TYPE),
+            compression=codec,
+        )
+    )
+    assert [bytes(batch) for batch in batches] == [build(rows, codec)]
 
 
 def swallow(buffer: bytes) -> None:
