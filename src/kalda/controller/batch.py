@@ -1,0 +1,122 @@
+"""Collects what one step tells the brokers, so that each broker gets at most one request of each kind."""
+
+from collections.abc import Iterable
+
+from kalda.common.types import TopicPartition
+from kalda.controller.context import ControllerContext
+from kalda.controller.effects import (
+    Effect,
+    LeaderAndIsr,
+    PartitionLeadership,
+    Send,
+    StopReplica,
+    UpdateMetadata,
+)
+from kalda.coordination.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
+
+_NO_STATE = PartitionState(NO_LEADER, -1, (), -1)
+
+
+class RequestBatch:
+    """One step's requests. `effects` puts LeaderAndIsr first: a broker must know its role before others
+    send it clients, which UpdateMetadata makes them do; StopReplica comes last.
+    """
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        self._full: set[int] = set()
+        self._metadata: dict[TopicPartition, None] = {}
+        self._metadata_full: set[int] = set()
+        self._is_metadata_due = False
+        self._stop: dict[int, list[TopicPartition]] = {}
+
+    def add_leader_and_isr(
+        self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
+    ) -> None:
+        """Tell those of the brokers that live their role, and every live broker the metadata."""
+        for broker_id in broker_ids:
+            if broker_id in self._context.live_brokers:
+                self._leader_and_isr.setdefault(broker_id, {})[partition] = is_new
+        self.add_metadata([partition])
+
+    def add_all_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
+        """Tell a broker that just came all its roles, in a full request, even if it has none."""
+        self._full.add(broker_id)
+        entries = self._leader_and_isr.setdefault(broker_id, {})
+        for partition in roles:
+            entries.setdefault(partition, False)
+
+    def add_metadata(self, changed: Iterable[TopicPartition] = ()) -> None:
+        """Tell every live broker who lives, and how these partitions stand."""
+        self._is_metadata_due = True
+        self._metadata.update(dict.fromkeys(changed))
+
+    def add_all_metadata(self, broker_id: int) -> None:
+        """Tell one broker how every partition stands."""
+        self._metadata_full.add(broker_id)
+        self._is_metadata_due = True
+
+    def add_deletion(self, broker_id: int, partition: TopicPartition) -> None:
+        """Tell a broker to delete its replica."""
+        self._stop.setdefault(broker_id, []).append(partition)
+
+    def effects(self) -> list[Effect]:
+        """Return the requests collected."""
+        context = self._context
+        identity = (context.controller_id, context.epoch)
+        built: dict[tuple[TopicPartition, bool], PartitionLeadership] = {}
+
+        def leadership(partition: TopicPartition, is_new: bool = False) -> PartitionLeadership:
+            key = (partition, is_new)
+            if key not in built:
+                built[key] = self._leadership(partition, is_new)
+            return built[key]
+
+        brokers = [context.live_brokers[broker_id] for broker_id in sorted(context.live_brokers)]
+        effects: list[Effect] = []
+        # A broker that just came learns the addresses of the others before it is told whom to follow.
+        effects.extend(
+            Send(broker_id, UpdateMetadata(*identity, [], brokers)) for broker_id in sorted(self._full)
+        )
+        for broker_id, roles in sorted(self._leader_and_isr.items()):
+            told = [leadership(partition, is_new) for partition, is_new in roles.items()]
+            effects.append(Send(broker_id, LeaderAndIsr(*identity, told, is_full=broker_id in self._full)))
+        if self._is_metadata_due:
+            changed = [leadership(p) for p in self._metadata if self._is_known(p)]
+            everything = []
+            if self._metadata_full:
+                everything = [leadership(p) for p in context.all_partitions() if self._is_known(p)]
+            for broker_id in sorted(context.live_brokers):
+                told = everything if broker_id in self._metadata_full else changed
+                effects.append(Send(broker_id, UpdateMetadata(*identity, told, brokers)))
+        for broker_id, doomed in sorted(self._stop.items()):
+            epochs = dict.fromkeys(doomed, LEADER_DURING_DELETE)
+            effects.append(Send(broker_id, StopReplica(*identity, doomed, True, epochs)))
+        return effects
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        # A partition that never had a leader is not announced: clients would take it for an offline one.
+        return partition in self._context.states or partition.topic in self._context.topics_to_delete
+
+    def _leadership(self, partition: TopicPartition, is_new: bool) -> PartitionLeadership:
+        context = self._context
+        topic_assignment = context.assignments[partition.topic]
+        assignment = topic_assignment.partitions[partition.partition]
+        state = context.states.get(partition, _NO_STATE)
+        is_doomed = partition.topic in context.topics_to_delete
+        return PartitionLeadership(
+            topic=partition.topic,
+            topic_id=topic_assignment.topic_id,
+            partition=partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=LEADER_DURING_DELETE if is_doomed else state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            partition_epoch=state.version,
+            replicas=assignment.replicas,
+            is_new=is_new,
+            offline_replicas=tuple(r for r in assignment.replicas if r not in context.live_brokers),
+            adding_replicas=assignment.adding,
+            removing_replicas=assignment.removing,
+        )

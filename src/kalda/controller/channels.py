@@ -1,0 +1,129 @@
+"""One ordered channel per live broker: a queue and the task that empties it.
+
+A request that cannot be delivered is tried again every 300 ms until the broker is gone, because requests are
+idempotent and the broker must get all of them, in order. When the broker is gone (or came back under a new
+epoch) its queue is dropped: it will be told everything anew.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import BrokerRequest, StopReplica
+from kalda.controller.ports import BrokerChannel
+from kalda.coordination.schema import BrokerInfo
+
+_RETRY_SECONDS: Final = 0.3
+"""Kafka's pause between attempts to reach a broker."""
+
+_BACKLOG_MAX: Final = 10_000
+"""Requests that may wait for one broker. One that is this far behind is told everything anew instead."""
+
+Answer = Callable[[int, BrokerRequest, Mapping[TopicPartition, ErrorCode]], None]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Channel:
+    """The queue of one broker."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch: Final = epoch
+        self.waiting: deque[BrokerRequest] = deque()
+        self.wake: Final = asyncio.Event()
+        self.idle: Final = asyncio.Event()
+        self.idle.set()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Channels:
+    """The channels of a controller's term. The task group given owns their tasks."""
+
+    def __init__(
+        self,
+        port: BrokerChannel,
+        group: asyncio.TaskGroup,
+        on_answer: Answer,
+        on_overflow: Callable[[int], None],
+    ) -> None:
+        self._port = port
+        self._group = group
+        self._on_answer = on_answer
+        self._on_overflow = on_overflow
+        self._channels: dict[int, _Channel] = {}
+
+    def set_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        """Open channels to brokers that came, close those to brokers that are gone or restarted."""
+        for broker_id, channel in list(self._channels.items()):
+            info = brokers.get(broker_id)
+            if info is None or info.epoch != channel.epoch:
+                self._close(broker_id)
+        for broker_id, info in brokers.items():
+            if broker_id not in self._channels:
+                channel = _Channel(info.epoch)
+                channel.task = self._group.create_task(
+                    self._empty(broker_id, channel), name=f"controller-to-{broker_id}"
+                )
+                self._channels[broker_id] = channel
+
+    def send(self, broker_id: int, request: BrokerRequest) -> None:
+        """Queue a request; one for a broker without a channel is dropped, for that broker is gone."""
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            return
+        if len(channel.waiting) >= _BACKLOG_MAX:
+            _log.warning("broker %d is %d requests behind, starting over", broker_id, len(channel.waiting))
+            channel.waiting.clear()
+            self._on_overflow(broker_id)
+            return
+        channel.waiting.append(request)
+        channel.idle.clear()
+        channel.wake.set()
+
+    async def wait_idle(self, broker_id: int) -> None:
+        """Return when all that was queued for a broker has been answered, or the broker is gone."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            await channel.idle.wait()
+
+    def close(self) -> None:
+        """End all channels; what is queued is dropped."""
+        for broker_id in list(self._channels):
+            self._close(broker_id)
+
+    def _close(self, broker_id: int) -> None:
+        channel = self._channels.pop(broker_id)
+        channel.waiting.clear()
+        channel.idle.set()
+        if channel.task is not None:
+            channel.task.cancel()
+
+    async def _empty(self, broker_id: int, channel: _Channel) -> None:
+        while True:
+            await channel.wake.wait()
+            channel.wake.clear()
+            while channel.waiting:
+                request = channel.waiting.popleft()
+                errors = await self._deliver(broker_id, request)
+                self._on_answer(broker_id, request, errors)
+            channel.idle.set()
+
+    async def _deliver(self, broker_id: int, request: BrokerRequest) -> Mapping[TopicPartition, ErrorCode]:
+        is_reported = False
+        while True:
+            try:
+                return await self._port.send(broker_id, request)
+            except ConnectionError as error:
+                if not is_reported:
+                    _log.warning("broker %d cannot be reached, trying again: %s", broker_id, error)
+                    is_reported = True
+                await asyncio.sleep(_RETRY_SECONDS)
+            except Exception:
+                # Sending the same again would fail the same way; the broker gets the next request.
+                _log.exception("%s to broker %d failed", type(request).__name__, broker_id)
+                failed = request.partitions if isinstance(request, StopReplica) else ()
+                return dict.fromkeys(failed, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,298 @@
+"""The controller's core: `step` takes an event, updates the context, and returns what is to be done.
+
+No I/O, clock, task or randomness: the same events give the same effects. The contract with the driver:
+
+1. It performs the effects of a step in order, and feeds the outcome of a write back as an event *before* any
+   other event.
+2. A `Send` is queued for its broker behind all earlier ones; its answer, if it is a `StopReplica`'s, comes
+   back as an event at any later time.
+3. When a write is refused because another controller was elected, the context is thrown away.
+
+States in the context change when their write has succeeded, never before: what brokers are told is durable.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+from typing import TypeAlias, assert_never
+
+from kalda.common.types import TopicPartition
+from kalda.controller import deletion
+from kalda.controller.batch import RequestBatch
+from kalda.controller.context import ControllerContext, Replica
+from kalda.controller.effects import CreatePartitionStates, Effect, UpdatePartitionStates
+from kalda.controller.events import (
+    AssignmentsChanged,
+    BrokerFellBehind,
+    BrokersChanged,
+    ControllerElected,
+    Event,
+    PartitionStatesCreated,
+    PartitionStatesUpdated,
+    ReplicasStopped,
+    TopicDeletionsRequested,
+    TopicsChanged,
+    TopicsDeleted,
+)
+from kalda.controller.partitions import PartitionStatus, first_state, next_state
+from kalda.controller.replicas import ReplicaStatus
+from kalda.coordination.schema import NO_LEADER, BrokerInfo, PartitionState, TopicAssignment
+
+_Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates
+
+
+def step(context: ControllerContext, event: Event) -> list[Effect]:
+    """Advance the controller by one event."""
+    batch = RequestBatch(context)
+    match event:
+        case ControllerElected():
+            writes: list[Effect] = _on_elected(context, event, batch)
+        case BrokersChanged():
+            writes = _on_brokers_changed(context, event.brokers, batch)
+        case TopicsChanged():
+            writes = [*_on_topics_changed(context, event)]
+        case AssignmentsChanged():
+            writes = [*_on_assignments_changed(context, event.assignments)]
+        case TopicDeletionsRequested():
+            writes = deletion.request_deletions(context, event.topics, batch)
+        case PartitionStatesCreated():
+            writes = [*_on_states_created(context, event.states, batch)]
+        case PartitionStatesUpdated():
+            writes = [*_on_states_updated(context, event, batch)]
+        case ReplicasStopped():
+            writes = deletion.on_replicas_stopped(context, event, batch)
+        case TopicsDeleted():
+            deletion.on_topics_deleted(context, event.topics)
+            writes = []
+        case BrokerFellBehind():
+            writes = _on_fell_behind(context, event.broker_id, batch)
+        case _:
+            assert_never(event)
+    return batch.effects() + writes
+
+
+def _on_elected(context: ControllerContext, event: ControllerElected, batch: RequestBatch) -> list[Effect]:
+    assert not context.assignments, "a controller is elected with an empty context"
+    context.epoch = event.epoch
+    context.live_brokers = dict(event.brokers)
+    context.unclean_topics = set(event.unclean_topics)
+    for assignment in event.assignments.values():
+        _learn_partitions(context, assignment, assignment.partitions)
+    for partition, state in event.states.items():
+        if partition in context.partition_status:
+            context.states[partition] = state
+            _settle_status(context, partition)
+    rejected_or_doomed = deletion.request_deletions(context, event.topics_to_delete, batch)
+    for broker_id in context.live_brokers:
+        _introduce(context, broker_id, batch)
+    return [*rejected_or_doomed, *_repair(context, context.all_partitions())]
+
+
+def _on_brokers_changed(
+    context: ControllerContext, brokers: Mapping[int, BrokerInfo], batch: RequestBatch
+) -> list[Effect]:
+    before = context.live_brokers
+    dead = before.keys() - brokers.keys()
+    restarted = {b for b in brokers.keys() & before.keys() if brokers[b].epoch != before[b].epoch}
+    arrived = (brokers.keys() - before.keys()) | restarted
+    context.live_brokers = dict(brokers)
+    if not dead and not arrived:
+        if any(brokers[b] != before[b] for b in brokers):
+            batch.add_metadata()
+        return []
+    concerned = [
+        p for p in context.all_partitions() if any(b in dead or b in arrived for b in context.replicas_of(p))
+    ]
+    for partition in concerned:
+        for broker_id in context.replicas_of(partition):
+            if broker_id in dead or broker_id in restarted:
+                _lose_replica(context, Replica(partition, broker_id))
+        if context.states.get(partition) is not None:
+            _settle_status(context, partition)
+    for broker_id in sorted(arrived):
+        _introduce(context, broker_id, batch)
+    writes = _repair(context, concerned, restarted)
+    rewritten = {partition for write in writes for partition in write.states}
+    # What is about to be rewritten is announced when it has been.
+    batch.add_metadata(p for p in concerned if p not in rewritten and p.topic not in context.topics_to_delete)
+    return [*writes, *deletion.resume_deletions(context, context.topics_to_delete, batch)]
+
+
+def _on_topics_changed(context: ControllerContext, event: TopicsChanged) -> list[_Write]:
+    for topic in sorted(context.assignments.keys() - event.topics):
+        context.forget_topic(topic)
+    created: list[TopicPartition] = []
+    for assignment in event.added.values():
+        if assignment.topic not in context.assignments:
+            created += _learn_partitions(context, assignment, assignment.partitions)
+    return _repair(context, created)
+
+
+def _on_assignments_changed(
+    context: ControllerContext, assignments: Mapping[str, TopicAssignment]
+) -> list[_Write]:
+    created: list[TopicPartition] = []
+    for topic, assignment in assignments.items():
+        known = context.assignments.get(topic)
+        # A topic under deletion does not grow: its partitions would outlive it.
+        if known is None or topic in context.topics_to_delete:
+            continue
+        if known.topic_id != assignment.topic_id:
+            # Somebody deleted the topic's znodes by hand and created it again.
+            context.forget_topic(topic)
+            known = TopicAssignment(topic, assignment.topic_id)
+        added = [number for number in assignment.partitions if number not in known.partitions]
+        created += _learn_partitions(context, assignment, added)
+    return _repair(context, created)
+
+
+def _on_states_created(
+    context: ControllerContext, states: Mapping[TopicPartition, PartitionState], batch: RequestBatch
+) -> list[_Write]:
+    adopted: list[TopicPartition] = []
+    for partition, state in states.items():
+        if partition not in context.partition_status:
+            continue
+        is_ours = state.controller_epoch == context.epoch and state.leader_epoch == 0
+        context.states[partition] = state
+        _settle_status(context, partition)
+        _announce(context, partition, batch, is_new=is_ours)
+        if not is_ours:
+            adopted.append(partition)
+    return _repair(context, adopted)
+
+
+def _on_states_updated(
+    context: ControllerContext, event: PartitionStatesUpdated, batch: RequestBatch
+) -> list[_Write]:
+    for partition, state in event.updated.items():
+        if partition in context.partition_status:
+            context.states[partition] = state
+            _settle_status(context, partition)
+            _announce(context, partition, batch)
+    contested: list[TopicPartition] = []
+    for partition, found in event.conflicts.items():
+        if partition not in context.partition_status or found is None:
+            continue
+        # The leader changed its ISR first: judge again by what it wrote.
+        context.states[partition] = found
+        _settle_status(context, partition)
+        contested.append(partition)
+        batch.add_metadata([partition])
+    return _repair(context, contested)
+
+
+def _on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Effect]:
+    if broker_id not in context.live_brokers:
+        return []
+    for replica, status in context.replica_status.items():
+        if replica.broker_id == broker_id and status is ReplicaStatus.DELETION_STARTED:
+            context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+    _introduce(context, broker_id, batch)
+    return deletion.resume_deletions(context, context.topics_to_delete, batch)
+
+
+def _learn_partitions(
+    context: ControllerContext, assignment: TopicAssignment, numbers: Iterable[int]
+) -> list[TopicPartition]:
+    """Add partitions to the context as new ones, and keep what is known of the topic's others."""
+    known = context.assignments.get(assignment.topic)
+    learned = {number: assignment.partitions[number] for number in numbers}
+    partitions = {**(known.partitions if known else {}), **learned}
+    context.assignments[assignment.topic] = replace(assignment, partitions=partitions)
+    created = [TopicPartition(assignment.topic, number) for number in learned]
+    for partition in created:
+        context.move_partition(partition, PartitionStatus.NEW)
+        for broker_id in context.replicas_of(partition):
+            replica = Replica(partition, broker_id)
+            context.move_replica(replica, ReplicaStatus.NEW)
+            if broker_id not in context.live_brokers:
+                context.move_replica(replica, ReplicaStatus.OFFLINE)
+    return created
+
+
+def _settle_status(context: ControllerContext, partition: TopicPartition) -> None:
+    """Set the partition's status to what its state and the live brokers say."""
+    leads = context.states[partition].leader in context.live_brokers
+    context.move_partition(partition, PartitionStatus.ONLINE if leads else PartitionStatus.OFFLINE)
+
+
+def _introduce(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
+    """Tell a broker that just came everything: its roles, and how every partition stands."""
+    roles: list[TopicPartition] = []
+    for partition in context.partitions_on(broker_id):
+        if partition.topic in context.topics_to_delete or partition not in context.states:
+            continue
+        context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
+        roles.append(partition)
+    batch.add_all_roles(broker_id, roles)
+    batch.add_all_metadata(broker_id)
+
+
+def _announce(
+    context: ControllerContext, partition: TopicPartition, batch: RequestBatch, *, is_new: bool = False
+) -> None:
+    """Tell a partition's replicas its new state."""
+    if partition.topic in context.topics_to_delete:
+        return
+    replicas = context.replicas_of(partition)
+    batch.add_leader_and_isr(replicas, partition, is_new=is_new)
+    for broker_id in replicas:
+        if broker_id in context.live_brokers:
+            context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
+
+
+def _lose_replica(context: ControllerContext, replica: Replica) -> None:
+    """A replica's broker is gone, or has come back without remembering its role."""
+    status = context.replica_status[replica]
+    if status is ReplicaStatus.DELETION_STARTED:
+        context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+    elif status not in (ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE):
+        context.move_replica(replica, ReplicaStatus.OFFLINE)
+
+
+def _repair(
+    context: ControllerContext,
+    partitions: Iterable[TopicPartition],
+    restarted: Iterable[int] = (),
+) -> list[_Write]:
+    """Decide which of the partitions need a new state: first ones, and those whose leader or ISR is dead.
+
+    A broker that `restarted` lost what was not synced: it leads on only where no other replica can.
+    """
+    live = context.live_brokers.keys()
+    steady = live - set(restarted)
+    created: dict[TopicPartition, PartitionState] = {}
+    updated: dict[TopicPartition, PartitionState] = {}
+    for partition in partitions:
+        if partition.topic in context.topics_to_delete:
+            continue
+        replicas = context.replicas_of(partition)
+        state = context.states.get(partition)
+        if state is None:
+            first = first_state(replicas, live, context.epoch)
+            if first is not None:
+                created[partition] = first
+            continue
+        changed = _judge(context, partition, state, steady)
+        if changed is not None:
+            updated[partition] = changed
+    effects: list[_Write] = []
+    if created:
+        effects.append(CreatePartitionStates(created))
+    if updated:
+        effects.append(UpdatePartitionStates(updated))
+    return effects
+
+
+def _judge(
+    context: ControllerContext, partition: TopicPartition, state: PartitionState, steady: Set[int]
+) -> PartitionState | None:
+    """Prefer the brokers that did not restart; fall back on all that live, and on unclean election last."""
+    replicas = context.replicas_of(partition)
+    changed = next_state(state, replicas, steady, context.epoch, is_unclean_allowed=False)
+    has_leader = changed.leader != NO_LEADER if changed is not None else state.leader in steady
+    if has_leader:
+        return changed
+    is_unclean_allowed = partition.topic in context.unclean_topics
+    live = context.live_brokers.keys()
+    return next_state(state, replicas, live, context.epoch, is_unclean_allowed=is_unclean_allowed)

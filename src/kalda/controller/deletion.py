@@ -1,0 +1,102 @@
+"""Topic deletion: mark, stop and delete every replica, then forget.
+
+A topic is deleted when each of its replicas has been. A replica on a dead broker makes its topic wait; when
+the broker is back, deletion goes on. Everything is resumable: the mark in ZooKeeper goes last, so a new
+controller starts over, and deleting what is gone is no error.
+"""
+
+from collections.abc import Collection, Iterable
+
+from kalda.common.errors import ErrorCode
+from kalda.controller.batch import RequestBatch
+from kalda.controller.context import ControllerContext, Replica
+from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDeletion
+from kalda.controller.events import ReplicasStopped
+from kalda.controller.partitions import PartitionStatus
+from kalda.controller.replicas import ReplicaStatus
+
+_GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Answers after which a broker does not have the replica."""
+
+
+def request_deletions(context: ControllerContext, topics: Iterable[str], batch: RequestBatch) -> list[Effect]:
+    """Take up newly marked topics; refuse those that do not exist, or all where deletion is disabled."""
+    wanted = sorted(set(topics) - context.topics_to_delete)
+    accepted = [
+        topic for topic in wanted if topic in context.assignments and context.is_topic_deletion_enabled
+    ]
+    rejected = tuple(topic for topic in wanted if topic not in accepted)
+    context.topics_to_delete.update(accepted)
+    for topic in accepted:
+        batch.add_metadata(context.partitions_of(topic))
+    effects: list[Effect] = [RejectTopicDeletion(rejected)] if rejected else []
+    return effects + resume_deletions(context, accepted, batch)
+
+
+def resume_deletions(
+    context: ControllerContext, topics: Collection[str], batch: RequestBatch
+) -> list[Effect]:
+    """Go on with these topics: stop replicas on brokers that live, finish topics without replicas."""
+    finished: list[str] = []
+    for topic in sorted(topics):
+        if topic not in context.topics_to_delete or topic in context.topics_vanishing:
+            continue
+        is_finished = True
+        for replica in context.topic_replicas(topic):
+            status = context.replica_status[replica]
+            if status is ReplicaStatus.DELETION_SUCCESSFUL:
+                continue
+            is_finished = False
+            if status is ReplicaStatus.DELETION_STARTED:
+                continue
+            if replica.broker_id in context.live_brokers:
+                context.move_replica(replica, ReplicaStatus.OFFLINE)
+                context.move_replica(replica, ReplicaStatus.DELETION_STARTED)
+                batch.add_deletion(replica.broker_id, replica.partition)
+            elif status is not ReplicaStatus.DELETION_INELIGIBLE:
+                context.move_replica(replica, ReplicaStatus.OFFLINE)
+                context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+        if is_finished:
+            finished.append(topic)
+    context.topics_vanishing.update(finished)
+    return [DeleteTopicZnodes(tuple(finished))] if finished else []
+
+
+def on_replicas_stopped(
+    context: ControllerContext, event: ReplicasStopped, batch: RequestBatch
+) -> list[Effect]:
+    """Take note of which replicas a broker has deleted."""
+    if not event.request.delete or event.request.controller_epoch != context.epoch:
+        return []
+    progressed: set[str] = set()
+    statuses = context.replica_status
+    for replica in [Replica(partition, event.broker_id) for partition in event.request.partitions]:
+        if statuses.get(replica) is not ReplicaStatus.DELETION_STARTED:
+            continue
+        if event.errors.get(replica.partition, ErrorCode.NONE) in _GONE:
+            context.move_replica(replica, ReplicaStatus.DELETION_SUCCESSFUL)
+            progressed.add(replica.partition.topic)
+        else:
+            context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+    complete = {
+        topic
+        for topic in progressed
+        if all(
+            statuses[replica] is ReplicaStatus.DELETION_SUCCESSFUL
+            for replica in context.topic_replicas(topic)
+        )
+    }
+    return resume_deletions(context, complete, batch)
+
+
+def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None:
+    """ZooKeeper no longer has the topics: forget them."""
+    for topic in topics:
+        if topic not in context.topics_vanishing:
+            continue
+        for replica in list(context.topic_replicas(topic)):
+            context.move_replica(replica, ReplicaStatus.NON_EXISTENT)
+        for partition in context.partitions_of(topic):
+            context.move_partition(partition, PartitionStatus.OFFLINE)
+            context.move_partition(partition, PartitionStatus.NON_EXISTENT)
+        context.forget_topic(topic)

@@ -1,0 +1,221 @@
+"""What only the active controller writes, each write fenced by the controller's epoch.
+
+Every transaction begins with a check of `/controller_epoch`'s version, which changes with every election. So
+a controller that was replaced while it paused cannot change anything: it gets `ControllerMovedError` instead
+(KAFKA-6082).
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
+from kalda.coordination import paths, schema
+from kalda.coordination.errors import (
+    BadVersionError,
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+)
+from kalda.coordination.port import Check, Coordination, Create, Delete, Operation, SetData, Stat
+from kalda.coordination.schema import PartitionState
+
+_PARTITIONS_PER_TRANSACTION: Final = 500
+"""At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
+
+_DELETE_ATTEMPTS: Final = 5
+"""Somebody may add a znode below a topic while it is being deleted; more often than this is no accident."""
+
+_FENCE_INDEX: Final = 0
+
+
+class ControllerMovedError(Exception):
+    """Another broker has been elected controller; this one must not act as controller any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatesUpdated:
+    """How conditional writes went: what was written, with its new version, and what the others hold instead.
+
+    None among the conflicts: the znode is gone.
+    """
+
+    updated: dict[TopicPartition, PartitionState]
+    conflicts: dict[TopicPartition, PartitionState | None]
+
+
+async def elect(coordination: Coordination, clock: Clock, broker_id: int) -> "ControllerStore | None":
+    """Try to become controller; return the new controller's store, or None if somebody else is controller.
+
+    Creating `/controller` and raising the epoch are one transaction, so each controller has its own epoch.
+    """
+    try:
+        data, stat = await coordination.get(paths.CONTROLLER_EPOCH)
+    except NoNodeError:
+        with contextlib.suppress(NodeExistsError):
+            await coordination.create(paths.CONTROLLER_EPOCH, schema.encode_controller_epoch(0))
+        data, stat = await coordination.get(paths.CONTROLLER_EPOCH)
+    epoch = schema.decode_controller_epoch(data) + 1
+    try:
+        results = await coordination.multi(
+            [
+                Create(
+                    paths.CONTROLLER, schema.encode_controller(broker_id, clock.time_ms()), ephemeral=True
+                ),
+                SetData(paths.CONTROLLER_EPOCH, schema.encode_controller_epoch(epoch), stat.version),
+            ]
+        )
+    except (NodeExistsError, BadVersionError):
+        return None
+    epoch_stat = results[1]
+    assert isinstance(epoch_stat, Stat), f"the result of a set is a stat, not {epoch_stat!r}"
+    return ControllerStore(coordination, epoch, epoch_stat.version)
+
+
+class ControllerStore:
+    """The writes of one controller's term. All raise `ControllerMovedError` once the term is over."""
+
+    def __init__(self, coordination: Coordination, epoch: int, epoch_version: int) -> None:
+        self.epoch: Final = epoch
+        self._coordination: Final = coordination
+        self._fence: Final = Check(paths.CONTROLLER_EPOCH, epoch_version)
+
+    async def create_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Write first states; return for every partition the state that now holds, with its version.
+
+        That is another than the one given where a state was there before.
+        """
+        existing = await self._existing(
+            {paths.topic_partitions(p.topic) for p in states}
+            | {paths.partition(p) for p in states}
+            | {paths.partition_state(p) for p in states}
+        )
+        missing = [p for p in states if paths.partition_state(p) not in existing]
+        # The parents that a transaction of this call creates exist for those after it.
+        transactions: list[list[Operation]] = []
+        topic = ""
+        for count, partition in enumerate(missing):
+            if partition.topic != topic or count % _PARTITIONS_PER_TRANSACTION == 0:
+                topic = partition.topic
+                transactions.append([self._fence])
+            for path in (paths.topic_partitions(topic), paths.partition(partition)):
+                if path not in existing:
+                    existing.add(path)
+                    transactions[-1].append(Create(path))
+            data = schema.encode_partition_state(states[partition])
+            transactions[-1].append(Create(paths.partition_state(partition), data))
+        self._raise_if_failed(await self._coordination.multi_many(transactions), NoNodeError)
+        return await self._read(states)
+
+    async def update_partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> StatesUpdated:
+        """Replace states whose znodes still have the version that the state names."""
+        outcomes = await self._coordination.multi_many(
+            [
+                [
+                    self._fence,
+                    SetData(
+                        paths.partition_state(partition), schema.encode_partition_state(state), state.version
+                    ),
+                ]
+                for partition, state in states.items()
+            ]
+        )
+        self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+        updated: dict[TopicPartition, PartitionState] = {}
+        failed: list[TopicPartition] = []
+        for (partition, state), outcome in zip(states.items(), outcomes, strict=True):
+            if isinstance(outcome, CoordinationError):
+                failed.append(partition)
+            else:
+                stat = outcome[1]
+                assert isinstance(stat, Stat), f"the result of a set is a stat, not {stat!r}"
+                updated[partition] = replace(state, version=stat.version)
+        found = await self._read(failed)
+        return StatesUpdated(updated, {partition: found.get(partition) for partition in failed})
+
+    async def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete all that is kept about topics; a topic's mark for deletion goes last, so a crash resumes."""
+        remaining = list(topics)
+        failures: dict[str, CoordinationError] = {}
+        for _ in range(_DELETE_ATTEMPTS):
+            owners: list[str] = []
+            transactions: list[list[Operation]] = []
+            for topic in remaining:
+                doomed = await self._descendants(paths.topic(topic))
+                for last in (paths.config("topics", topic), paths.delete_topic(topic)):
+                    if await self._coordination.exists(last) is not None:
+                        doomed.append(last)
+                for start in range(0, len(doomed), _PARTITIONS_PER_TRANSACTION):
+                    chunk = doomed[start : start + _PARTITIONS_PER_TRANSACTION]
+                    transactions.append([self._fence, *map(Delete, chunk)])
+                    owners.append(topic)
+            outcomes = await self._coordination.multi_many(transactions)
+            self._raise_if_fenced(outcomes)
+            failures = {
+                topic: outcome
+                for topic, outcome in zip(owners, outcomes, strict=True)
+                if isinstance(outcome, CoordinationError)
+            }
+            if not failures:
+                return
+            remaining = list(failures)
+        raise next(iter(failures.values()))
+
+    async def remove_deletion_marks(self, topics: Sequence[str]) -> None:
+        """Remove the marks for deletion; those that are gone are fine."""
+        outcomes = await self._coordination.multi_many(
+            [[self._fence, Delete(paths.delete_topic(topic))] for topic in topics]
+        )
+        self._raise_if_failed(outcomes, NoNodeError)
+
+    async def resign(self) -> None:
+        """Give up the office, so that another broker is elected at once."""
+        try:
+            await self._coordination.multi([self._fence, Delete(paths.CONTROLLER)])
+        except (NoNodeError, BadVersionError):
+            return
+
+    async def _existing(self, wanted: set[str]) -> set[str]:
+        names = list(wanted)
+        found = await self._coordination.get_many(names)
+        return {name for name, entry in zip(names, found, strict=True) if entry is not None}
+
+    async def _read(
+        self, partitions: Mapping[TopicPartition, PartitionState] | Sequence[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        wanted = list(partitions)
+        found = await self._coordination.get_many([paths.partition_state(p) for p in wanted])
+        return {
+            partition: schema.decode_partition_state(entry[0], entry[1].version)
+            for partition, entry in zip(wanted, found, strict=True)
+            if entry is not None
+        }
+
+    async def _descendants(self, path: str) -> list[str]:
+        """Return the paths of a subtree, children before their parents."""
+        if await self._coordination.exists(path) is None:
+            return []
+        order = [path]
+        for parent in order:
+            try:
+                children = await self._coordination.children(parent)
+            except NoNodeError:
+                continue
+            order.extend(f"{parent}/{child}" for child in children)
+        order.reverse()
+        return order
+
+    def _raise_if_failed(self, outcomes: Sequence[object], *expected: type[CoordinationError]) -> None:
+        self._raise_if_fenced(outcomes)
+        for outcome in outcomes:
+            if isinstance(outcome, CoordinationError) and not isinstance(outcome, expected):
+                raise outcome
+
+    def _raise_if_fenced(self, outcomes: Sequence[object]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, CoordinationError) and outcome.operation_index == _FENCE_INDEX:
+                raise ControllerMovedError(f"epoch {self.epoch} is over: {outcome}")
