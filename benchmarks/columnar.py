@@ -1,4 +1,4 @@
-"""Reading and writing record batches alone: no broker, no sockets; one core, best of many runs of 2,000 records."""
+"""Record batches alone, read and written: no broker, no sockets; one core, best of many runs."""
 
 import random
 import time
