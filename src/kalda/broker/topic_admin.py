@@ -8,6 +8,7 @@ go is decided in `replica_assignment`, what a name may be in `topic_names`; chan
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import uuid
@@ -36,10 +37,12 @@ from kalda.broker.topic_rules import (
     validate_assignment,
     validate_partition_count,
 )
+from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
 from kalda.coordination.cluster import Cluster, NewTopic
 from kalda.coordination.errors import BadVersionError, NodeExistsError
+from kalda.coordination.port import WatchEvent
 from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import (
@@ -85,6 +88,7 @@ class TopicAdmin:
         metadata_cache: MetadataCache,
         config_store: ConfigStore,
         purgatory: DelayedOperationPurgatory,
+        clock: Clock,
         chance: random.Random | None = None,
     ) -> None:
         """`purgatory` is the one of topic operations; `chance` decides where new topics begin."""
@@ -94,6 +98,7 @@ class TopicAdmin:
         self._cache: Final = metadata_cache
         self._config_store: Final = config_store
         self._purgatory: Final = purgatory
+        self._clock: Final = clock
         self._chance: Final = chance if chance is not None else random.Random()
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """The changes of settings."""
@@ -117,9 +122,14 @@ class TopicAdmin:
             CoordinationError: coordination could not be asked.
         """
         taken = await self._names_by_collision_key(topics)
+        doomed = frozenset(await self._cluster.topics_to_delete())
         outcomes: dict[str, Outcome] = {}
         for topic in topics:
             try:
+                if topic.name in doomed:
+                    raise ApiError(
+                        ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
+                    )
                 outcomes[topic.name] = self._plan(topic, taken)
             except ApiError as error:
                 outcomes[topic.name] = error
@@ -164,11 +174,12 @@ class TopicAdmin:
         return codes
 
     async def delete_topics(self, names: Collection[str], timeout_ms: int) -> dict[str, ErrorCode]:
-        """Delete topics and wait until they are gone from the metadata.
+        """Delete topics and wait until they are gone from the metadata, and may be created again.
 
         Raises:
             CoordinationError: coordination could not be asked.
         """
+        deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
         doomed: dict[str, uuid.UUID] = {}
         for name in names:
@@ -184,6 +195,7 @@ class TopicAdmin:
         await self._wait_for(
             {name: partial(self._is_gone, name, topic_id) for name, topic_id in doomed.items()}, timeout_ms
         )
+        await self._wait_for_marks(doomed.keys(), deadline)
         for name, topic_id in doomed.items():
             gone = timeout_ms > 0 and self._is_gone(name, topic_id)
             codes[name] = ErrorCode.NONE if gone else ErrorCode.REQUEST_TIMED_OUT
@@ -431,6 +443,21 @@ class TopicAdmin:
         known = self._cache.topic(name)
         return known is None or known.topic_id != topic_id
 
+    async def _wait_for_marks(self, topics: Collection[str], deadline: float) -> None:
+        """Return when the controller has finished the topics' deletion, or at the deadline.
+
+        Kafka answers as soon as the metadata says so; whoever then creates the topic again may be told
+        that it exists.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline - self._clock.monotonic()):
+                while True:
+                    changed = asyncio.Event()
+                    marked = await self._cluster.topics_to_delete(partial(_set, changed))
+                    if not any(topic in marked for topic in topics):
+                        return
+                    await changed.wait()
+
     async def _wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
         """Return when every topic's condition holds, or after the time-out."""
         if not conditions or timeout_ms <= 0:
@@ -442,6 +469,10 @@ class TopicAdmin:
             await done
         finally:
             waiting.force_complete()
+
+
+def _set(changed: asyncio.Event, _: WatchEvent) -> None:
+    changed.set()
 
 
 class _DelayedTopicOperation(DelayedOperation):
