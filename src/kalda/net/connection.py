@@ -289,8 +289,15 @@ class Connection:
                 self._resume_soon()
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
-        """End the connection at once; unanswered requests are abandoned. Closing twice is harmless."""
+        """End the connection at once; unanswered requests are abandoned. Closing twice is harmless.
+
+        Answers to earlier requests of the same receive are still sent, as far as the peer takes them.
+        """
         if self._closed:
+            return
+        self._flush()
+        if self.is_closed:
+            # Sending found the peer gone.
             return
         self._closed = True
         self._disconnect()
@@ -337,7 +344,6 @@ class Connection:
 
     def _handler_failed(self, error: Exception) -> None:
         logger.error("the frame handler failed on a request from %s", self.peer, exc_info=error)
-        self._corked = False
         self.close("internal error", logging.ERROR)
 
     def _received(self, data: memoryview, end: int) -> None:
@@ -400,8 +406,6 @@ class Connection:
         buffer[: len(begun)] = begun
 
     def _refuse_size(self, size: int) -> None:
-        self._corked = False
-        self._flush()
         self.close(
             f"frame size {size} is outside 0..{self._owner.frame_bytes_max} (socket.request.max.bytes)",
             logging.WARNING,

@@ -188,6 +188,7 @@ class SocketConnection(Connection):
         sent = os.sendfile(self._descriptor, region.fileno(), position, min(left, SEND_TURN_BYTES_MAX))
         if not sent:
             # The peer was promised these bytes by the frame's size; there is no way to take that back.
+            self._out.clear()
             self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
             return 0
         self._sent_of_first += sent
@@ -210,6 +211,8 @@ class SocketConnection(Connection):
         self._socket.close()
 
     def _lost(self, error: OSError) -> None:
+        # Nothing more can be sent, so `close` must not try.
+        self._out.clear()
         self.close(f"the connection broke: {error}", logging.DEBUG)
 
 

@@ -339,13 +339,14 @@ class TestBounds:
 
     def test_handler_may_close_the_connection(self) -> None:
         def handle(connection: Connection, frame: memoryview) -> None:
-            connection.send(b"never sent")
+            connection.send(b"last words")
             connection.close("refused")
+            connection.send(b"never sent")
 
         harness = Harness(handle)
         harness.receive(framed(b"a") + framed(b"b"))
         assert harness.owner.closed == ["refused"]
-        assert harness.take_sent() == b""
+        assert harness.take_sent() == b"last words"
 
     def test_drain_answers_what_is_owed_and_reads_no_more(self) -> None:
         collector = Collector()

@@ -1,0 +1,412 @@
+"""Dispatch on a fake socket: which request reaches which handler, and what each kind of failure says."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kalda.broker import dispatch as dispatch_module
+from kalda.broker.api import ApiHandler, Pending, RawResult, RequestContext
+from kalda.broker.dispatch import Dispatcher
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.metrics import Counter, Histogram, Metrics
+from kalda.protocol import codec
+from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kalda.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from tests.unit.net.fakes import Harness, framed
+
+Handle = Callable[[Any, Any, RequestContext], Any]
+
+
+def request_frame(
+    key: int,
+    version: int,
+    body: bytes = b"",
+    *,
+    correlation_id: int = 7,
+    tail: bytes = b"",
+    client: str = "me",
+) -> bytes:
+    """A request frame; `tail` ends the header: the tagged fields where the version is flexible."""
+    return struct.pack(">hhih", key, version, correlation_id, len(client)) + client.encode() + tail + body
+
+
+def api_versions(
+    services: object, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    return ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
+
+
+def produce_error(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=part.index, error_code=int(code), base_offset=-1)
+                    for part in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def find_coordinator_error(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(error_code=int(code))
+
+
+def unused_raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+    raise AssertionError("not expected to be called")
+
+
+class Broker:
+    """A dispatcher behind a connection on a fake socket."""
+
+    def __init__(
+        self,
+        *,
+        raw: Any = unused_raw,
+        find: Handle | None = None,
+        tasks: asyncio.TaskGroup | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self.services = BrokerServices()
+        handlers = [
+            ApiHandler(
+                key=ApiKey.PRODUCE,
+                versions=(3, 11),
+                advertised=(0, 11),
+                handle_raw=raw,
+                error_response=produce_error,
+            ),
+            ApiHandler(
+                key=ApiKey.API_VERSIONS,
+                versions=(0, 4),
+                handle=api_versions,
+                error_response=lambda request, code: ApiVersionsResponse(error_code=int(code)),
+            ),
+            ApiHandler(
+                key=ApiKey.FIND_COORDINATOR,
+                versions=(0, 2),
+                handle=find or (lambda services, request, context: FindCoordinatorResponse(host=request.key)),
+                error_response=find_coordinator_error,
+            ),
+        ]
+        self.dispatcher = Dispatcher(self.services, handlers, self.metrics, tasks)
+        self.harness = Harness(self.dispatcher.on_frame)
+
+    def ask(self, *frames: bytes) -> bytes:
+        self.harness.receive(b"".join(map(framed, frames)))
+        return self.harness.take_sent()
+
+    @property
+    def closed(self) -> list[str]:
+        return self.harness.owner.closed
+
+    def instrument(self, name: str, **labels: str) -> Any:
+        families = {family.name: family for family in self.metrics.families()}
+        return families[name].samples.get(tuple(sorted(labels.items())))
+
+
+def find_frame(key: str = "group", correlation_id: int = 7) -> bytes:
+    body = codec.encode(FindCoordinatorRequest(key=key), 1)
+    return request_frame(ApiKey.FIND_COORDINATOR, 1, body, correlation_id=correlation_id)
+
+
+def find_answer(sent: bytes) -> FindCoordinatorResponse:
+    size, _ = struct.unpack_from(">ii", sent)
+    assert len(sent) == 4 + size
+    return codec.decode(FindCoordinatorResponse, 1, sent, 8)
+
+
+def produce_frame(version: int, acks: int = 1) -> bytes:
+    request = ProduceRequest(
+        acks=acks,
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3, records=b"")])],
+    )
+    tail = b"\0" if version >= 9 else b""
+    return request_frame(ApiKey.PRODUCE, version, codec.encode(request, version), tail=tail)
+
+
+class TestRawHandlers:
+    @pytest.mark.parametrize(
+        ("version", "tail"),
+        [(8, b""), (9, b"\0"), (9, b"\x02\x00\x03abc\x05\x00")],
+        ids=["v1 header", "no tagged fields", "unknown tagged fields"],
+    )
+    def test_body_position_is_behind_the_header(self, version: int, tail: bytes) -> None:
+        seen: list[tuple[Any, ...]] = []
+
+        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            seen.append((services, context.correlation_id, context.client_id, bytes(frame[position:])))
+            return b"reply"
+
+        broker = Broker(raw=raw)
+        sent = broker.ask(request_frame(0, version, b"body", tail=tail, correlation_id=42, client="kcat"))
+        assert sent == b"reply"
+        assert seen == [(broker.services, 42, "kcat", b"body")]
+
+    def test_client_id_may_be_null_empty_or_change(self) -> None:
+        seen: list[str | None] = []
+
+        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            seen.append(context.client_id)
+            return None
+
+        null = struct.pack(">hhih", 0, 8, 1, -1)
+        broker = Broker(raw=raw)
+        clients = ("a", "a", "bé", "")
+        broker.ask(null, *(request_frame(0, 8, client=client.encode().decode("latin-1")) for client in "aa"))
+        broker.ask(*(struct.pack(">hhih", 0, 8, 1, len(c.encode())) + c.encode() for c in clients), null)
+        assert seen == [None, "a", "a", *clients, None]
+
+    def test_no_reply_keeps_the_order(self) -> None:
+        """acks=0 sends nothing, and what comes after it is answered as usual."""
+        replies: list[bytes | None] = [None, b"second", None, b"fourth"]
+        broker = Broker(raw=lambda *_: replies.pop(0))
+        assert broker.ask(*[request_frame(0, 8)] * 4) == b"secondfourth"
+
+    def test_pending_reply_is_sent_when_complete_and_holds_later_ones(self) -> None:
+        pending = Pending[Any]()
+        replies: list[Any] = [pending, b"second"]
+        broker = Broker(raw=lambda *_: replies.pop(0))
+        assert broker.ask(request_frame(0, 8), request_frame(0, 8)) == b""
+        pending.complete([b"first", b"-"])
+        assert broker.harness.take_sent() == b"first-second"
+
+    def test_pending_that_was_completed_at_once(self) -> None:
+        pending = Pending[Any]()
+        pending.complete(b"done")
+        assert Broker(raw=lambda *_: pending).ask(request_frame(0, 8)) == b"done"
+
+    def test_pending_without_reply_lets_later_ones_pass(self) -> None:
+        pending = Pending[Any]()
+        replies: list[Any] = [pending, b"second"]
+        broker = Broker(raw=lambda *_: replies.pop(0))
+        assert broker.ask(request_frame(0, 8), request_frame(0, 8)) == b""
+        pending.complete(None)
+        assert broker.harness.take_sent() == b"second"
+
+    def test_pending_is_abandoned_when_the_peer_goes(self) -> None:
+        """Else a peer that connects, waits and leaves in a loop fills the purgatory."""
+        pending = Pending[Any]()
+        abandoned: list[bool] = []
+        pending.on_abandoned = lambda: abandoned.append(True)
+        broker = Broker(raw=lambda *_: pending)
+        broker.ask(request_frame(0, 8))
+        broker.harness.receive(ConnectionResetError())
+        assert abandoned == [True]
+        pending.complete(b"too late")
+        assert broker.harness.take_sent() == b""
+
+    def test_unexpected_failure_is_answered_and_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            raise RuntimeError("on purpose")
+
+        broker = Broker(raw=raw)
+        sent = broker.ask(produce_frame(9))
+        response = codec.decode(ProduceResponse, 9, sent, 9)
+        assert response.responses[0].partition_responses[0].index == 3
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert broker.closed == []
+        assert "on purpose" in caplog.text
+
+    def test_unexpected_failure_with_acks_0_closes(self) -> None:
+        """The client asked for no answer, so closing is the only way to tell it."""
+
+        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        broker = Broker(raw=raw)
+        assert broker.ask(produce_frame(9, acks=0)) == b""
+        assert len(broker.closed) == 1
+
+    def test_requests_and_errors_are_counted(self) -> None:
+        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            context.count_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return b"reply"
+
+        broker = Broker(raw=raw)
+        broker.ask(*[request_frame(0, 8)] * 3)
+        latency = broker.instrument("kafka_network_requestmetrics_totaltimems", request="Produce")
+        assert isinstance(latency, Histogram)
+        assert latency.count == 3
+        errors = broker.instrument(
+            "kafka_network_requestmetrics_errors", request="Produce", error="NOT_LEADER_OR_FOLLOWER"
+        )
+        assert isinstance(errors, Counter)
+        assert errors.value == 3
+
+
+class TestMessages:
+    def test_response_is_encoded_in_the_version_of_the_request(self) -> None:
+        broker = Broker()
+        sent = broker.ask(find_frame("my-group", correlation_id=99))
+        assert struct.unpack_from(">i", sent, 4) == (99,)
+        assert find_answer(sent).host == "my-group"
+
+    def test_api_error_becomes_its_code(self) -> None:
+        def find(services: object, request: object, context: RequestContext) -> object:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        broker = Broker(find=find)
+        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        errors = broker.instrument(
+            "kafka_network_requestmetrics_errors",
+            request="FindCoordinator",
+            error="COORDINATOR_NOT_AVAILABLE",
+        )
+        assert errors.value == 1
+
+    def test_unexpected_failure_becomes_unknown_server_error(self, caplog: pytest.LogCaptureFixture) -> None:
+        def find(services: object, request: object, context: RequestContext) -> object:
+            raise KeyError("on purpose")
+
+        broker = Broker(find=find)
+        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+    def test_response_that_cannot_be_encoded_becomes_unknown_server_error(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker(find=lambda *_: FindCoordinatorResponse(port=1 << 40))
+        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(caplog.records) == 1
+
+    def test_pending_response_is_sent_when_complete(self) -> None:
+        pending = Pending[FindCoordinatorResponse]()
+        broker = Broker(find=lambda *_: pending)
+        assert broker.ask(find_frame()) == b""
+        pending.complete(FindCoordinatorResponse(host="later"))
+        assert find_answer(broker.harness.take_sent()).host == "later"
+
+    def test_pending_response_may_fail(self) -> None:
+        pending = Pending[FindCoordinatorResponse]()
+        broker = Broker(find=lambda *_: pending)
+        broker.ask(find_frame())
+        pending.fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
+        assert find_answer(broker.harness.take_sent()).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+class TestCoroutines:
+    async def test_coroutine_is_answered_in_its_place(self) -> None:
+        gate = asyncio.Event()
+
+        async def find(services: object, request: FindCoordinatorRequest, context: RequestContext) -> object:
+            if request.key == "slow":
+                await gate.wait()
+            return FindCoordinatorResponse(host=request.key)
+
+        async with asyncio.TaskGroup() as tasks:
+            broker = Broker(find=find, tasks=tasks)
+            assert broker.ask(find_frame("slow"), find_frame("fast")) == b""
+            await asyncio.sleep(0)
+            assert broker.harness.take_sent() == b""
+            gate.set()
+        sent = broker.harness.take_sent()
+        half = len(sent) // 2
+        assert [find_answer(sent[:half]).host, find_answer(sent[half:]).host] == ["slow", "fast"]
+
+    async def test_failing_coroutine_spares_the_group(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def find(services: object, request: object, context: RequestContext) -> object:
+            raise RuntimeError("on purpose")
+
+        async with asyncio.TaskGroup() as tasks:
+            broker = Broker(find=find, tasks=tasks)
+            broker.ask(find_frame())
+        assert find_answer(broker.harness.take_sent()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(caplog.records) == 1
+
+    async def test_running_handlers_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dispatch_module, "TASKS_MAX", 3)
+        running = 0
+        most = 0
+
+        async def find(services: object, request: object, context: RequestContext) -> object:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return FindCoordinatorResponse()
+
+        async with asyncio.TaskGroup() as tasks:
+            broker = Broker(find=find, tasks=tasks)
+            broker.ask(*[find_frame()] * 20)
+        assert most == 3
+        assert broker.harness.connection.is_quiet
+        latency = broker.instrument("kafka_network_requestmetrics_totaltimems", request="FindCoordinator")
+        assert latency.count == 20
+
+
+class TestRefusals:
+    def test_api_versions_of_an_unknown_version_is_answered_in_version_0(self) -> None:
+        """KIP-511: the client reads the list and steps down."""
+        broker = Broker()
+        sent = broker.ask(request_frame(18, 99, b"whatever this is", tail=b"\0"))
+        response = codec.decode(ApiVersionsResponse, 0, sent, 8)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(api.api_key, api.max_version) for api in response.api_keys] == [(18, 4)]
+        assert broker.closed == []
+
+    def test_version_that_is_only_advertised_gets_its_error(self) -> None:
+        """Old producers are told in their own format; librdkafka needs the version advertised."""
+        broker = Broker()
+        response = codec.decode(ProduceResponse, 2, broker.ask(produce_frame(2)), 8)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            pytest.param(request_frame(3, 1), id="API without a handler"),
+            pytest.param(request_frame(32000, 0), id="API that does not exist"),
+            pytest.param(request_frame(-1, 0), id="negative API"),
+            pytest.param(request_frame(0, 12, tail=b"\0"), id="version above"),
+            pytest.param(request_frame(0, -1), id="version below"),
+            pytest.param(request_frame(10, 3), id="version above, not advertised"),
+            pytest.param(request_frame(10, 1, b"\x00\x10short"), id="truncated body"),
+            pytest.param(request_frame(10, 1, b"\x00\x01g\x00junk"), id="bytes left over"),
+            pytest.param(struct.pack(">hhih", 10, 1, 7, 500) + b"me", id="client id over the end"),
+            pytest.param(struct.pack(">hhih", 10, 1, 7, 2) + b"\xff\xfe", id="client id not UTF-8"),
+            pytest.param(request_frame(0, 9), id="no tagged fields"),
+            pytest.param(request_frame(0, 9, tail=b"\x01\x00\x09ab"), id="tagged field over the end"),
+            pytest.param(b"", id="empty frame"),
+            pytest.param(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", id="HTTP"),
+            pytest.param(bytes.fromhex("16030100f1010000ed0303"), id="TLS"),
+        ],
+    )
+    def test_what_cannot_be_read_ends_the_connection(
+        self, frame: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As Kafka does: InvalidRequestException closes the channel. Nothing counts as our own failure."""
+        broker = Broker()
+        good = find_frame()
+        sent = broker.ask(good, frame, good)
+        assert find_answer(sent).host == "group"
+        assert len(broker.closed) == 1
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("length", range(len(find_frame())))
+    def test_request_truncated_anywhere_ends_the_connection(
+        self, length: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        assert broker.ask(find_frame()[:length]) == b""
+        assert len(broker.closed) == 1
+        assert caplog.records == []
