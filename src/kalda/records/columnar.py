@@ -170,8 +170,10 @@ class _AbortedTransactions:
 
     def drops(self, data: bytes, position: int, header: BatchHeader) -> bool:
         """Take in the next batch; return whether its records belong to an aborted transaction."""
-        last_offset = header.last_offset
         pending = self._pending
+        if not pending and not self._producer_ids:
+            return False
+        last_offset = header.last_offset
         while pending and pending[-1][1] <= last_offset:
             self._producer_ids.add(pending.pop()[0])
         if header.producer_id not in self._producer_ids:
