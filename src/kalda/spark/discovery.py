@@ -1,6 +1,6 @@
 """The driver's look-ups: which partitions a query reads, and which offsets its options mean.
 
-Nothing is remembered between calls but connections: every trigger sees the partitions that exist then.
+Partitions are never remembered: every trigger sees those that exist then.
 """
 
 import logging
@@ -57,6 +57,7 @@ class Discovery:
         self._options: Final = options
         self._client: Final = client if client is not None else ClusterClient(options.client)
         self._sleep: Final = sleep
+        self._gone: Final[set[str]] = set()
 
     def close(self) -> None:
         """Close the connections."""
@@ -133,17 +134,22 @@ class Discovery:
     def _find_topics(self, topics: Iterable[str]) -> Found:
         partitions: list[TopicPartition] = []
         missing: list[str] = []
-        # One topic that is gone must not hide the others; a topic that is new gets the client's patience.
+        # One topic that is gone must not hide the others. The client waits a moment for a topic that a broker
+        # does not know yet; for one that stayed unknown, once is enough.
         metadata = self._client.metadata(topics)
         for name in topics:
             topic = metadata.topics.get(name)
-            if topic is None or topic.error != ErrorCode.NONE:
+            if topic is not None and topic.error == ErrorCode.NONE:
+                self._gone.discard(name)
+                partitions += topic.topic_partitions
+            elif name in self._gone:
+                missing.append(name)
+            else:
                 try:
                     partitions += self._client.topic_partitions([name])
                 except UnknownTopicOrPartitionError:
+                    self._gone.add(name)
                     missing.append(name)
-            else:
-                partitions += topic.topic_partitions
         return Found(tuple(sorted(partitions)), tuple(missing))
 
     def _resolve(

@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kalda.common.types import TopicPartition
-from kalda.net.client.errors import UnknownTopicOrPartitionError
 from kalda.spark.data_loss import report_data_loss
 from kalda.spark.discovery import Discovery
 from kalda.spark.limits import limit_offsets
@@ -159,10 +158,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_available(self, known: PartitionOffsets) -> dict[TopicPartition, int]:
         found = self._driver.find_partitions()
-        known_topics = {each.topic for each in known}
         for topic in found.missing_topics:
-            if topic not in known_topics:
-                raise UnknownTopicOrPartitionError(f"topic {topic}")
             self._report(f"topic {topic} is gone")
         if self._frozen is None:
             return self._driver.end_offsets(found.partitions, known)

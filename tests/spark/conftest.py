@@ -1,0 +1,134 @@
+"""One Spark session and one broker for all of these tests, on one worker."""
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+from kalda.testing import KaldaProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HERE = Path(__file__).parent
+_TEST_TIMEOUT_SECONDS = 300
+"""The first query of a session starts a JVM and Python workers on a machine that other tests load."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep these tests on one worker: each would start a JVM of its own."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the broker; ``KALDA_TEST_BOOTSTRAP`` points the tests at another one."""
+    given = os.environ.get("KALDA_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with KaldaProcess(tmp_path_factory.mktemp("spark-broker") / "data") as kalda:
+        yield kalda.bootstrap
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The shared session. The source is not registered here: Spark must find it by itself."""
+    from pyspark.sql import SparkSession
+
+    # Spark looks for data sources and starts workers with the Python that these name.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("kalda-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+class Topics:
+    """Creates, fills, grows and trims topics as an application would, with an ordinary client."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, stem: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        """Create a topic under a name that no other test uses."""
+        name = f"{stem}-{uuid.uuid4().hex[:10]}"
+        topic = confluent_kafka.admin.NewTopic(name, partitions, 1, config=dict(config or {}))
+        self._admin.create_topics([topic])[name].result(30)
+        return name
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        self._admin.delete_topics([name])[name].result(30)
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._admin.create_partitions([confluent_kafka.admin.NewPartitions(name, partitions)])[name].result(
+            30
+        )
+
+    def trim(self, name: str, partition: int, offset: int) -> None:
+        """Delete a partition's records before an offset."""
+        trimmed = confluent_kafka.TopicPartition(name, partition, offset)
+        self._admin.delete_records([trimmed])[trimmed].result(30)
+
+    def fill(
+        self,
+        name: str,
+        values: Sequence[bytes | None],
+        *,
+        partition: int = 0,
+        keys: Sequence[bytes | None] | None = None,
+        timestamps: Sequence[int] | None = None,
+        headers: Sequence[list[tuple[str, bytes | None]] | None] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Produce records to one partition and wait for their acknowledgement."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, **(config or {})})
+        for index, value in enumerate(values):
+            arguments: dict[str, object] = {"partition": partition}
+            if timestamps is not None:
+                arguments["timestamp"] = timestamps[index]
+            if headers is not None and headers[index] is not None:
+                arguments["headers"] = headers[index]
+            producer.produce(name, value=value, key=keys[index] if keys else None, **arguments)
+            producer.poll(0)
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Topics:
+    """Access to topics by an ordinary client."""
+    return Topics(bootstrap)
+
+
+Options = Callable[..., dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def options(bootstrap: str) -> Options:
+    """Options of the source, by keyword, with the address filled in."""
+    return lambda **given: {"kafka.bootstrap.servers": bootstrap, **given}
