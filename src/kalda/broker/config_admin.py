@@ -51,12 +51,6 @@ class ConfigChangeRequest:
     value: str | None
 
 
-_FIXED_WHILE_RUNNING: Final = frozenset(
-    {"advertised.listeners", "listener.security.protocol.map", "listeners"}
-)
-"""Kafka can open and close listeners while it runs; Kalda cannot yet, and says so."""
-
-
 class ConfigAdmin:
     """The changes of settings that this broker performs for clients."""
 
@@ -244,7 +238,7 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
     """
     key = find_key(name)
     of_listener = name.startswith(LISTENER_PREFIX)
-    if key.update_mode is UpdateMode.READ_ONLY or key.name in _FIXED_WHILE_RUNNING:
+    if key.update_mode is UpdateMode.READ_ONLY:
         raise ConfigError(
             name, f"`{name}` cannot change while the broker runs; set it in its file and restart"
         )

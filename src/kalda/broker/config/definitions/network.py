@@ -1,4 +1,7 @@
-"""Listeners, connections and request queues."""
+"""Listeners, connections and request queues.
+
+Listeners are read-only here: Kafka can open and close them while it runs, Kalda cannot yet.
+"""
 
 from typing import Final
 
@@ -12,7 +15,6 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         None,
         "The addresses that clients are told to connect to, where they differ from `listeners`.",
         importance=Importance.HIGH,
-        update_mode=UpdateMode.PER_BROKER,
     ),
     setting(
         "connections.max.idle.ms",
@@ -58,7 +60,6 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
         importance=Importance.LOW,
-        update_mode=UpdateMode.PER_BROKER,
     ),
     setting(
         "listeners",
@@ -66,7 +67,6 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "PLAINTEXT://:9092",
         "The addresses to listen on, as `NAME://host:port`; an empty host is every interface.",
         importance=Importance.HIGH,
-        update_mode=UpdateMode.PER_BROKER,
     ),
     setting(
         "max.connection.creation.rate",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import setting
+from kalda.broker.config.definitions.declare import LONG_MAX, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
 
 REPLICATION: Final[tuple[ConfigKey, ...]] = (
@@ -166,5 +166,32 @@ REPLICATION: Final[tuple[ConfigKey, ...]] = (
         "Length of one sample of the replication throttle.",
         at_least(1),
         importance=Importance.LOW,
+    ),
+    setting(
+        "follower.replication.throttled.rate",
+        ConfigType.LONG,
+        LONG_MAX,
+        "Bytes a second that throttled replicas fetch; set by tools that move replicas.",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        internal=True,
+    ),
+    setting(
+        "leader.replication.throttled.rate",
+        ConfigType.LONG,
+        LONG_MAX,
+        "Bytes a second that throttled replicas are served; set by tools that move replicas.",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        internal=True,
+    ),
+    setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        ConfigType.LONG,
+        LONG_MAX,
+        "Bytes a second that move between log directories; set by tools that move replicas.",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        internal=True,
     ),
 )

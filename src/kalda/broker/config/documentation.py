@@ -1,0 +1,110 @@
+"""Writes the reference of all settings from their definitions.
+
+``python -m kalda.broker.config.documentation docs/reference`` does it. The pages under ``docs/reference``
+are committed; a test says when they are behind the definitions.
+"""
+
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from kalda.broker.config.broker_config import SETTINGS_READ
+from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ
+from kalda.common.config_def import ConfigDef, ConfigKey
+
+BROKER_PAGE: Final = "broker-configs.md"
+TOPIC_PAGE: Final = "topic-configs.md"
+
+_BROKER_INTRODUCTION: Final = """\
+# Broker settings
+
+Names, defaults and bounds are those of Apache Kafka 3.9 with ZooKeeper. Give them to `kalda start` in a file
+(`--config server.properties`) or one by one (`--set name=value`, which wins).
+
+A setting marked **yes** has an effect today. The others are accepted and listed by DescribeConfigs, so
+that files and tools made for Kafka work, but nothing reads them yet. *Update* says whether the setting
+can be changed while the broker runs: for the whole cluster, for one broker, or not at all.
+"""
+
+_TOPIC_INTRODUCTION: Final = """\
+# Topic settings
+
+Names, defaults and bounds are those of Apache Kafka 3.9. A topic that does not set one takes it from the
+broker setting beside it. All can be changed at any time.
+
+A setting marked **yes** has an effect today. The others are accepted and listed, but nothing reads them yet.
+"""
+
+
+def settings_in_effect() -> frozenset[str]:
+    """Return the broker settings that code reads, directly or as a topic's default."""
+    defaults = {
+        broker_name
+        for topic_name in TOPIC_SETTINGS_READ
+        for broker_name, _ in TOPIC_SYNONYMS.get(topic_name, ())
+    }
+    return SETTINGS_READ | defaults
+
+
+def broker_page() -> str:
+    """Return the page of the broker's settings."""
+    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, settings_in_effect(), 'Update', _update_mode)}"
+
+
+def topic_page() -> str:
+    """Return the page of topics' settings."""
+    return f"{_TOPIC_INTRODUCTION}\n{_table(TOPIC_CONFIG, TOPIC_SETTINGS_READ, 'Broker setting', _synonyms)}"
+
+
+def write_pages(directory: Path) -> None:
+    """Write both pages.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / BROKER_PAGE).write_text(broker_page(), encoding="utf-8")
+    (directory / TOPIC_PAGE).write_text(topic_page(), encoding="utf-8")
+
+
+def _table(
+    definitions: ConfigDef, in_effect: Collection[str], title: str, extra: Callable[[ConfigKey], str]
+) -> str:
+    lines = [
+        f"| Setting | Default | Takes | {title} | Effect | What it does |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for key in sorted(definitions, key=lambda key: key.name):
+        if key.internal:
+            continue
+        cells = (
+            f"`{key.name}`",
+            _default(key),
+            key.allowed,
+            extra(key),
+            "**yes**" if key.name in in_effect else "no",
+            key.documentation,
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(key: ConfigKey) -> str:
+    text = key.format(key.default)
+    if text is None:
+        return "not set"
+    return f"`{text}`" if text else "empty"
+
+
+def _update_mode(key: ConfigKey) -> str:
+    return key.update_mode.value
+
+
+def _synonyms(key: ConfigKey) -> str:
+    return ", ".join(f"`{name}`" for name, _ in TOPIC_SYNONYMS.get(key.name, ())) or "none"
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.broker.config.documentation import (
+    BROKER_PAGE,
+    TOPIC_PAGE,
+    broker_page,
+    settings_in_effect,
+    topic_page,
+    write_pages,
+)
+
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
+
+
+def test_the_committed_pages_are_current(tmp_path: Path) -> None:
+    """Else: python -m kalda.broker.config.documentation docs/reference"""
+    write_pages(tmp_path)
+
+    for page in (BROKER_PAGE, TOPIC_PAGE):
+        assert (tmp_path / page).read_text() == (REFERENCE / page).read_text(), page
+
+
+def test_every_setting_that_is_not_internal_is_listed_once() -> None:
+    broker, topic = broker_page(), topic_page()
+
+    for definitions, page in ((BROKER_CONFIG, broker), (TOPIC_CONFIG, topic)):
+        for key in definitions:
+            assert (0 if key.internal else 1) == page.count(f"\n| `{key.name}` |"), key.name
+            assert key.documentation.endswith("."), key.name
+
+
+def test_what_is_marked_as_in_effect_exists() -> None:
+    assert settings_in_effect() <= BROKER_CONFIG.keys.keys()
+    assert "| `num.partitions` | `1` | an int, at least 1 | read-only | **yes** |" in broker_page()
+    assert "| `zookeeper.set.acl` | `false` | true or false | read-only | no |" in broker_page()
