@@ -1,0 +1,410 @@
+"""A real server on loopback against peers that misbehave: each is contained, and the server serves on."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import resource
+import socket
+import struct
+import tempfile
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kalda.common.logging import LIMIT_BURST
+from kalda.net import server as server_module
+from kalda.net.connection import Connection, Ticket
+from kalda.net.server import Server, ServerConfig
+
+Handler = Callable[[Connection, memoryview], None]
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def echo(connection: Connection, frame: memoryview) -> None:
+    connection.send(framed(bytes(frame)))
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler = echo, **limits: Any) -> AsyncIterator[tuple[Server, int]]:
+    server = Server(ServerConfig(socket_listen_backlog_size=2000, **limits), handler)
+    port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
+    try:
+        yield server, port
+    finally:
+        await server.close(drain_seconds=0.1)
+
+
+async def open_stream(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, payload: bytes) -> bytes:
+    writer.write(framed(payload))
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+async def is_served(port: int) -> bool:
+    reader, writer = await open_stream(port)
+    try:
+        return await asyncio.wait_for(ask(reader, writer, b"ping"), 5) == b"ping"
+    finally:
+        writer.close()
+
+
+async def is_closed_by_server(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            while await reader.read(1 << 20):
+                pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("the condition did not come true in 5 s")
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(struct.pack(">i", 1001) + b"x" * 2000, id="over socket.request.max.bytes"),
+        pytest.param(struct.pack(">i", -1), id="negative size"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="HTTP"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", id="TLS"),
+        pytest.param(b"\xff" * 5000, id="junk"),
+    ],
+)
+async def test_impossible_size_closes_that_connection_alone(bad: bytes) -> None:
+    async with serving(socket_request_max_bytes=1000) as (_server, port):
+        other_reader, other_writer = await open_stream(port)
+        reader, writer = await open_stream(port)
+        assert await ask(reader, writer, b"good") == b"good"
+        writer.write(bad)
+        assert await is_closed_by_server(reader)
+        assert await ask(other_reader, other_writer, b"still here") == b"still here"
+        assert await is_served(port)
+        writer.close()
+        other_writer.close()
+
+
+async def test_flood_of_junk_leaves_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody points a scanner at the port; the disk must not fill up with what we think of it."""
+    caplog.set_level(logging.INFO)
+    async with serving(socket_request_max_bytes=1000) as (server, port):
+        rng = random.Random(7)
+        for _ in range(150):
+            reader, writer = await open_stream(port)
+            writer.write(b"\x7f" + rng.randbytes(rng.randrange(3, 300)))
+            assert await is_closed_by_server(reader)
+            writer.close()
+        assert len(caplog.records) <= LIMIT_BURST
+        assert server.statistics().closed == 150
+        assert await is_served(port)
+
+
+async def test_resets_at_any_point_are_survived(caplog: pytest.LogCaptureFixture) -> None:
+    """The peer vanishes between the bytes of a request, or while its answer is on the way."""
+    caplog.set_level(logging.INFO)
+    rng = random.Random(3)
+    stream = framed(b"a" * 10) + framed(b"b" * 60_000) + framed(b"c" * 400_000)
+    async with serving() as (server, port):
+        for _ in range(60):
+            _reader, writer = await open_stream(port)
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.write(stream[: rng.randrange(len(stream))])
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            writer.transport.abort()
+        await until(lambda: server.statistics().connections == 0)
+        assert await is_served(port)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_peer_that_never_reads_is_bounded_and_closed_when_idle() -> None:
+    """Its answers stay in bounds, its further requests stay in the kernel, and in the end it is closed."""
+    handled = 0
+
+    def big_answers(connection: Connection, frame: memoryview) -> None:
+        nonlocal handled
+        if bytes(frame) == b"ping":
+            connection.send(framed(b"ping"))
+            return
+        handled += 1
+        connection.send(framed(bytes(200_000)))
+
+    async with serving(big_answers, connections_max_idle_ms=400) as (server, port):
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sent = 0
+        request = framed(b"x" * 100) * 100
+        for _ in range(50):
+            with contextlib.suppress(BlockingIOError):
+                sent += sock.send(request)
+            await asyncio.sleep(0)
+        connection = next(iter(server._connections.values()))
+        await until(lambda: bool(connection._out))
+        held = sum(len(chunk) for chunk in connection._out if isinstance(chunk, (bytes, memoryview)))
+        assert held < 500_000
+        assert handled < sent / 104, "requests were handled though nobody reads the answers"
+        assert await is_served(port)
+        await until(lambda: server.statistics().expired == 1)
+        assert server.statistics().connections <= 1
+        sock.close()
+
+
+async def test_peer_that_stalls_in_the_middle_of_a_frame_is_closed_when_idle() -> None:
+    async with serving(connections_max_idle_ms=300) as (server, port):
+        reader, writer = await open_stream(port)
+        writer.write(struct.pack(">i", 90_000_000) + b"x" * 1000)
+        await until(lambda: server.statistics().bytes_in == 1004)
+        connection = next(iter(server._connections.values()))
+        assert connection._large is not None
+        assert len(connection._large) < 200_000
+        assert await is_closed_by_server(reader)
+        assert server.statistics().expired == 1
+        writer.close()
+
+
+async def test_connection_that_waits_for_the_broker_is_not_idle() -> None:
+    """A member that waits for its group to rebalance may wait longer than the idle limit."""
+    tickets: list[Ticket] = []
+
+    def wait(connection: Connection, frame: memoryview) -> None:
+        tickets.append(connection.open_reply())
+
+    async with serving(wait, connections_max_idle_ms=100) as (server, port):
+        reader, writer = await open_stream(port)
+        writer.write(framed(b"join"))
+        await asyncio.sleep(0.3)
+        connection = next(iter(server._connections.values()))
+        connection.reply(tickets[0], framed(b"joined"))
+        assert await reader.readexactly(10) == framed(b"joined")
+        assert await is_closed_by_server(reader)
+        writer.close()
+
+
+async def test_out_of_descriptors_rests_and_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EMFILE leaves the listener readable: without a rest the loop would spin."""
+    monkeypatch.setattr(server_module, "ACCEPT_PAUSE_SECONDS", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as (server, port):
+        # The kernel completes these; the server sees them when the loop runs again.
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+        lowest_free = os.dup(clients[0].fileno())
+        os.close(lowest_free)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 4, hard))
+            await asyncio.sleep(0.3)
+            assert server.statistics().connections == 4
+            for client in clients[:4]:
+                client.close()
+            await until(lambda: server.statistics().accepted == 12)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert await is_served(port)
+        lines = [record for record in caplog.records if "cannot accept" in record.message]
+        assert 1 <= len(lines) <= 10
+        for client in clients[4:]:
+            client.close()
+
+
+async def test_max_connections_makes_new_ones_wait() -> None:
+    """Kafka's rule: accepting stops until a connection closes."""
+    async with serving(max_connections=2) as (_server, port):
+        first, second, third = [await open_stream(port) for _ in range(3)]
+        assert await ask(*first, b"1") == b"1"
+        assert await ask(*second, b"2") == b"2"
+        waiting = asyncio.ensure_future(ask(*third, b"3"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        first[1].close()
+        assert await asyncio.wait_for(waiting, 5) == b"3"
+        second[1].close()
+        third[1].close()
+
+
+async def test_max_connections_per_ip_closes_what_is_above() -> None:
+    overrides = {"127.0.0.2": 5}
+    async with serving(max_connections_per_ip=1, max_connections_per_ip_overrides=overrides) as (
+        server,
+        port,
+    ):
+        first = await open_stream(port)
+        assert await ask(*first, b"1") == b"1"
+        reader, writer = await open_stream(port)
+        assert await is_closed_by_server(reader)
+        writer.close()
+        other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        assert await ask(*other, b"other address") == b"other address"
+        other[1].close()
+        first[1].close()
+        await until(lambda: server.statistics().connections == 0)
+        assert await is_served(port)
+        assert server.statistics().rejected == 1
+
+
+@pytest.mark.usefixtures("many_descriptors")
+async def test_thousand_idle_connections_take_little_memory() -> None:
+    """A burst of 1,000 is accepted whole; each costs less than 4 KB while it does nothing."""
+    async with serving() as (server, port):
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(1000)]
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            await until(lambda: server.statistics().connections == 1000)
+            clients[0].sendall(framed(b"x"))
+            await until(lambda: server.statistics().bytes_in == 5)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (after - before) / 1000 < 4096
+        assert await is_served(port)
+        for client in clients:
+            client.close()
+        await until(lambda: server.statistics().connections == 0)
+
+
+async def test_large_and_small_frames_pipelined_come_back_in_order() -> None:
+    rng = random.Random(11)
+    payloads = [rng.randbytes(rng.choice([1, 50, 5_000, 250_000, 1_000_000])) for _ in range(60)]
+    async with serving() as (_server, port):
+        reader, writer = await open_stream(port)
+        writer.write(b"".join(map(framed, payloads)))
+        answers = []
+        for _ in payloads:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            answers.append(await reader.readexactly(size))
+        assert answers == payloads
+        writer.close()
+
+
+class Region:
+    """A part of an open file."""
+
+    def __init__(self, descriptor: int, position: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.position = position
+        self.size = size
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+
+async def test_file_regions_reach_a_slow_reader_whole() -> None:
+    """More than any socket buffer holds, read in small bites, with other clients served meanwhile."""
+    data = random.Random(5).randbytes(12_000_000)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+
+        def regions(connection: Connection, frame: memoryview) -> None:
+            if bytes(frame) == b"ping":
+                connection.send(framed(b"ping"))
+                return
+            parts = [(1, 5_000_000), (5_000_001, 0), (5_000_001, 6_999_999)]
+            size = sum(length for _, length in parts) + 2
+            chunks: list[Any] = [struct.pack(">i", size)]
+            for position, length in parts:
+                chunks.append(Region(file.fileno(), position, length))
+            chunks.append(b"ab")
+            connection.send(chunks)
+
+        async with serving(regions) as (_server, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+            writer.write(framed(b"file") + framed(b"ping"))
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            received = bytearray()
+            while len(received) < size:
+                received += await reader.read(min(100_000, size - len(received)))
+                if len(received) % 17 == 0:
+                    assert await is_served(port)
+            assert bytes(received) == data[1:] + b"ab"
+            assert await reader.readexactly(8) == framed(b"ping")
+            writer.close()
+
+
+async def test_small_header_before_a_file_does_not_wait_for_more() -> None:
+    """MSG_MORE on the last bytes would hold an answer back for 200 ms."""
+    with tempfile.TemporaryFile() as file:
+
+        def empty_region(connection: Connection, frame: memoryview) -> None:
+            connection.send([framed(b"done"), Region(file.fileno(), 0, 0)])
+
+        async with serving(empty_region) as (_server, port):
+            reader, writer = await open_stream(port)
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            for _ in range(5):
+                assert await ask(reader, writer, b"x") == b"done"
+            assert loop.time() - begin < 0.5
+            writer.close()
+
+
+async def test_shutdown_answers_what_is_owed_and_reads_no_more() -> None:
+    tickets: list[tuple[Connection, Ticket]] = []
+
+    def wait(connection: Connection, frame: memoryview) -> None:
+        tickets.append((connection, connection.open_reply()))
+
+    server = Server(ServerConfig(), wait)
+    port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
+    reader, writer = await open_stream(port)
+    writer.write(framed(b"produce"))
+    await until(lambda: len(tickets) == 1)
+    closing = asyncio.ensure_future(server.close(drain_seconds=5))
+    await asyncio.sleep(0.02)
+    writer.write(framed(b"too late"))
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    tickets[0][0].reply(tickets[0][1], framed(b"done"))
+    await asyncio.wait_for(closing, 2)
+    assert await reader.readexactly(8) == framed(b"done")
+    assert len(tickets) == 1
+    with pytest.raises(ConnectionRefusedError):
+        await open_stream(port)
+    writer.close()
+
+
+async def test_shutdown_does_not_wait_for_ever() -> None:
+    tickets: list[Ticket] = []
+    server = Server(ServerConfig(), lambda connection, _: tickets.append(connection.open_reply()))
+    port = await server.listen("PLAINTEXT", "127.0.0.1", 0)
+    reader, writer = await open_stream(port)
+    writer.write(framed(b"never answered"))
+    await until(lambda: server.statistics().bytes_in > 0)
+    await asyncio.wait_for(server.close(drain_seconds=0.05), 2)
+    assert await is_closed_by_server(reader)
+    writer.close()
+
+
+async def test_address_in_use_names_the_listener() -> None:
+    async with serving() as (_, port):
+        second = Server(ServerConfig(), echo)
+        with pytest.raises(OSError, match=f"listener INTERNAL cannot use 127.0.0.1:{port}"):
+            await second.listen("INTERNAL", "127.0.0.1", port)
+        await second.close()

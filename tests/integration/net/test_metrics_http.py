@@ -1,0 +1,119 @@
+"""The metrics endpoint on loopback: what a scraper gets, and what others get."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kalda.common.metrics import Metrics, RequestMetrics
+from kalda.net import metrics_http
+from kalda.net.metrics_http import MetricsServer
+from kalda.net.server import Server, ServerConfig
+
+
+@contextlib.asynccontextmanager
+async def serving(metrics: Metrics) -> AsyncIterator[int]:
+    server = MetricsServer(metrics)
+    port = await server.listen("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        await server.close()
+
+
+async def exchange(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
+    metrics = Metrics()
+    requests = RequestMetrics(metrics, "Produce")
+    for latency_ms in (0.05, 3, 3, 20_000):
+        requests.total_time_ms.observe(latency_ms)
+    requests.count_error(6)
+    Server(ServerConfig(), lambda connection, frame: None).register_metrics(metrics)
+    metrics.gauge("kalda_odd_labels", "Escaped.", lambda: 1.5, topic='a"b\\c\nd')
+    async with serving(metrics) as port:
+        answer = await exchange(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+    total_time = "kafka_network_requestmetrics_totaltimems"
+    produce = ("request", "Produce")
+    assert samples[f"{total_time}_count", produce] == 4
+    assert samples[f"{total_time}_sum", produce] == pytest.approx(20_006.05)
+    assert samples[f"{total_time}_bucket", ("le", "0.1"), produce] == 1
+    assert samples[f"{total_time}_bucket", ("le", "5"), produce] == 3
+    assert samples[f"{total_time}_bucket", ("le", "+Inf"), produce] == 4
+    errors = "kafka_network_requestmetrics_errors_total"
+    assert samples[errors, ("error", "NOT_LEADER_OR_FOLLOWER"), produce] == 1
+    assert samples[("kafka_server_socket_server_metrics_connection_count",)] == 0
+    assert samples["kalda_odd_labels", ("topic", 'a"b\\c\nd')] == 1.5
+    assert ("process_resident_memory_bytes",) in samples
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /metrics\r\n\r\n", b"400"),
+        (b"GET /metrics?name=x HTTP/1.0\r\n\r\n", b"200"),
+        (b"\x00\x01\x02\xff \xfe\r\n\r\n", b"400"),
+    ],
+)
+async def test_other_requests_get_their_status(request_head: bytes, status: bytes) -> None:
+    async with serving(Metrics()) as port:
+        answer = await exchange(port, request_head)
+    assert answer.split(b" ")[1] == status
+
+
+async def test_head_gets_the_length_and_no_body() -> None:
+    async with serving(Metrics()) as port:
+        answer = await exchange(port, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_endless_head_is_cut_off() -> None:
+    async with serving(Metrics()) as port:
+        answer = await exchange(port, b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 100_000)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 431")
+        assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_silent_peers_are_bounded_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that connects and says nothing holds one of few places, for a few seconds."""
+    monkeypatch.setattr(metrics_http, "REQUEST_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(metrics_http, "CONNECTIONS_MAX", 2)
+    async with serving(Metrics()) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        for reader, writer in silent:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_failing_gauge_is_an_error_of_the_scrape_only(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    metrics.gauge("kalda_broken", "Raises.", lambda: 1 / 0)
+    async with serving(metrics) as port:
+        assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500")
+    assert len(caplog.records) == 1
