@@ -14,7 +14,7 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
-from kalda.zk.server.data_tree import DataTree
+from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.errors import DirectoryInUseError
 from kalda.zk.server.final import FinalProcessor
 from kalda.zk.server.prep import PrepProcessor
@@ -166,6 +166,10 @@ class ZooKeeperServer:
                 on_done(error)
 
         self._executor.submit(save, saved)
+
+    def freeze(self) -> FrozenTree:
+        """Return a view of the tree as it is now, for snapshots, tools and tests."""
+        return self._tree.freeze()
 
     def close(self, on_done: Callable[[BaseException | None], None]) -> None:
         """Let what is under way finish, then let go of the files and the directory."""

@@ -45,7 +45,6 @@ class SyncProcessor:
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._broken: str | None = None
-        self._done_count = 0
         self._waiting: list[Request] = []
         self._group: list[Request] = []
         """What the write under way makes durable; empty when there is none."""
@@ -120,12 +119,13 @@ class SyncProcessor:
     def _pass_on(self) -> None:
         # The group stays set until all have left: a request made by one of them queues behind.
         group = self._group
+        finished = 0
         try:
-            for index, request in enumerate(group):
-                self._done_count = index + 1
+            for request in group:
                 self._next.process(request)
+                finished += 1
         except Exception as error:
-            self._group = group[self._done_count :]
+            self._group = group[finished:]
             self._break(error)
             return
         self._group = []

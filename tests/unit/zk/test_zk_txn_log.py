@@ -1,0 +1,200 @@
+"""The write-ahead log: what recovery makes of files that end anywhere, or are damaged."""
+
+import errno
+import struct
+
+import pytest
+
+from kalda.zk.server.errors import CorruptionError
+from kalda.zk.server.txn_log import TxnLog, frame, read_log
+from kalda.zk.server.txns import (
+    OPEN_ACL,
+    Acl,
+    CheckTxn,
+    CloseSessionTxn,
+    CreateSessionTxn,
+    CreateTxn,
+    DeleteTxn,
+    MultiTxn,
+    SetDataTxn,
+    Txn,
+    decode_txn,
+    encode_txn,
+)
+from tests.unit.zk.memory_files import MemoryFileSystem
+
+DIRECTORY = "/data/version-2"
+
+BODIES = [
+    CreateTxn("/a", b"data", OPEN_ACL, True, 7),
+    CreateTxn("/ä/日本", None, (Acl(1, "digest", "u:p"), Acl(31, "ip", "::1")), False, 1),
+    SetDataTxn("/a", b"", 2**31 - 1),
+    SetDataTxn("/a", None, 1),
+    DeleteTxn("/a"),
+    CheckTxn("/a", 3),
+    CreateSessionTxn(30_000),
+    CloseSessionTxn(("/a", "/b")),
+    CloseSessionTxn(()),
+    MultiTxn((CreateTxn("/a", b"x", OPEN_ACL, False, 1), CheckTxn("/b", 0), DeleteTxn("/c"))),
+]
+
+
+def txn(zxid: int) -> Txn:
+    return Txn(5, 0, zxid, 1_700_000_000_000, SetDataTxn("/a", b"x" * zxid, zxid))
+
+
+def log_with(files: MemoryFileSystem, *zxids: int) -> TxnLog:
+    log = TxnLog(DIRECTORY, files)
+    log.append([frame(encode_txn(txn(zxid))) for zxid in zxids], zxids[0])
+    return log
+
+
+def recovered(files: MemoryFileSystem, after: int = 0) -> list[int]:
+    return [found.zxid for found in TxnLog(DIRECTORY, files).recover(after)]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_transactions_survive_their_encoding(body: object) -> None:
+    original = Txn(-5, 3, 2**40, 1_700_000_000_000, body)  # type: ignore[arg-type]  # parametrized over the union
+    assert decode_txn(encode_txn(original)) == original
+
+
+def test_file_has_zookeepers_layout() -> None:
+    """ZooKeeper's own tools read these files, so the bytes are pinned."""
+    files = MemoryFileSystem()
+    payload = encode_txn(Txn(0x0102, 3, 4, 5, CreateTxn("/a", b"hi", OPEN_ACL, False, 1)))
+    TxnLog(DIRECTORY, files).append([frame(payload)], 4)
+    assert payload.hex() == (
+        "00000000000001020000000300000000000000040000000000000005000000010000000"
+        "22f61000000026869000000010000001f00000005776f726c6400000006616e796f6e650000000001"
+    )
+    header = "5a4b4c47000000020000000000000000"
+    assert {path: inode.data.hex() for path, inode in files.inodes.items()} == {
+        f"{DIRECTORY}/log.4": header + struct.pack(">qi", 0x76540654, 76).hex() + payload.hex() + "42"
+    }
+
+
+def test_log_cut_at_each_byte_recovers_the_whole_records_before_the_cut() -> None:
+    """A crash may stop a write anywhere; what was complete before must be found, and nothing else."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2, 3)
+    ((path, inode),) = files.inodes.items()
+    whole = bytes(inode.data)
+    ends = [16]
+    for zxid in (1, 2, 3):
+        ends.append(ends[-1] + len(frame(encode_txn(txn(zxid)))))
+    assert ends[-1] == len(whole)
+    for size in range(len(whole) + 1):
+        inode.data = bytearray(whole[:size])
+        files.inodes[path] = inode
+        complete = [zxid for zxid, end in zip((1, 2, 3), ends[1:], strict=True) if end <= size]
+        assert recovered(files) == complete, f"cut at {size}"
+        # What recovery leaves is not torn.
+        left = read_log(bytes(inode.data)) if path in files.inodes else read_log(b"")
+        assert left.valid_size == left.file_size
+
+
+def test_damaged_byte_ends_the_log_there() -> None:
+    """Each byte is covered by the frame's checks; a record that differs in any is not taken for good."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2)
+    (inode,) = files.inodes.values()
+    whole = bytes(inode.data)
+    second = 16 + len(frame(encode_txn(txn(1))))
+    for position in range(second, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x40
+        assert [found.zxid for found in read_log(bytes(damaged)).txns] == [1], f"damaged at {position}"
+
+
+@pytest.mark.parametrize("tail", [bytes(100), b"\xff" * 100, b"B" * 13, b"\x00" * 11 + b"\x01\x00B"])
+def test_nonsense_in_the_tail_is_cut_off(tail: bytes) -> None:
+    """Zeros are what a file system leaves after a power cut, the rest is what it should not leave."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2)
+    (inode,) = files.inodes.values()
+    whole = bytes(inode.data)
+    inode.data += tail
+    assert recovered(files) == [1, 2]
+    assert inode.data == whole
+
+
+def test_damage_before_the_last_file_stops_the_start() -> None:
+    """Later files prove that the record was acknowledged: starting without it would lose changes silently."""
+    files = MemoryFileSystem()
+    log = log_with(files, 1, 2)
+    log.roll()
+    log.append([frame(encode_txn(txn(3)))], 3)
+    first = files.inodes[f"{DIRECTORY}/log.1"]
+    first.data[-3] ^= 1
+    with pytest.raises(CorruptionError, match=r"log\.1 has a bad record"):
+        recovered(files)
+
+
+def test_missing_file_stops_the_start() -> None:
+    files = MemoryFileSystem()
+    log = log_with(files, 1, 2)
+    for zxid in (3, 4):
+        log.roll()
+        log.append([frame(encode_txn(txn(zxid)))], zxid)
+    del files.inodes[f"{DIRECTORY}/log.3"]
+    with pytest.raises(CorruptionError, match="0x3 is next"):
+        recovered(files)
+
+
+def test_recovery_after_a_snapshot_skips_what_it_covers() -> None:
+    files = MemoryFileSystem()
+    log = log_with(files, 1, 2)
+    log.roll()
+    log.append([frame(encode_txn(txn(zxid))) for zxid in (3, 4)], 3)
+    assert recovered(files, after=0) == [1, 2, 3, 4]
+    assert recovered(files, after=3) == [4]
+    assert recovered(files, after=4) == []
+
+
+def test_purge_keeps_what_the_oldest_snapshot_needs() -> None:
+    files = MemoryFileSystem()
+    log = log_with(files, 1, 2)
+    for zxid in (3, 4, 5):
+        log.roll()
+        log.append([frame(encode_txn(txn(zxid)))], zxid)
+    log.purge(oldest_snapshot_zxid=3)
+    assert sorted(files.inodes) == [f"{DIRECTORY}/log.4", f"{DIRECTORY}/log.5"]
+    assert recovered(files, after=3) == [4, 5]
+
+
+def test_large_file_is_followed_by_a_new_one() -> None:
+    files = MemoryFileSystem()
+    log = TxnLog(DIRECTORY, files, file_bytes_max=100)
+    for zxid in (1, 2, 3):
+        log.append([frame(encode_txn(txn(zxid)))], zxid)
+    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
+    assert recovered(files) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("room", range(0, 120, 7))
+def test_append_after_a_partial_write_leaves_no_torn_record_between(room: int) -> None:
+    """The device took a part and no more: the next record must not follow that part."""
+    files = MemoryFileSystem()
+    log = log_with(files, 1)
+    files.room = room
+    with pytest.raises(OSError, match="no space left"):
+        log.append([frame(encode_txn(txn(zxid))) for zxid in (2, 3)], 2)
+    files.room = None
+    log.append([frame(encode_txn(txn(2)))], 2)
+    (inode,) = files.inodes.values()
+    assert read_log(bytes(inode.data)).file_size == read_log(bytes(inode.data)).valid_size
+    assert recovered(files) == [1, 2]
+
+
+def test_file_that_could_not_be_begun_leaves_no_trace() -> None:
+    files = MemoryFileSystem()
+    log = log_with(files, 1)
+    log.roll()
+    files.room = 5
+    with pytest.raises(OSError, match="no space left") as raised:
+        log.append([frame(encode_txn(txn(2)))], 2)
+    assert raised.value.errno == errno.ENOSPC
+    files.room = None
+    log.append([frame(encode_txn(txn(2)))], 2)
+    assert recovered(files) == [1, 2]
