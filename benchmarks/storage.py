@@ -1,4 +1,4 @@
-"""The partition log alone: no sockets, no protocol. Figures are per second on one core, and a start-up time."""
+"""The partition log alone: no sockets, no protocol. Rates are those of one core."""
 
 import shutil
 import tempfile

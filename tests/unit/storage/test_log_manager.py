@@ -1,0 +1,294 @@
+"""The broker's logs together: start, creation, deletion, upkeep, clean stop, locks."""
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from kalda.common.clock import ManualClock, SystemClock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.storage.checkpoints import read_offset_checkpoint
+from kalda.storage.config import LogConfig
+from kalda.storage.errors import (
+    InconsistentTopicIdError,
+    LogDirectoryError,
+    LogDirectoryLockedError,
+    LogStorageError,
+)
+from kalda.storage.filesystem import OsFileSystem
+from kalda.storage.handles import Handles
+from kalda.storage.log_manager import LogManager
+from kalda.storage.log_types import FetchIsolation
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
+from tests.unit.storage.log_fixtures import DIRECTORY, PARTITION, Broker, append, batch, read_all
+
+
+def manager_at(
+    directory: Path, config: LogConfig | None = None, handles: Handles | None = None
+) -> LogManager:
+    manager = LogManager([str(directory)], lambda _: config or LogConfig(), SystemClock(), handles=handles)
+    manager.load()
+    return manager
+
+
+def test_a_real_directory_holds_kafkas_files(tmp_path: Path) -> None:
+    manager = manager_at(tmp_path)
+    log = manager.get_or_create(PARTITION, uuid.UUID(int=5))
+    append(log, b"a", b"b")
+    manager.close(broker_epoch=42)
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}'
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+    assert sorted(path.name for path in (tmp_path / "orders-0").iterdir()) == [
+        f"{0:020d}.index",
+        f"{0:020d}.log",
+        f"{0:020d}.timeindex",
+        f"{2:020d}.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    again = manager_at(tmp_path)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    loaded = again.get(PARTITION)
+    assert loaded is not None
+    assert read_all(loaded) == [(0, b"a"), (1, b"b")]
+    assert (loaded.topic_id, loaded.high_watermark, loaded.recovery_point) == (uuid.UUID(int=5), 2, 2)
+    again.close()
+
+
+def test_a_slice_can_be_sent_from_its_descriptor(tmp_path: Path) -> None:
+    manager = manager_at(tmp_path)
+    log = manager.get_or_create(PARTITION)
+    append(log, b"a")
+    append(log, b"b")
+    records = log.read(1, 1000).records
+    assert os.pread(records.fileno(), records.size, records.position) == records.read()
+    manager.delete(PARTITION)
+    assert len(records.read()) == records.size
+    manager.close()
+
+
+def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
+    manager = manager_at(tmp_path)
+    with pytest.raises(LogDirectoryLockedError, match=rf"{tmp_path} is in use by process {os.getpid()}"):
+        manager_at(tmp_path)
+    manager.close()
+    manager_at(tmp_path).close()
+
+
+def test_a_failed_start_lets_go_of_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "partition.metadata").write_text("version: 1")
+    with pytest.raises(LogDirectoryError, match="orders-0"):
+        manager_at(tmp_path)
+    (tmp_path / "orders-0" / "partition.metadata").unlink()
+    manager_at(tmp_path).close()
+
+
+def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(LogDirectoryError, match=str(tmp_path / "data")):
+        manager_at(tmp_path / "data")
+
+
+def test_other_directories_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    manager = manager_at(tmp_path)
+    assert not manager.logs()
+    manager.close()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_topic_names_may_hold_dashes_and_digits() -> None:
+    broker = Broker()
+    name = TopicPartition("a-1.b_2-3", 12)
+    append(broker.manager.get_or_create(name), b"x")
+    loaded = broker.stop().manager.get(name)
+    assert loaded is not None
+    assert read_all(loaded) == [(0, b"x")]
+
+
+def test_deletion_renames_at_once_and_unlinks_later() -> None:
+    broker = Broker(LogConfig(file_delete_delay_ms=1000))
+    append(broker.log, b"a")
+    log = broker.log
+    assert broker.manager.delete(PARTITION)
+    assert not broker.manager.delete(PARTITION)
+    assert broker.manager.get(PARTITION) is None
+    (renamed,) = (name for name in broker.file_system.directories if name.endswith("-delete"))
+    assert renamed.startswith(f"{DIRECTORY}/orders-0.")
+    with pytest.raises(LogStorageError, match="deleted"):
+        log.append_as_leader(batch(b"late"), 0)
+    recreated = broker.manager.get_or_create(PARTITION)
+    assert recreated.log_end_offset == 0
+    broker.clock.advance(0.999)
+    broker.manager.deletion_step()
+    assert renamed in broker.file_system.directories
+    broker.clock.advance(0.001)
+    broker.manager.deletion_step()
+    assert renamed not in broker.file_system.directories
+    assert broker.manager.get(PARTITION) is recreated
+
+
+def test_an_interrupted_deletion_is_finished_after_the_start() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.manager.delete(PARTITION)
+    after = broker.file_system.crash()
+    manager = LogManager([DIRECTORY], lambda _: LogConfig(), ManualClock(), after)
+    manager.load()
+    assert manager.get(PARTITION) is None
+    manager.deletion_step()
+    assert not any("delete" in name for name in after.directories | set(after.nodes))
+
+
+def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    manager = manager_at(tmp_path)
+    name = TopicPartition("t" * 249, 0)
+    manager.get_or_create(name)
+    assert manager.delete(name)
+    manager.close()
+    assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+def test_another_topic_id_is_refused() -> None:
+    broker = Broker()
+    broker.manager.get_or_create(PARTITION, uuid.UUID(int=5))
+    assert broker.manager.get_or_create(PARTITION, uuid.UUID(int=5)) is broker.log
+    with pytest.raises(InconsistentTopicIdError) as raised:
+        broker.manager.get_or_create(PARTITION, uuid.UUID(int=6))
+    assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_partitions_spread_over_the_directories() -> None:
+    manager = LogManager(["/a", "/b"], lambda _: LogConfig(), ManualClock(), FaultyFileSystem())
+    manager.load()
+    for partition in range(6):
+        manager.get_or_create(TopicPartition("t", partition))
+    parents = [os.path.dirname(log.directory) for log in manager.logs().values()]
+    assert sorted(parents) == ["/a"] * 3 + ["/b"] * 3
+
+
+def test_a_partition_in_two_directories_stops_the_start() -> None:
+    file_system = FaultyFileSystem()
+    file_system.make_directory("/a/orders-0")
+    file_system.make_directory("/b/orders-0")
+    manager = LogManager(["/a", "/b"], lambda _: LogConfig(), ManualClock(), file_system)
+    with pytest.raises(LogDirectoryError, match=r"/a/orders-0 and /b/orders-0"):
+        manager.load()
+
+
+def test_a_full_disk_refuses_new_partitions_and_leaves_none_behind() -> None:
+    broker = Broker()
+    broker.file_system.space_left = 0
+    other = TopicPartition("new", 0)
+    with pytest.raises(LogStorageError):
+        broker.manager.get_or_create(other)
+    assert broker.manager.get(other) is None
+    broker.file_system.space_left = None
+    assert append(broker.manager.get_or_create(other), b"a") == 0
+
+
+def test_only_dirty_logs_are_flushed_by_time() -> None:
+    broker = Broker(LogConfig(flush_ms=1000))
+    append(broker.log, b"a")
+    broker.manager.get_or_create(TopicPartition("idle", 0))
+    assert broker.manager.environment.dirty == {broker.log}
+    broker.clock.advance(0.999)
+    broker.manager.flush_step()
+    assert broker.log.recovery_point == 0
+    broker.clock.advance(0.001)
+    broker.manager.flush_step()
+    assert broker.log.recovery_point == 1
+    assert not broker.manager.environment.dirty
+
+
+def test_retention_goes_over_all_logs_in_steps() -> None:
+    broker = Broker(LogConfig(retention_ms=10))
+    for partition in range(120):
+        append(broker.manager.get_or_create(TopicPartition("many", partition)), b"x")
+    broker.clock.advance(1)
+    assert [broker.manager.retention_step() for _ in range(3)] == [False, False, True]
+    assert all(log.size == 0 for log in broker.manager.logs().values())
+    assert not broker.manager.retention_step(), "the next pass begins anew"
+
+
+def test_unchanged_checkpoints_are_not_written_again() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.log.flush()
+    written: list[str] = []
+    broker.file_system.fault = lambda operation, path: (
+        written.append(path) if operation == "replace" else None
+    )
+    for _ in range(3):
+        broker.manager.checkpoint_recovery_points()
+    assert written == [f"{DIRECTORY}/recovery-point-offset-checkpoint"]
+    assert read_offset_checkpoint(broker.file_system, written[0]) == {PARTITION: 1}
+
+
+def test_a_failed_close_leaves_no_marker() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.file_system.space_left = 0
+    broker.manager.close()
+    assert f"{DIRECTORY}/.kafka_cleanshutdown" not in broker.file_system.nodes
+    broker.file_system.space_left = None
+    assert read_all(broker.kill().log) == [(0, b"a")]
+
+
+def test_corrupt_checkpoints_are_ignored() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.manager.close()
+    after = broker.file_system.crash()
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        after.nodes[f"{DIRECTORY}/{name}"].content[:] = b"0\n7\nx"
+    assert read_all(Broker(file_system=after).log) == [(0, b"a")]
+
+
+def test_open_files_stay_below_the_bound(tmp_path: Path) -> None:
+    handles = Handles(open_files_max=10)
+    manager = manager_at(tmp_path, handles=handles)
+    logs = [manager.get_or_create(TopicPartition("t", partition)) for partition in range(50)]
+    for turn in range(3):
+        for log in logs:
+            assert append(log, b"%d" % turn) == turn
+    assert len(handles.files) <= 10
+    descriptors = os.listdir("/proc/self/fd")
+    assert sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith(".log") for fd in descriptors) <= 10
+    assert all(len(read_all(log)) == 3 for log in logs)
+    manager.close()
+
+
+def test_index_bytes_in_memory_stay_below_the_bound() -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=0)
+    broker = Broker(config)
+    for number in range(1000):
+        broker.log.append_as_leader(batch(b"%d" % number), 0)
+    indexes = broker.manager.environment.handles.indexes
+    indexes.cost_max = 3000  # type: ignore[misc]  # the bound under test
+    for offset in range(0, 1000, 7):
+        broker.log.read(offset, 100, FetchIsolation.LOG_END)
+    assert 0 < indexes.cost <= 3000
+
+
+def test_the_lock_of_a_dead_holder_is_free(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("99999")
+    manager_at(tmp_path).close()
+    assert (tmp_path / ".lock").read_text() == str(os.getpid())
+
+
+def test_replace_leaves_the_old_content_if_it_fails(tmp_path: Path) -> None:
+    file_system = OsFileSystem()
+    path = str(tmp_path / "checkpoint")
+    file_system.replace(path, b"old", sync=True)
+    os.mkdir(path + ".d")
+    with pytest.raises(OSError, match="directory"):
+        file_system.replace(path + ".d", b"new", sync=True)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", "checkpoint.d"]
+    assert file_system.read(path) == b"old"

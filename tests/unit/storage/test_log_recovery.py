@@ -1,0 +1,318 @@
+"""What a start finds after a crash, and what it makes of it."""
+
+import random
+
+import pytest
+
+from kalda.storage.config import LogConfig
+from kalda.storage.errors import LogDirectoryError
+from kalda.storage.log_types import FetchIsolation
+from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
+from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, append, batch, read_all, values_of
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
+PATH = f"{DIRECTORY}/orders-0"
+
+
+def filled(count: int = 20, config: LogConfig = SMALL) -> Broker:
+    broker = Broker(config)
+    for number in range(count):
+        append(broker.log, b"%d" % number, timestamp=NOW_MS + number)
+    return broker
+
+
+def expected(count: int) -> list[tuple[int, bytes | None]]:
+    return [(number, b"%d" % number) for number in range(count)]
+
+
+def active_path(broker: Broker) -> str:
+    return f"{PATH}/{broker.log.segments[-1].base_offset:020d}.log"
+
+
+def test_a_killed_log_has_everything_that_was_written() -> None:
+    broker = filled().kill()
+    assert read_all(broker.log) == expected(20)
+    assert append(broker.log, b"20") == 20
+    assert read_all(broker.kill().log) == expected(21)
+
+
+def test_a_torn_tail_is_cut_at_every_byte() -> None:
+    broker = filled(18)
+    path = active_path(broker)
+    base = broker.log.segments[-1].base_offset
+    size = len(broker.file_system.nodes[path].content)
+    batch_size = size // (18 - base)
+    for cut in range(size):
+        after = broker.file_system.crash()
+        del after.nodes[path].content[cut:]
+        restarted = Broker(SMALL, after)
+        kept = base + cut // batch_size
+        assert restarted.log.log_end_offset == kept
+        assert read_all(restarted.log) == expected(kept)
+        assert len(after.nodes[path].content) == cut // batch_size * batch_size
+
+
+def test_nonsense_after_the_tail_is_cut() -> None:
+    broker = filled(18)
+    path = active_path(broker)
+    random_bytes = random.Random(1)
+    for length in (1, 11, 12, 26, 27, 61, 62, 100, 5000):
+        for junk in (bytes(length), b"\xff" * length, random_bytes.randbytes(length)):
+            after = broker.file_system.crash()
+            after.nodes[path].content += junk
+            restarted = Broker(SMALL, after)
+            assert read_all(restarted.log) == expected(18)
+            assert append(restarted.log, b"18") == 18
+            assert read_all(restarted.kill().log) == expected(19)
+
+
+def test_a_flipped_bit_in_the_tail_cuts_there() -> None:
+    broker = filled(18)
+    path = active_path(broker)
+    base = broker.log.segments[-1].base_offset
+    size = len(broker.file_system.nodes[path].content)
+    batch_size = size // (18 - base)
+    for position in range(size):
+        after = broker.file_system.crash()
+        after.nodes[path].content[position] ^= 0x10
+        kept = base + position // batch_size
+        records = read_all(Broker(SMALL, after).log)
+        # The leader epoch and the low bits of the base offset lie outside the CRC.
+        if position % batch_size >= 16:
+            assert records == expected(kept)
+        else:
+            assert records[:kept] == expected(kept)
+
+
+def test_an_older_batch_in_the_tail_is_cut() -> None:
+    """A stale block of the same file can come back after a power cut: valid, but not next."""
+    broker = filled(18)
+    path = active_path(broker)
+    after = broker.file_system.crash()
+    stale = batch(b"stale")
+    stale[0:8] = (17).to_bytes(8)
+    after.nodes[path].content += stale
+    assert read_all(Broker(SMALL, after).log) == expected(18)
+
+
+def test_segments_after_a_bad_batch_go() -> None:
+    broker = filled()
+    bases = [segment.base_offset for segment in broker.log.segments]
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/{bases[1]:020d}.log"].content[-1] ^= 1
+    restarted = Broker(SMALL, after)
+    assert read_all(restarted.log) == expected(bases[2] - 1)
+    assert [segment.base_offset for segment in restarted.log.segments] == bases[:2]
+    assert sum(name.endswith((".log", ".index", ".timeindex")) for name in restarted.file_names()) == 6
+    assert append(restarted.log, b"x") == bases[2] - 1
+
+
+def test_what_lies_below_the_recovery_point_is_not_read_again() -> None:
+    """Recovery of a large log is bound by what was not synced, not by its size."""
+    broker = filled()
+    broker.log.flush()
+    broker.manager.checkpoint_recovery_points()
+    assert broker.log.recovery_point == 20
+    read: list[str] = []
+    after = broker.file_system.crash()
+    after.fault = lambda operation, path: read.append(path) if operation == "read" else None
+    restarted = Broker(SMALL, after)
+    assert restarted.log.log_end_offset == 20
+    assert {path for path in read if path.endswith(".log")} == {active_path(broker)}
+
+
+def test_a_power_cut_keeps_what_was_synced() -> None:
+    broker = filled(10)
+    broker.log.flush()
+    for number in range(10, 20):
+        append(broker.log, b"%d" % number)
+    after = broker.cut_power()
+    records = read_all(after.log)
+    assert records == expected(len(records))
+    assert len(records) >= 10
+    assert after.log.topic_partition == broker.log.topic_partition
+
+
+def test_a_power_cut_between_log_and_index_rebuilds_the_index() -> None:
+    broker = filled()
+    broker.log.flush()
+    after = broker.file_system.cut_power()
+    for path in [path for path in after.nodes if path.endswith((".index", ".timeindex"))]:
+        after.nodes[path].content[:] = b"\x00" * 7
+    restarted = Broker(SMALL, after)
+    assert read_all(restarted.log) == expected(20)
+    found = restarted.log.offset_for_timestamp(NOW_MS + 13)
+    assert found is not None
+    assert found.offset == 13
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_missing_indexes_are_rebuilt_even_after_a_clean_stop(suffix: str) -> None:
+    broker = filled()
+    broker.manager.close()
+    after = broker.file_system.crash()
+    before = {path: bytes(node.content) for path, node in after.nodes.items() if path.endswith(suffix)}
+    for path in before:
+        del after.nodes[path]
+    restarted = Broker(SMALL, after)
+    assert read_all(restarted.log) == expected(20)
+    assert {path: bytes(after.nodes[path].content) for path in before} == before
+
+
+def test_recovery_rebuilds_the_very_same_indexes() -> None:
+    broker = filled(200, LogConfig(segment_bytes=4000, index_interval_bytes=300))
+    broker.manager.close()
+    clean = broker.file_system.crash()
+    killed = broker.file_system.crash()
+    del killed.nodes[f"{DIRECTORY}/.kafka_cleanshutdown"]
+    del killed.nodes[f"{DIRECTORY}/recovery-point-offset-checkpoint"]
+    Broker(broker.config, killed)
+    indexes = [path for path in clean.nodes if path.endswith((".index", ".timeindex"))]
+    assert len(indexes) > 4
+    assert {path: killed.nodes[path].content for path in indexes} == {
+        path: clean.nodes[path].content for path in indexes
+    }
+
+
+def test_indexes_without_a_log_are_removed() -> None:
+    broker = filled()
+    broker.manager.close()
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/{99:020d}.index"] = Node(b"")
+    after.nodes[f"{PATH}/{99:020d}.timeindex"] = Node(b"")
+    restarted = Broker(SMALL, after)
+    assert f"{99:020d}.index" not in restarted.file_names()
+    assert read_all(restarted.log) == expected(20)
+
+
+def test_leftovers_of_deletion_and_compaction_are_removed() -> None:
+    broker = filled()
+    broker.manager.close()
+    after = broker.file_system.crash()
+    names = [
+        f"{0:020d}.log.deleted",
+        f"{0:020d}.log.cleaned",
+        f"{0:020d}.index.cleaned",
+        f"{0:020d}.log.swap",
+        "leader-epoch-checkpoint.tmp",
+    ]
+    for name in names:
+        after.nodes[f"{PATH}/{name}"] = Node(b"junk")
+    restarted = Broker(SMALL, after)
+    assert not set(names) & set(restarted.file_names())
+    assert read_all(restarted.log) == expected(20)
+
+
+def test_an_interrupted_swap_of_compaction_is_finished() -> None:
+    """Two segments were compacted into one: the swap file replaces both, whichever are still there."""
+    broker = filled()
+    bases = [segment.base_offset for segment in broker.log.segments]
+    broker.manager.close()
+    after = broker.file_system.crash()
+    merged = b"".join(bytes(after.nodes[f"{PATH}/{base:020d}.log"].content) for base in bases[:2])
+    after.nodes[f"{PATH}/{0:020d}.log.swap"] = Node(merged)
+    after.nodes[f"{PATH}/{0:020d}.index.swap"] = Node(b"")
+    after.nodes[f"{PATH}/{0:020d}.timeindex.swap"] = Node(b"")
+    restarted = Broker(SMALL, after)
+    assert [segment.base_offset for segment in restarted.log.segments] == [0, *bases[2:]]
+    assert read_all(restarted.log) == expected(20)
+    assert not any(name.endswith(".swap") for name in restarted.file_names())
+
+
+def test_an_empty_active_segment_is_the_logs_end() -> None:
+    broker = filled()
+    broker.log.roll()
+    for restarted in (broker.kill(), broker.stop()):
+        assert restarted.log.log_end_offset == 20
+        assert append(restarted.log, b"20") == 20
+
+
+def test_a_start_offset_above_the_end_begins_anew() -> None:
+    broker = filled(5)
+    broker.log.delete_records_before(5)
+    broker.manager.checkpoint_log_start_offsets()
+    after = broker.file_system.crash()
+    del after.nodes[active_path(broker)].content[100:]
+    restarted = Broker(SMALL, after)
+    assert (restarted.log.log_start_offset, restarted.log.log_end_offset) == (5, 5)
+    assert append(restarted.log, b"5") == 5
+
+
+def test_a_deleted_start_stays_deleted() -> None:
+    broker = filled()
+    broker.log.delete_records_before(7)
+    broker.manager.checkpoint_log_start_offsets()
+    assert broker.kill().log.log_start_offset == 7
+    assert broker.stop().log.log_start_offset == 7
+
+
+def test_leader_epochs_come_back_from_the_log() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number, leader_epoch=number // 4)
+    entries = broker.log.leader_epochs.entries
+    assert entries == ((0, 0), (1, 4), (2, 8), (3, 12), (4, 16))
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/leader-epoch-checkpoint"].content[:] = b"nonsense"
+    assert Broker(SMALL, after).log.leader_epochs.entries == entries
+
+
+def test_leader_epochs_of_a_cut_tail_go() -> None:
+    broker = Broker(SMALL)
+    for number in range(3):
+        append(broker.log, b"%d" % number, leader_epoch=number)
+    after = broker.file_system.crash()
+    del after.nodes[f"{PATH}/{0:020d}.log"].content[-1:]
+    assert Broker(SMALL, after).log.leader_epochs.entries == ((0, 0), (1, 1))
+
+
+def test_the_high_watermark_comes_back_from_its_checkpoint() -> None:
+    broker = Broker(SMALL)
+    for number in range(10):
+        broker.log.append_as_leader(batch(b"%d" % number), 0)
+    broker.log.advance_high_watermark(6)
+    broker.manager.checkpoint_high_watermarks()
+    assert broker.kill().log.high_watermark == 6
+
+
+def test_a_killed_start_can_be_started_again() -> None:
+    """Recovery itself may be killed at any write; the next one must come to the same end."""
+    broker = filled(18)
+    crashed = broker.file_system.crash()
+    crashed.nodes[active_path(broker)].content += b"junk" * 30
+    for steps in range(60):
+        after = crashed.crash()
+        left = [steps]
+
+        def kill(operation: str, _: str, left: list[int] = left) -> None:
+            if operation in ("write", "truncate", "remove", "rename", "replace"):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+
+        after.fault = kill
+        try:
+            Broker(SMALL, after)
+        except KeyboardInterrupt:
+            after.fault = None
+            assert read_all(Broker(SMALL, after.crash()).log) == expected(18)
+        else:
+            return
+    pytest.fail("the start never got through")
+
+
+def test_a_partition_of_another_topics_id_names_the_file() -> None:
+    file_system = FaultyFileSystem()
+    file_system.make_directory(PATH)
+    file_system.nodes[f"{PATH}/partition.metadata"] = Node(b"version: 9\ntopic_id: x")
+    with pytest.raises(LogDirectoryError, match=r"orders-0.*partition\.metadata"):
+        Broker(SMALL, file_system)
+
+
+def test_committed_reads_after_recovery_stop_at_the_open_transaction() -> None:
+    broker = Broker()
+    append(broker.log, b"plain")
+    broker.log.append_as_leader(batch(b"open", producer_id=1, epoch=0, sequence=0, transactional=True), 0)
+    killed = broker.kill()
+    killed.log.advance_high_watermark(2)
+    assert values_of(read_all(killed.log, isolation=FetchIsolation.TXN_COMMITTED)) == [b"plain"]

@@ -1,0 +1,578 @@
+"""The log as the broker sees it: appends, reads, bounds, rolling, truncation, retention."""
+
+import errno
+import os
+from typing import NoReturn
+
+import pytest
+
+from kalda.common.errors import ErrorCode
+from kalda.records.batch import read_header
+from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError
+from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from kalda.storage.errors import (
+    LogStorageError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+    UnexpectedAppendOffsetError,
+)
+from kalda.storage.log_types import FetchIsolation
+from tests.unit.storage.log_fixtures import NOW_MS, Broker, QueueExecutor, append, batch, read_all, values_of
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
+
+
+def test_appends_get_consecutive_offsets_and_read_back() -> None:
+    log = Broker().log
+    first = log.append_as_leader(batch(b"a", b"b"), 3)
+    second = log.append_as_leader(batch(b"c"), 3)
+    assert (first.first_offset, first.last_offset, first.record_count) == (0, 1, 2)
+    assert (second.first_offset, second.last_offset, second.duplicate) == (2, 2, False)
+    assert read_all(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_append_patches_base_offset_and_leader_epoch_and_keeps_the_rest() -> None:
+    log = Broker().log
+    append(log, b"before")
+    sent = batch(b"x")
+    untouched = bytes(sent[16:])
+    log.append_as_leader(memoryview(sent), 7)
+    stored = log.read(1, 1000, FetchIsolation.LOG_END).records.read()
+    header = read_header(stored)
+    assert (header.base_offset, header.partition_leader_epoch) == (1, 7)
+    assert stored[16:] == untouched
+
+
+def test_readers_stop_at_the_high_watermark() -> None:
+    log = Broker().log
+    for value in (b"a", b"b", b"c"):
+        log.append_as_leader(batch(value), 0)
+    assert read_all(log, isolation=FetchIsolation.HIGH_WATERMARK) == []
+    log.advance_high_watermark(2)
+    assert values_of(read_all(log, isolation=FetchIsolation.HIGH_WATERMARK)) == [b"a", b"b"]
+    assert values_of(read_all(log)) == [b"a", b"b", b"c"]
+
+
+def test_the_bound_holds_when_its_position_left_the_tail_cache() -> None:
+    """A follower far behind holds the high watermark back while the leader goes on."""
+    log = Broker(LogConfig(index_interval_bytes=0)).log
+    for number in range(300):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    log.advance_high_watermark(100)
+    data = read_all(log, 0, FetchIsolation.HIGH_WATERMARK, max_bytes=1_000_000)
+    assert [offset for offset, _ in data] == list(range(100))
+
+
+def test_high_watermark_never_passes_the_end_nor_goes_back() -> None:
+    log = Broker().log
+    append(log, b"a", b"b")
+    assert log.high_watermark == 2
+    assert not log.advance_high_watermark(99)
+    assert not log.advance_high_watermark(1)
+    assert log.high_watermark == 2
+
+
+@pytest.mark.parametrize("offset", [-1, 3])
+def test_offsets_outside_the_log_are_refused(offset: int) -> None:
+    log = Broker().log
+    append(log, b"a", b"b")
+    with pytest.raises(OffsetOutOfRangeError) as raised:
+        log.read(offset, 100)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_read_at_the_end_is_empty() -> None:
+    log = Broker().log
+    append(log, b"a")
+    data = log.read(1, 100)
+    assert (data.records.size, data.records.read(), data.high_watermark) == (0, b"", 1)
+
+
+def test_one_batch_comes_however_large_if_asked_for() -> None:
+    log = Broker().log
+    append(log, b"x" * 5000)
+    append(log, b"y")
+    assert read_header(log.read(0, 10).records.read()).size == log.read(0, 10).records.size
+    assert log.read(0, 10, min_one_batch=False).records.size == 0
+
+
+def test_a_read_inside_a_batch_begins_with_that_batch() -> None:
+    log = Broker().log
+    append(log, b"a", b"b", b"c")
+    append(log, b"d")
+    assert read_all(log, 1) == [(1, b"b"), (2, b"c"), (3, b"d")]
+
+
+def test_reads_cross_segments_and_survive_their_deletion() -> None:
+    broker = Broker(SMALL)
+    for number in range(30):
+        append(broker.log, b"%d" % number)
+    assert len(broker.log.segments) > 3
+    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(30)]
+    in_flight = broker.log.read(0, 1000).records
+    broker.log.delete_records_before(25)
+    broker.log.delete_old_segments()
+    broker.clock.advance(61)
+    broker.manager.deletion_step()
+    assert next(iter_records(in_flight.read())).value == b"0"
+    assert not any(name.endswith(".deleted") for name in broker.file_names())
+
+
+def test_indexes_hold_kafkas_entries() -> None:
+    """An entry names the batch's last offset and its position, and comes after more than the interval."""
+    broker = Broker(LogConfig(index_interval_bytes=100))
+    size = len(batch(b"a", b"b"))
+    for number in range(5):
+        append(broker.log, b"a", b"b", timestamp=NOW_MS + number)
+    broker.log.segments[0].write_pending()
+    index = broker.file_system.read(f"{broker.log.directory}/{0:020d}.index")
+    words = [int.from_bytes(index[at : at + 4]) for at in range(0, len(index), 4)]
+    assert 50 < size <= 100
+    assert words == [5, 2 * size, 9, 4 * size]
+    time_index = broker.file_system.read(f"{broker.log.directory}/{0:020d}.timeindex")
+    assert time_index == (NOW_MS + 2).to_bytes(8) + (5).to_bytes(4) + (NOW_MS + 4).to_bytes(8) + (9).to_bytes(
+        4
+    )
+
+
+def test_too_large_a_batch_is_refused() -> None:
+    log = Broker(LogConfig(max_message_bytes=100)).log
+    with pytest.raises(MessageTooLargeError, match=r"max\.message\.bytes=100"):
+        log.append_as_leader(batch(b"x" * 100), 0)
+    assert log.log_end_offset == 0
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    log = Broker(LogConfig(segment_bytes=100)).log
+    with pytest.raises(RecordListTooLargeError) as raised:
+        log.append_as_leader(batch(b"x" * 100), 0)
+    assert raised.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_a_bad_crc_is_refused_and_leaves_nothing() -> None:
+    log = Broker().log
+    bad = batch(b"x")
+    bad[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        log.append_as_leader(bad, 0)
+    assert (log.log_end_offset, log.size) == (0, 0)
+
+
+def test_an_append_of_two_batches_is_refused() -> None:
+    log = Broker().log
+    with pytest.raises(InvalidRecordError):
+        log.append_as_leader(batch(b"x") + batch(b"y"), 0)
+
+
+def test_log_append_time_replaces_the_producers_time() -> None:
+    config = LogConfig(message_timestamp_type=TimestampTypeConfig.LOG_APPEND_TIME)
+    log = Broker(config).log
+    info = log.append_as_leader(batch(b"x", timestamp=5), 0)
+    assert info.log_append_time_ms == NOW_MS
+    (record,) = iter_records(log.read(0, 1000, FetchIsolation.LOG_END).records.read())
+    assert record.timestamp == NOW_MS
+
+
+def test_create_time_answers_no_append_time() -> None:
+    assert Broker().log.append_as_leader(batch(b"x"), 0).log_append_time_ms == -1
+
+
+@pytest.mark.parametrize("timestamp", [NOW_MS - 1001, NOW_MS + 501])
+def test_timestamps_outside_the_bounds_are_refused(timestamp: int) -> None:
+    config = LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    log = Broker(config).log
+    with pytest.raises(InvalidTimestampError):
+        log.append_as_leader(batch(b"x", timestamp=timestamp), 0)
+    log.append_as_leader(batch(b"x", timestamp=NOW_MS - 1000), 0)
+    log.append_as_leader(batch(b"x", timestamp=NOW_MS + 500), 0)
+
+
+def test_compacted_topics_need_keys() -> None:
+    log = Broker(LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))).log
+    with pytest.raises(InvalidRecordError, match="no key"):
+        log.append_as_leader(batch(b"x"), 0)
+    log.append_as_leader(batch(b"x", key=b"k"), 0)
+
+
+def test_a_topics_own_codec_recompresses() -> None:
+    log = Broker(LogConfig(compression_type="gzip")).log
+    log.append_as_leader(batch(b"x" * 500), 0)
+    stored = log.read(0, 1000, FetchIsolation.LOG_END).records.read()
+    assert read_header(stored).attributes & 7 == 1
+    assert [record.value for record in iter_records(stored)] == [b"x" * 500]
+
+
+def test_segments_roll_by_size_and_are_named_by_base_offset() -> None:
+    broker = Broker(SMALL)
+    size = len(batch(b"x"))
+    for _ in range(2 * (400 // size) + 1):
+        append(broker.log, b"x")
+    per_segment = 400 // size
+    assert [segment.base_offset for segment in broker.log.segments] == [0, per_segment, 2 * per_segment]
+    assert f"{per_segment:020d}.log" in broker.file_names()
+    assert f"{per_segment:020d}.snapshot" in broker.file_names()
+
+
+def test_segments_roll_by_the_records_time() -> None:
+    """segment.ms counts in record time, from the first batch, as Kafka's rolling does."""
+    log = Broker(LogConfig(segment_ms=1000)).log
+    append(log, b"a", timestamp=NOW_MS)
+    append(log, b"b", timestamp=NOW_MS + 1000)
+    assert len(log.segments) == 1
+    append(log, b"c", timestamp=NOW_MS + 1001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_segments_without_timestamps_roll_by_our_time() -> None:
+    broker = Broker(LogConfig(segment_ms=1000))
+    append(broker.log, b"a", timestamp=-1)
+    broker.clock.advance(1)
+    append(broker.log, b"b", timestamp=-1)
+    broker.clock.advance(0.001)
+    append(broker.log, b"c", timestamp=-1)
+    assert [segment.base_offset for segment in broker.log.segments] == [0, 2]
+
+
+def test_segments_roll_when_the_index_is_full() -> None:
+    log = Broker(LogConfig(segment_index_bytes=48, index_interval_bytes=0)).log
+    for _ in range(8):
+        append(log, b"x")
+    # 48 bytes are 4 time entries, of which the last is kept free: 3 entries, and the first batch has none.
+    assert [segment.base_offset for segment in log.segments] == [0, 4]
+
+
+def test_segments_roll_when_offsets_outgrow_an_int32() -> None:
+    log = Broker().log
+    far = batch(b"far")
+    far[0:8] = (2**31).to_bytes(8)
+    log.append_as_follower(batch(b"near"))
+    log.append_as_follower(far)
+    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+    assert read_all(log) == [(0, b"near"), (2**31, b"far")]
+
+
+def test_followers_take_offsets_and_epochs_as_given() -> None:
+    leader, follower = Broker().log, Broker().log
+    for epoch, value in ((1, b"a"), (1, b"b"), (4, b"c")):
+        leader.append_as_leader(batch(value), epoch)
+    data = leader.read(0, 10_000, FetchIsolation.LOG_END).records.read()
+    info = follower.append_as_follower(bytearray(data) + data[:30])
+    assert (info.first_offset, info.last_offset, info.record_count) == (0, 2, 3)
+    assert follower.leader_epochs.entries == ((1, 0), (4, 2))
+    assert read_all(follower) == read_all(leader)
+    with pytest.raises(UnexpectedAppendOffsetError):
+        follower.append_as_follower(bytearray(data))
+
+
+def test_find_by_timestamp() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"a", b"b", timestamp=NOW_MS + 10 * number)
+    assert len(broker.log.segments) > 2
+    for number in range(20):
+        for asked in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
+            found = broker.log.offset_for_timestamp(asked)
+            assert found is not None
+            assert (found.timestamp, found.offset, found.leader_epoch) == (
+                NOW_MS + 10 * number,
+                2 * number,
+                0,
+            )
+    assert broker.log.offset_for_timestamp(NOW_MS + 191) is None
+
+
+def test_find_by_timestamp_skips_what_was_deleted() -> None:
+    log = Broker().log
+    append(log, b"a", b"b", b"c")
+    log.delete_records_before(2)
+    found = log.offset_for_timestamp(0)
+    assert found is not None
+    assert found.offset == 2
+
+
+def test_find_inside_a_batch_with_mixed_times() -> None:
+    log = Broker().log
+    builder = RecordBatchBuilder()
+    for timestamp in (NOW_MS, NOW_MS + 50, NOW_MS + 20):
+        builder.append(None, b"x", timestamp)
+    log.append_as_leader(builder.build(), 0)
+    found = log.offset_for_timestamp(NOW_MS + 10)
+    newest = log.offset_for_max_timestamp()
+    assert found is not None
+    assert newest is not None
+    assert (found.offset, found.timestamp) == (1, NOW_MS + 50)
+    assert (newest.offset, newest.timestamp) == (1, NOW_MS + 50)
+
+
+def test_an_empty_log_has_no_timestamps() -> None:
+    log = Broker().log
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_for_max_timestamp() is None
+
+
+def test_the_largest_timestamp_may_be_in_an_old_segment() -> None:
+    broker = Broker(SMALL)
+    append(broker.log, b"newest", timestamp=NOW_MS + 1_000_000)
+    for number in range(10):
+        append(broker.log, b"%d" % number)
+    found = broker.log.offset_for_max_timestamp()
+    assert found is not None
+    assert (found.offset, found.timestamp) == (0, NOW_MS + 1_000_000)
+
+
+def test_legacy_offsets_before_a_time_are_segment_starts_newest_first() -> None:
+    broker = Broker(SMALL)
+    for _ in range(12):
+        append(broker.log, b"x")
+    starts = [segment.base_offset for segment in broker.log.segments]
+    assert broker.log.offsets_before(-1, 10) == [12, *reversed(starts)]
+    assert broker.log.offsets_before(-1, 2) == [12, starts[-1]]
+    assert broker.log.offsets_before(-2, 10) == [0]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5, 11, 12, 13, 19])
+def test_truncation_keeps_what_lies_below(offset: int) -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    assert broker.log.truncate_to(offset)
+    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(offset)]
+    assert (broker.log.log_end_offset, broker.log.high_watermark) == (offset, offset)
+    append(broker.log, b"after")
+    expected = [*((number, b"%d" % number) for number in range(offset)), (offset, b"after")]
+    assert read_all(broker.log) == expected
+    assert read_all(broker.kill().log) == expected
+
+
+def test_truncation_beyond_the_end_does_nothing() -> None:
+    log = Broker().log
+    append(log, b"a")
+    assert not log.truncate_to(1)
+    assert not log.truncate_to(9)
+    assert log.log_end_offset == 1
+
+
+def test_a_log_restarts_at_any_offset() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    broker.log.truncate_fully_and_start_at(1000)
+    assert (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.high_watermark) == (
+        1000,
+        1000,
+        1000,
+    )
+    append(broker.log, b"new")
+    assert read_all(broker.kill().log) == [(1000, b"new")]
+
+
+def test_delete_records_moves_the_start_and_frees_segments() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    assert broker.log.delete_records_before(13) == 13
+    assert read_all(broker.log)[0] == (13, b"13")
+    with pytest.raises(OffsetOutOfRangeError):
+        broker.log.read(12, 100)
+    with pytest.raises(OffsetOutOfRangeError):
+        broker.log.delete_records_before(21)
+    before = len(broker.log.segments)
+    assert broker.log.delete_old_segments() > 0
+    assert len(broker.log.segments) < before
+    assert broker.log.segments[0].base_offset <= 13
+    assert broker.log.delete_records_before(-1) == 20
+
+
+def test_retention_by_time_takes_the_active_segment_too() -> None:
+    broker = Broker(LogConfig(segment_bytes=400, retention_ms=1000))
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    broker.clock.advance(1.0)
+    assert broker.log.delete_old_segments() == 0
+    broker.clock.advance(0.001)
+    assert broker.log.delete_old_segments() > 1
+    assert (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.size) == (20, 20, 0)
+    append(broker.log, b"new")
+    assert read_all(broker.log) == [(20, b"new")]
+
+
+def test_retention_by_size_leaves_at_least_the_bytes_asked_for() -> None:
+    broker = Broker(LogConfig(segment_bytes=400, retention_bytes=800))
+    for number in range(30):
+        append(broker.log, b"%d" % number)
+    broker.log.delete_old_segments()
+    sizes = [segment.size for segment in broker.log.segments]
+    assert sum(sizes) >= 800 > sum(sizes[1:])
+
+
+def test_retention_never_passes_the_high_watermark() -> None:
+    broker = Broker(LogConfig(segment_bytes=400, retention_ms=1))
+    for number in range(20):
+        broker.log.append_as_leader(batch(b"%d" % number), 0)
+    broker.clock.advance(10)
+    assert broker.log.delete_old_segments() == 0
+    broker.log.advance_high_watermark(10)
+    broker.log.delete_old_segments()
+    assert broker.log.log_start_offset <= 10
+    assert values_of(read_all(broker.log, 10)) == [b"%d" % number for number in range(10, 20)]
+
+
+def test_only_compaction_keeps_everything() -> None:
+    policy = frozenset({CleanupPolicy.COMPACT})
+    broker = Broker(LogConfig(segment_bytes=400, retention_ms=1, cleanup_policy=policy))
+    for _ in range(20):
+        broker.log.append_as_leader(batch(b"x", key=b"k"), 0)
+    broker.log.advance_high_watermark(20)
+    broker.clock.advance(10)
+    assert broker.log.delete_old_segments() == 0
+
+
+def test_flush_moves_the_recovery_point_when_the_sync_is_done() -> None:
+    executor = QueueExecutor()
+    broker = Broker(executor=executor)
+    append(broker.log, b"a")
+    flushed: list[int] = []
+    broker.log.flush(lambda: flushed.append(broker.log.recovery_point))
+    assert broker.log.recovery_point == 0
+    executor.run()
+    append(broker.log, b"b")
+    assert flushed == [1]
+    assert read_all(broker.cut_power().log) == [(0, b"a")]
+
+
+def test_flushes_under_way_are_shared() -> None:
+    executor = QueueExecutor()
+    log = Broker(LogConfig(flush_messages=1), executor=executor).log
+    flushed: list[int] = []
+    for number in range(50):
+        append(log, b"x")
+        log.flush(lambda number=number: flushed.append(number))  # type: ignore[misc]  # the default binds
+    assert len(executor.queue) == 1
+    executor.run()
+    assert flushed == list(range(50))
+    assert log.recovery_point == 50
+
+
+def test_truncation_during_a_flush_keeps_the_recovery_point_down() -> None:
+    executor = QueueExecutor()
+    log = Broker(executor=executor).log
+    for _ in range(10):
+        append(log, b"x")
+    log.flush()
+    log.truncate_to(4)
+    append(log, b"y")
+    executor.run()
+    assert log.recovery_point <= 4
+
+
+def test_a_full_disk_refuses_appends_and_serves_everything_else() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    expected = read_all(broker.log)
+    broker.file_system.space_left = 30
+    for _ in range(3):
+        with pytest.raises(LogStorageError) as raised:
+            append(broker.log, b"no room")
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert raised.value.code.retriable
+    assert read_all(broker.log) == expected
+    assert read_all(broker.kill().log) == expected
+    broker.log.delete_records_before(15)
+    assert broker.log.delete_old_segments() > 0
+    broker.clock.advance(61)
+    broker.manager.deletion_step()
+    assert append(broker.log, b"room again") == 20
+    assert values_of(read_all(broker.log, 19)) == [b"19", b"room again"]
+
+
+def test_a_full_disk_at_a_roll_leaves_no_files_of_a_segment_that_is_not() -> None:
+    """An empty segment left behind would later be taken for the log's end."""
+    broker = Broker(SMALL)
+    while len(broker.log.segments) == 1 and broker.log.size + len(batch(b"x")) <= 400:
+        append(broker.log, b"x")
+    end = broker.log.log_end_offset
+    for space in range(0, 40, 3):
+        broker.file_system.space_left = space
+        with pytest.raises(LogStorageError):
+            append(broker.log, b"x")
+        logs = [name for name in broker.file_names() if name.endswith((".log", ".index", ".timeindex"))]
+        assert len(logs) == 3 * len(broker.log.segments)
+        assert broker.kill().log.log_end_offset == end
+    broker.file_system.space_left = None
+    assert append(broker.log, b"x") == end
+    assert [segment.base_offset for segment in broker.log.segments] == [0, end]
+    assert len(read_all(broker.kill().log)) == end + 1
+
+
+def test_a_torn_write_that_cannot_be_cut_is_overwritten() -> None:
+    """The disk fails the write halfway and then the truncation too."""
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.file_system.space_left = 10
+
+    def fail_truncation(operation: str, _: str) -> None:
+        if operation == "truncate":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    broker.file_system.fault = fail_truncation
+    with pytest.raises(LogStorageError):
+        append(broker.log, b"torn")
+    assert values_of(read_all(broker.log)) == [b"a"]
+    assert values_of(read_all(broker.kill().log)) == [b"a"]
+    broker.file_system.fault = None
+    broker.file_system.space_left = None
+    append(broker.log, b"b")
+    assert values_of(read_all(broker.log)) == [b"a", b"b"]
+
+
+def test_a_failed_sync_stops_appends_until_recovery() -> None:
+    """After EIO the kernel may drop the pages: going on would acknowledge what no disk has."""
+    broker = Broker()
+    append(broker.log, b"a")
+
+    def fail_sync(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    broker.file_system.fault = fail_sync
+    broker.log.flush()
+    with pytest.raises(LogStorageError, match="sync failed"):
+        append(broker.log, b"b")
+    assert values_of(read_all(broker.log)) == [b"a"]
+
+
+def test_a_failed_read_is_a_storage_error() -> None:
+    broker = Broker(LogConfig(index_interval_bytes=0))
+    for _ in range(100):
+        append(broker.log, b"a")
+
+    def fail(operation: str, _: str) -> NoReturn:
+        raise OSError(errno.EIO, operation)
+
+    broker.file_system.fault = fail
+    with pytest.raises(LogStorageError):
+        broker.log.read(0, 100)
+
+
+def test_config_changes_apply_to_the_next_append() -> None:
+    broker = Broker()
+    append(broker.log, b"x" * 200)
+    broker.manager.update_topic_config("orders", LogConfig(max_message_bytes=100))
+    with pytest.raises(MessageTooLargeError):
+        append(broker.log, b"x" * 200)
+
+
+def test_preallocated_files_are_cut_at_roll_and_close() -> None:
+    broker = Broker(LogConfig(segment_bytes=400, preallocate=True))
+    path = f"{broker.log.directory}/{0:020d}.log"
+    assert len(broker.file_system.nodes[path].content) == 400
+    for number in range(7):
+        append(broker.log, b"%d" % number)
+    assert len(broker.file_system.nodes[path].content) == broker.log.segments[0].size < 400
+    broker = broker.stop()
+    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(7)]
+    append(broker.log, b"7")
+    assert values_of(read_all(broker.kill().log)) == [b"%d" % number for number in range(8)]
