@@ -5,6 +5,7 @@ place: whoever holds the config sees new values at the next read. A setting has 
 attribute here or the default of a topic's; all others are accepted and listed.
 """
 
+import dataclasses
 import typing
 from collections.abc import Mapping
 from typing import Final, Self
@@ -220,16 +221,29 @@ SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*
 """The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
 
 
-def find_key(name: str) -> ConfigKey:
-    """Find the declaration; that of ``listener.name.x.…`` is the one of the setting it overrides."""
+def base_name(name: str) -> str:
+    """Return the setting that a listener's own one overrides, or the name itself.
+
+    ``listener.name.inside.max.connections`` -> ``max.connections``
+    """
     if name not in BROKER_CONFIG and name.startswith(LISTENER_PREFIX):
         base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
         while base and base not in BROKER_CONFIG:
             # A SASL mechanism may stand between the listener and the setting.
             base = base.partition(".")[2]
-        if base:
-            return BROKER_CONFIG.key(base)
-    return BROKER_CONFIG.key(name)
+        return base or name
+    return name
+
+
+def find_key(name: str) -> ConfigKey:
+    """Find the declaration; a listener's own setting is declared as what it overrides is.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    base = base_name(name)
+    key = BROKER_CONFIG.key(base)
+    return key if base == name else dataclasses.replace(key, name=name)
 
 
 def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:

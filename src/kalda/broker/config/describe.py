@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from kalda.broker.config.broker_config import BrokerConfig, find_key
+from kalda.broker.config.broker_config import BrokerConfig, base_name, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError, ConfigKey, UpdateMode
 
@@ -143,11 +143,9 @@ def _entry_of_broker(name: str, value: str | None, synonyms: list[ConfigSynonym]
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
     """List what supplies a broker setting, from the first source that knows it by this very name."""
     names = BROKER_SYNONYMS.get(name, (name,))
-    if name not in BROKER_CONFIG:
-        try:
-            names = (name, find_key(name).name)
-        except ConfigError:
-            names = (name,)
+    base = base_name(name)
+    if base != name:
+        names = (name, base)
     synonyms: list[ConfigSynonym] = []
     for source, settings in (
         (ConfigSource.DYNAMIC_BROKER_CONFIG, config.dynamic_broker),

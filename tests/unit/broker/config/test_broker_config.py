@@ -1,0 +1,194 @@
+import time
+import typing
+
+import pytest
+
+from kalda.broker.config import BrokerConfig, ConfigError, ListenerConfig
+from kalda.broker.config.broker_config import SETTINGS_READ
+from kalda.broker.config.definitions import BROKER_CONFIG
+from kalda.common.config_def import ConfigType
+
+PYTHON_TYPES = {
+    ConfigType.BOOLEAN: bool,
+    ConfigType.STRING: str,
+    ConfigType.INT: int,
+    ConfigType.SHORT: int,
+    ConfigType.LONG: int,
+    ConfigType.DOUBLE: float,
+}
+DERIVED = {
+    "advertised_listeners",
+    "inter_broker_listener_name",
+    "listeners",
+    "log_dirs",
+    "max_connections_per_ip_overrides",
+}
+
+
+def read(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in settings.items()})
+
+
+def refusal(**settings: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(**settings)
+    return str(caught.value)
+
+
+def test_without_settings_all_is_kafkas_default() -> None:
+    config = read()
+
+    assert (-1, 1, 1, True, True) == (
+        config.broker_id,
+        config.num_partitions,
+        config.default_replication_factor,
+        config.auto_create_topics_enable,
+        config.delete_topic_enable,
+    )
+    assert (ListenerConfig("PLAINTEXT", "", 9092),) == config.listeners == config.advertised_listeners
+    assert ("/tmp/kafka-logs",) == config.log_dirs
+    assert 104857600 == config.socket_request_max_bytes
+    assert config.metrics_port is None
+
+
+def test_attributes_have_the_types_of_their_definitions() -> None:
+    """An attribute that mypy takes for an int must not hold a string."""
+    hints = typing.get_type_hints(BrokerConfig)
+    for attribute in hints:
+        if attribute in DERIVED:
+            continue
+        key = BROKER_CONFIG.key(attribute.replace("_", "."))
+        expected = PYTHON_TYPES[key.type]
+        assert hints[attribute] == (expected if key.default is not None else expected | None), attribute
+    assert SETTINGS_READ <= BROKER_CONFIG.keys.keys()
+
+
+def test_a_value_is_had_as_attribute_by_name_and_as_text() -> None:
+    config = read(num_partitions="7", log_cleanup_policy="compact, delete")
+
+    assert 7 == config.num_partitions == config.value("num.partitions")
+    assert "7" == config.text("num.partitions")
+    assert ("compact", "delete") == config.value("log.cleanup.policy")
+    assert "compact,delete" == config.text("log.cleanup.policy")
+    assert "168" == config.text("log.retention.hours")
+
+
+def test_broker_id_and_node_id_are_one() -> None:
+    assert 3 == read(node_id="3").broker_id
+    assert 3 == read(broker_id="3").value("node.id")
+    assert 3 == read(broker_id="3", node_id="3").broker_id
+    assert "differ" in refusal(broker_id="3", node_id="4")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"num.partitons": "3"}, "`num.partitons` is not a setting; did you mean `num.partitions`?"),
+        ({"num.partitions": "0"}, "`num.partitions`=0 is not allowed: it takes an int, at least 1"),
+        ({"log.retention.ms": "0"}, "`log.retention.ms`=0 is not allowed: -1 (for ever) or at least 1"),
+        ({"log.roll.ms": "0"}, "`log.roll.ms`=0 is not allowed: at least 1"),
+        ({"broker.id": "1001"}, "at most `reserved.broker.max.id`=1000"),
+        ({"broker.id": "-2"}, "`broker.id`=-2 is not allowed"),
+        ({"process.roles": "broker"}, "KRaft is not supported"),
+        ({"queued.max.request.bytes": "100"}, "at least `socket.request.max.bytes`=104857600"),
+        ({"replica.fetch.wait.max.ms": "40000"}, "at most `replica.lag.time.max.ms`=30000"),
+        ({"max.connections.per.ip": "0"}, "only together with `max.connections.per.ip.overrides`"),
+        ({"max.connections.per.ip.overrides": "host"}, "host is not host:count"),
+        ({"log.dirs": "/a,,/b"}, "directories separated by commas"),
+        ({"log.dirs": "/a,/a"}, "each once"),
+        ({"listeners": ""}, "a broker needs at least one"),
+        ({"listeners": "localhost:9092"}, "localhost:9092 is not a listener; write NAME://host:port"),
+        ({"listeners": "PLAINTEXT://:99999"}, "with a port of 0 to 65535"),
+        ({"listeners": "INSIDE://:1"}, "no security protocol for listener INSIDE"),
+        ({"listeners": "SSL://:9093"}, "needs SSL, which this version does not serve"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "name PLAINTEXT comes twice"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "is not NAME:PROTOCOL"),
+        ({"advertised.listeners": "SSL://host:1"}, "is not among `listeners`"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect"),
+        ({"inter.broker.listener.name": "INSIDE"}, "is not an advertised listener"),
+        ({"metrics.port": "-1"}, "an int, 0 to 65535"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed(settings: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties(settings)
+
+    assert problem in str(caught.value)
+    assert f"`{next(iter(settings))}`" in str(caught.value) or "listener" in str(caught.value)
+
+
+def test_listeners_with_names_of_their_own() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "INSIDE://127.0.0.1:9092, OUTSIDE://[::1]:0",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "advertised.listeners": "INSIDE://127.0.0.1:9092,OUTSIDE://broker.example:19092",
+            "inter.broker.listener.name": "inside",
+        }
+    )
+
+    assert ["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:0"] == [str(one) for one in config.listeners]
+    assert ListenerConfig("OUTSIDE", "broker.example", 19092) == config.advertised_listeners[1]
+    assert "INSIDE" == config.inter_broker_listener_name
+
+
+def test_two_listeners_may_not_share_a_port() -> None:
+    settings = {
+        "listeners": "A://:9092,B://:9092",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+    with pytest.raises(ConfigError, match="port 9092 comes twice"):
+        BrokerConfig.from_properties(settings)
+    BrokerConfig.from_properties({**settings, "listeners": "A://:0,B://:0"})
+
+
+def test_a_listeners_own_setting_is_checked_by_what_it_overrides() -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listener.name.inside.max.connections": "10",
+            "listener.name.inside.scram-sha-256.sasl.jaas.config": "x;",
+            "rsm.config.bucket": "anything",
+        }
+    )
+
+    assert 10 == config.value("listener.name.inside.max.connections")
+    with pytest.raises(ConfigError, match=r"listener\.name\.inside\.max\.connections`=ten"):
+        BrokerConfig.from_properties({"listener.name.inside.max.connections": "ten"})
+    with pytest.raises(ConfigError, match="is not a setting"):
+        BrokerConfig.from_properties({"listener.name.inside.no.such": "1"})
+
+
+def test_dynamic_settings_lie_over_static_ones_in_place() -> None:
+    config = read(log_retention_hours="1", background_threads="4")
+
+    changed = config.apply_dynamic(
+        {"background.threads": "6"}, {"background.threads": "5", "message.max.bytes": "2000"}
+    )
+
+    assert {"background.threads", "message.max.bytes"} == changed
+    assert (6, 2000) == (config.background_threads, config.message_max_bytes)
+    assert 2000 == config.log_config({}).max_message_bytes
+    assert {"background.threads"} == config.apply_dynamic({}, config.dynamic_default)
+    assert 5 == config.background_threads
+    config.apply_dynamic({}, {})
+    assert (4, 1048588) == (config.background_threads, config.message_max_bytes)
+
+
+def test_dynamic_settings_that_are_not_allowed_change_nothing() -> None:
+    config = read()
+    config.apply_dynamic({"background.threads": "6"}, {})
+
+    with pytest.raises(ConfigError):
+        config.apply_dynamic({"background.threads": "7", "log.retention.ms": "0"}, {})
+
+    assert 6 == config.background_threads
+    assert {"background.threads": "6"} == config.dynamic_broker
+
+
+def test_reading_is_quick() -> None:
+    """A start to ready has 0.6 s for everything; this is a small part of it even on a slow machine."""
+    begin = time.perf_counter()
+    for _ in range(10):
+        read(broker_id="1", log_retention_ms="1000", num_partitions="4")
+    assert (time.perf_counter() - begin) / 10 < 0.020
