@@ -5,7 +5,6 @@ through and then counts: a peer that sends junk in a loop gets a handful of line
 """
 
 import logging
-from collections.abc import MutableMapping
 from time import monotonic
 from typing import Any, Final
 
@@ -24,11 +23,15 @@ class LogContext(logging.LoggerAdapter[logging.Logger]):
 
     def __init__(self, logger: logging.Logger, context: str) -> None:
         super().__init__(logger, {})
-        self._prefix: Final = f"[{context}] ".replace("%", "%%")
+        self._prefix: Final = f"[{context}] "
+        self._format_prefix: Final = self._prefix.replace("%", "%%")
 
-    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[str, MutableMapping[str, Any]]:
-        """Put the context before the message."""
-        return f"{self._prefix}{msg}", kwargs
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log the message behind the context."""
+        if self.isEnabledFor(level):
+            # `logging` formats only where there are arguments, so only then is a percent sign special.
+            prefix = self._format_prefix if args else self._prefix
+            self.logger.log(level, f"{prefix}{msg}", *args, **kwargs)
 
 
 class LogLimiter:

@@ -1,0 +1,66 @@
+"""The contract between dispatch and handlers."""
+
+import pytest
+
+from kalda.broker.api import ApiHandler, Pending, error_codes
+from kalda.common.api_keys import ApiKey
+from kalda.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kalda.protocol.messages.find_coordinator import FindCoordinatorResponse
+
+
+class TestPending:
+    def test_callbacks_run_once_in_order_and_late_ones_at_once(self) -> None:
+        pending = Pending[int]()
+        seen: list[tuple[str, int]] = []
+        pending.add_done(lambda done: seen.append(("first", done.value)))
+        pending.add_done(lambda done: seen.append(("second", done.value)))
+        pending.complete(7)
+        pending.add_done(lambda done: seen.append(("late", done.value)))
+        assert seen == [("first", 7), ("second", 7), ("late", 7)]
+
+    def test_failure_is_raised_where_the_value_is_asked_for(self) -> None:
+        pending = Pending[int]()
+        pending.fail(ValueError("on purpose"))
+        with pytest.raises(ValueError, match="on purpose"):
+            _ = pending.value
+
+    def test_second_completion_is_our_bug(self) -> None:
+        """Answering twice would shift every later answer of the connection by one."""
+        pending = Pending[int]()
+        pending.complete(1)
+        with pytest.raises(AssertionError, match="once"):
+            pending.complete(2)
+        with pytest.raises(AssertionError, match="once"):
+            pending.fail(ValueError())
+
+    def test_abandoning_after_completion_does_nothing(self) -> None:
+        pending = Pending[int]()
+        abandoned: list[bool] = []
+        pending.on_abandoned = lambda: abandoned.append(True)
+        pending.complete(1)
+        pending.abandon()
+        assert abandoned == []
+
+
+class TestApiHandler:
+    def test_advertises_what_it_serves_unless_told_otherwise(self) -> None:
+        plain = ApiHandler(key=ApiKey.METADATA, versions=(1, 5), handle=lambda *_: None, error_response=max)
+        wider = ApiHandler(
+            key=ApiKey.PRODUCE, versions=(3, 9), advertised=(0, 9), handle=lambda *_: None, error_response=max
+        )
+        assert plain.versions_advertised == (1, 5)
+        assert wider.versions_advertised == (0, 9)
+
+    def test_has_exactly_one_way_of_handling(self) -> None:
+        with pytest.raises(AssertionError, match="one way"):
+            ApiHandler(key=ApiKey.METADATA, versions=(0, 1), error_response=max)
+
+
+class TestErrorCodes:
+    def test_code_at_the_top_is_found(self) -> None:
+        assert error_codes(FindCoordinatorResponse(error_code=15)) == [15]
+        assert error_codes(FindCoordinatorResponse()) == []
+
+    def test_codes_of_the_items_are_found(self) -> None:
+        topics = [CreatableTopicResult(name="a", error_code=code) for code in (0, 36, 0, 17)]
+        assert error_codes(CreateTopicsResponse(topics=topics)) == [36, 17]
