@@ -31,7 +31,8 @@ class LogContext(logging.LoggerAdapter[logging.Logger]):
         if self.isEnabledFor(level):
             # `logging` formats only where there are arguments, so only then is a percent sign special.
             prefix = self._format_prefix if args else self._prefix
-            self.logger.log(level, f"{prefix}{msg}", *args, **kwargs)
+            message = f"{prefix}{msg}"
+            self.logger.log(level, message, *args, **kwargs)
 
 
 class LogLimiter:
