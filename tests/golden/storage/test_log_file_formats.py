@@ -1,0 +1,202 @@
+"""Kafka's own bytes: each file of a log directory as Apache Kafka 3.9 writes it."""
+
+import uuid
+
+import pytest
+
+from kalda.common.types import TopicPartition, uuid_from_text
+from kalda.storage.checkpoints import (
+    MetaProperties,
+    format_leader_epochs,
+    format_meta_properties,
+    format_offset_checkpoint,
+    format_partition_metadata,
+    parse_leader_epochs,
+    parse_meta_properties,
+    parse_offset_checkpoint,
+    parse_partition_metadata,
+)
+from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError, CorruptSnapshotError
+from kalda.storage.file_names import (
+    delete_directory_name,
+    is_delete_directory,
+    parse_offset_file_name,
+    parse_partition_directory_name,
+)
+from kalda.storage.handles import HandleCache
+from kalda.storage.offset_index import OffsetIndex, OffsetPosition
+from kalda.storage.producer_entry import BatchMetadata, ProducerStateEntry
+from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
+from kalda.storage.time_index import TimeIndex, TimestampOffset
+from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
+
+SNAPSHOT = bytes.fromhex(
+    "0001"  # version
+    "2a6ad9b9"  # CRC-32C of the rest
+    "00000001"  # one producer
+    "00000000000003e9"  # producer id 1001
+    "0002"  # epoch
+    "0000002a"  # last sequence 42
+    "0000000000000190"  # last offset 400
+    "00000009"  # offset delta
+    "0000018bcfe56800"  # timestamp
+    "ffffffff"  # coordinator epoch
+    "0000000000000187"  # open transaction since 391
+)
+
+
+def snapshot_entry() -> ProducerStateEntry:
+    entry = ProducerStateEntry(1001, 2, -1, 1_700_000_000_000, 391)
+    entry.batches.append(BatchMetadata(42, 400, 9, 1_700_000_000_000))
+    return entry
+
+
+def test_producer_snapshot() -> None:
+    assert format_snapshot([snapshot_entry()]).hex() == SNAPSHOT.hex()
+    (entry,) = parse_snapshot(SNAPSHOT)
+    assert format_snapshot([entry]) == SNAPSHOT
+    assert (entry.producer_id, entry.producer_epoch, entry.current_transaction_first_offset) == (1001, 2, 391)
+    assert entry.batches[-1].first_sequence == 33
+
+
+def test_an_empty_producer_snapshot_has_ten_bytes() -> None:
+    assert format_snapshot([]).hex() == "0001" + "48674bc7" + "00000000"
+    assert parse_snapshot(format_snapshot([])) == []
+
+
+def test_a_producer_without_batches_has_no_last_offset() -> None:
+    entry = ProducerStateEntry(5, 1, 3, 9)
+    assert format_snapshot([entry])[10 + 10 : 10 + 26].hex() == "ffffffff" + "ffffffffffffffff" + "00000000"
+    assert not parse_snapshot(format_snapshot([entry]))[0].batches
+
+
+def test_a_harmed_snapshot_is_recognised() -> None:
+    for length in range(len(SNAPSHOT)):
+        with pytest.raises(CorruptSnapshotError):
+            parse_snapshot(SNAPSHOT[:length])
+    for position in range(len(SNAPSHOT)):
+        harmed = bytearray(SNAPSHOT)
+        harmed[position] ^= 1
+        with pytest.raises(CorruptSnapshotError):
+            parse_snapshot(bytes(harmed))
+
+
+def test_offset_index() -> None:
+    file_system = FaultyFileSystem()
+    index = OffsetIndex(file_system, "/0.index", 1000, 0, HandleCache(1000))
+    index.append(1005, 0x1000)
+    index.append(1300, 0x2FFF)
+    index.write_pending()
+    assert file_system.read("/0.index").hex() == "00000005" + "00001000" + "0000012c" + "00002fff"
+    loaded = OffsetIndex(file_system, "/0.index", 1000, 16, HandleCache(1000))
+    assert [loaded.lookup(offset) for offset in (1000, 1004, 1005, 1299, 1300, 9999)] == [
+        OffsetPosition(1000, 0),
+        OffsetPosition(1000, 0),
+        OffsetPosition(1005, 0x1000),
+        OffsetPosition(1005, 0x1000),
+        OffsetPosition(1300, 0x2FFF),
+        OffsetPosition(1300, 0x2FFF),
+    ]
+    assert loaded.first_at_position(0x1001) == OffsetPosition(1300, 0x2FFF)
+    assert loaded.first_at_position(0x3000) is None
+
+
+def test_time_index() -> None:
+    file_system = FaultyFileSystem()
+    index = TimeIndex(file_system, "/0.timeindex", 1000, 0, HandleCache(1000))
+    for timestamp, offset in (
+        (1_700_000_000_000, 1005),
+        (1_700_000_000_000, 1100),
+        (1_700_000_000_001, 1300),
+    ):
+        index.maybe_append(timestamp, offset)
+    index.write_pending()
+    assert file_system.read("/0.timeindex").hex() == (
+        "0000018bcfe56800" + "00000005" + "0000018bcfe56801" + "0000012c"
+    )
+    assert index.lookup(1_699_999_999_999) == TimestampOffset(-1, 1000)
+    assert index.lookup(1_700_000_000_000) == TimestampOffset(1_700_000_000_000, 1005)
+    assert index.lookup(1_800_000_000_000) == TimestampOffset(1_700_000_000_001, 1300)
+
+
+def test_transaction_index() -> None:
+    file_system = FaultyFileSystem()
+    index = TransactionIndex(file_system, "/0.txnindex", 0)
+    assert not file_system.nodes, "nothing aborted, no file"
+    aborted = AbortedTransaction(7, 100, 110, 105)
+    index.append(aborted)
+    expected = "0000" + "0000000000000007" + "0000000000000064" + "000000000000006e" + "0000000000000069"
+    assert file_system.read("/0.txnindex").hex() == expected
+    assert TransactionIndex(file_system, "/0.txnindex", 34).entries() == [aborted]
+
+
+@pytest.mark.parametrize("content", [b"\x00", b"\x00\x01" + bytes(32), b"\xff\xff" + bytes(32)])
+def test_a_harmed_transaction_index_is_recognised(content: bytes) -> None:
+    file_system = FaultyFileSystem()
+    file_system.nodes["/0.txnindex"] = Node(content)
+    with pytest.raises(CorruptIndexError):
+        TransactionIndex(file_system, "/0.txnindex", len(content)).entries()
+
+
+def test_offset_checkpoint() -> None:
+    text = b"0\n2\norders 0 12\nclicks.v2 11 9000000000\n"
+    offsets = {TopicPartition("orders", 0): 12, TopicPartition("clicks.v2", 11): 9_000_000_000}
+    assert format_offset_checkpoint(offsets) == text
+    assert parse_offset_checkpoint(text) == offsets
+
+
+def test_leader_epoch_checkpoint() -> None:
+    assert format_leader_epochs([(0, 0), (3, 120)]) == b"0\n2\n0 0\n3 120\n"
+    assert parse_leader_epochs(b"0\n2\n0 0\n3 120\n") == [(0, 0), (3, 120)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"0\n", b"1\n0\n", b"x\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"\xff\n0\n"],
+)
+def test_harmed_checkpoints_are_recognised(text: bytes) -> None:
+    with pytest.raises(CorruptCheckpointError):
+        parse_offset_checkpoint(text)
+
+
+def test_partition_metadata() -> None:
+    topic_id = uuid_from_text("lkBVMS3-QZ2HyoKzGK9wlA")
+    assert format_partition_metadata(topic_id) == b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA"
+    assert parse_partition_metadata(b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA\n") == topic_id
+    for text in (
+        b"",
+        b"version: 1\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA",
+        b"version: 0",
+        b"version: 0\ntopic_id: x",
+    ):
+        with pytest.raises(CorruptCheckpointError):
+            parse_partition_metadata(text)
+
+
+def test_meta_properties() -> None:
+    text = b"#\ncluster.id=vPeOCWypqUOSepEvx0cbog\nversion=0\nbroker.id=3\n"
+    properties = MetaProperties("vPeOCWypqUOSepEvx0cbog", 3)
+    assert format_meta_properties(properties) == text
+    assert parse_meta_properties(b"#Fri Nov 01 10:00:00 UTC 2024\n" + text) == properties
+    kraft = parse_meta_properties(b"node.id=1\nversion=1\ncluster.id=abc\ndirectory.id=d\n")
+    assert kraft == MetaProperties("abc", 1, "d")
+    for bad in (b"", b"version=2\nbroker.id=1\n", b"version=0\n", b"version=0\nbroker.id=x\n"):
+        with pytest.raises(CorruptCheckpointError):
+            parse_meta_properties(bad)
+
+
+def test_names() -> None:
+    partition = TopicPartition("a-b.c_1", 12)
+    unique = uuid.UUID(int=255).hex
+    deleted = delete_directory_name(partition, unique)
+    assert deleted == f"a-b.c_1-12.{unique}-delete"
+    assert is_delete_directory(deleted)
+    assert parse_partition_directory_name(deleted) is None
+    assert parse_partition_directory_name("a-b.c_1-12") == partition
+    assert not is_delete_directory("orders-delete")
+    assert parse_partition_directory_name("my-delete-0") == TopicPartition("my-delete", 0)
+    assert parse_partition_directory_name("nodash") is None
+    assert parse_offset_file_name("00000000000000000042.log.swap") == (42, ".log", ".swap")
+    assert parse_offset_file_name("00000000000000000042.log") == (42, ".log", "")
+    assert parse_offset_file_name("leader-epoch-checkpoint") is None
