@@ -226,11 +226,8 @@ class Dispatcher:
     def _finish(
         self, api: _Api, context: RequestContext, request: object, ticket: Ticket, done: Pending[Any]
     ) -> None:
-        if done.error is None:
-            response = done.value
-        else:
-            response = self._error_response(api, context, request, done.error)
-        self._reply(api, context, request, ticket, response)
+        response = done.value if done.error is None else None
+        self._reply(api, context, request, ticket, response, done.error)
 
     async def _run(
         self,
@@ -243,16 +240,30 @@ class Dispatcher:
         try:
             response = await coroutine
         except Exception as error:
-            response = self._error_response(api, context, request, error)
+            self._reply(api, context, request, ticket, None, error)
+            return
         if isinstance(response, Pending):
             response.add_done(lambda done: self._finish(api, context, request, ticket, done))
         else:
-            self._reply(api, context, request, ticket, response)
+            self._reply(api, context, request, ticket, response, None)
 
     def _reply(
-        self, api: _Api, context: RequestContext, request: object, ticket: Ticket, response: object
+        self,
+        api: _Api,
+        context: RequestContext,
+        request: object,
+        ticket: Ticket,
+        response: object,
+        error: Exception | None,
     ) -> None:
-        reply = self._encode(api, context, request, response)
+        """Answer a ticket. Whatever fails here is this connection's affair: the caller serves others too."""
+        try:
+            if error is not None:
+                response = self._error_response(api, context, request, error)
+            reply = self._encode(api, context, request, response)
+        except Exception:
+            logger.exception("%s has no answer: %r", api.title, context)
+            reply = None
         if reply is None:
             context.connection.close(f"{api.title} cannot be answered", logging.WARNING)
         else:
@@ -325,8 +336,14 @@ class Dispatcher:
         if self._task_count >= TASKS_MAX:
             self._tasks_waiting.append((coroutine, name))
             return
+        try:
+            task = self._tasks.create_task(coroutine, name=name)
+        except RuntimeError:
+            # The group is shutting down, and with it every connection.
+            coroutine.close()
+            return
         self._task_count += 1
-        self._tasks.create_task(coroutine, name=name).add_done_callback(self._on_task_done)
+        task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, _: "asyncio.Task[None]") -> None:
         self._task_count -= 1

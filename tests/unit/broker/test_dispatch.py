@@ -83,6 +83,7 @@ class Broker:
         *,
         raw: Any = unused_raw,
         find: Handle | None = None,
+        find_error: Callable[[Any, ErrorCode], object] = find_coordinator_error,
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
         self.metrics = Metrics()
@@ -105,7 +106,7 @@ class Broker:
                 key=ApiKey.FIND_COORDINATOR,
                 versions=(0, 2),
                 handle=find or (lambda services, request, context: FindCoordinatorResponse(host=request.key)),
-                error_response=find_coordinator_error,
+                error_response=find_error,
             ),
         ]
         self.dispatcher = Dispatcher(self.services, handlers, self.metrics, tasks)
@@ -332,6 +333,19 @@ class TestCoroutines:
             broker.ask(find_frame())
         assert find_answer(broker.harness.take_sent()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert len(caplog.records) == 1
+
+    async def test_answer_that_cannot_be_given_ends_the_connection_not_the_broker(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A bug in one handler's error response must not cancel the group that all handlers run in."""
+
+        async def find(services: object, request: object, context: RequestContext) -> object:
+            raise RuntimeError("on purpose")
+
+        async with asyncio.TaskGroup() as tasks:
+            broker = Broker(find=find, find_error=lambda request, code: 1 / 0, tasks=tasks)
+            broker.ask(find_frame())
+        assert broker.closed == ["FindCoordinator cannot be answered"]
 
     async def test_running_handlers_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dispatch_module, "TASKS_MAX", 3)
