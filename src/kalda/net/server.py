@@ -19,7 +19,8 @@ from typing import Final
 
 from kalda.common.logging import LogLimiter
 from kalda.common.metrics import Metrics, metric_name
-from kalda.net.connection import Connection, FrameHandler, ReceiveBuffers
+from kalda.net.connection import Connection, FrameHandler
+from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from kalda.net.connection import Connection, ReceiveBuffers
+from kalda.net.connection import Connection
+from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from kalda.net import connection as connection_module
 from kalda.net import socket_connection
-from kalda.net.connection import NO_REPLY, Chunk, Connection, ReceiveBuffers, Ticket
+from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.net.receive_buffers import LARGE_BUFFER_BYTES, SPARE_BUFFERS_MAX, ReceiveBuffers
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 
 
@@ -93,7 +94,7 @@ class TestFrames:
         harness = Harness(echo, frame_bytes_max=100_000_000)
         harness.receive((100_000_000).to_bytes(4, "big") + b"x" * 10)
         assert harness.connection._large is not None
-        assert len(harness.connection._large) <= connection_module.LARGE_BUFFER_BYTES
+        assert len(harness.connection._large) <= LARGE_BUFFER_BYTES
         harness.receive(b"x" * 1_000_000)
         assert len(harness.connection._large) <= 2_100_000
 
@@ -109,11 +110,18 @@ class TestFrames:
 
     def test_spare_buffers_are_bounded(self) -> None:
         buffers = ReceiveBuffers()
-        for _ in range(20):
-            buffers.give_back(bytearray(1_000_000))
+        for size in (100_000, 1_000_000) * 10:
+            buffers.give_back(bytearray(size))
         buffers.give_back(bytearray(50_000_000))
-        assert len(buffers._spares) == connection_module.SPARE_BUFFERS_MAX
-        assert all(len(spare) == 1_000_000 for spare in buffers._spares)
+        assert len(buffers._spares) == SPARE_BUFFERS_MAX
+        assert all(len(spare) == 1_000_000 for spare in buffers._spares), "the large ones are worth keeping"
+
+    def test_lease_takes_the_spare_that_fits_best(self) -> None:
+        buffers = ReceiveBuffers()
+        for size in (2_000_000, 200_000, 1_000_000):
+            buffers.give_back(bytearray(size))
+        assert len(buffers.lease(150_000)) == 200_000
+        assert len(buffers.lease(150_000)) == 1_000_000
 
 
 class TestOrderOfReplies:
