@@ -11,7 +11,7 @@ No I/O, clock, task or randomness: the same events give the same effects. The co
 States in the context change when their write has succeeded, never before: what brokers are told is durable.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
@@ -19,7 +19,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller import deletion
 from kalda.controller.batch import RequestBatch
 from kalda.controller.context import ControllerContext, Replica
-from kalda.controller.effects import CreatePartitionStates, Effect, UpdatePartitionStates
+from kalda.controller.effects import CreatePartitionStates, Effect, RevisitBrokers, UpdatePartitionStates
 from kalda.controller.events import (
     AssignmentsChanged,
     BrokerFellBehind,
@@ -35,7 +35,7 @@ from kalda.controller.events import (
 )
 from kalda.controller.partitions import PartitionStatus, first_state, next_state
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import NO_LEADER, BrokerInfo, PartitionState, TopicAssignment
+from kalda.coordination.schema import BrokerInfo, PartitionState, TopicAssignment
 
 _Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates
 
@@ -91,30 +91,27 @@ def _on_brokers_changed(
     context: ControllerContext, brokers: Mapping[int, BrokerInfo], batch: RequestBatch
 ) -> list[Effect]:
     before = context.live_brokers
-    dead = before.keys() - brokers.keys()
     restarted = {b for b in brokers.keys() & before.keys() if brokers[b].epoch != before[b].epoch}
-    arrived = (brokers.keys() - before.keys()) | restarted
-    context.live_brokers = dict(brokers)
-    if not dead and not arrived:
-        if any(brokers[b] != before[b] for b in brokers):
-            batch.add_metadata()
-        return []
+    context.live_brokers = {b: info for b, info in brokers.items() if b not in restarted}
+    dead = before.keys() - context.live_brokers.keys()
+    arrived = context.live_brokers.keys() - before.keys()
     concerned = [
         p for p in context.all_partitions() if any(b in dead or b in arrived for b in context.replicas_of(p))
     ]
     for partition in concerned:
         for broker_id in context.replicas_of(partition):
-            if broker_id in dead or broker_id in restarted:
+            if broker_id in dead:
                 _lose_replica(context, Replica(partition, broker_id))
-        if context.states.get(partition) is not None:
+        if partition in context.states:
             _settle_status(context, partition)
     for broker_id in sorted(arrived):
         _introduce(context, broker_id, batch)
-    writes = _repair(context, concerned, restarted)
-    rewritten = {partition for write in writes for partition in write.states}
-    # What is about to be rewritten is announced when it has been.
-    batch.add_metadata(p for p in concerned if p not in rewritten and p.topic not in context.topics_to_delete)
-    return [*writes, *deletion.resume_deletions(context, context.topics_to_delete, batch)]
+    writes = _repair(context, concerned)
+    if context.live_brokers != before:
+        batch.add_metadata(_not_rewritten(context, concerned, writes))
+    deletions = deletion.resume_deletions(context, context.topics_to_delete, batch)
+    revisit = [RevisitBrokers(brokers)] if restarted else []
+    return [*writes, *deletions, *revisit]
 
 
 def _on_topics_changed(context: ControllerContext, event: TopicsChanged) -> list[_Write]:
@@ -155,10 +152,14 @@ def _on_states_created(
         is_ours = state.controller_epoch == context.epoch and state.leader_epoch == 0
         context.states[partition] = state
         _settle_status(context, partition)
-        _announce(context, partition, batch, is_new=is_ours)
-        if not is_ours:
+        if is_ours:
+            _announce(context, partition, batch, is_new=True)
+        else:
             adopted.append(partition)
-    return _repair(context, adopted)
+    writes = _repair(context, adopted)
+    for partition in _not_rewritten(context, adopted, writes):
+        _announce(context, partition, batch)
+    return writes
 
 
 def _on_states_updated(
@@ -177,8 +178,9 @@ def _on_states_updated(
         context.states[partition] = found
         _settle_status(context, partition)
         contested.append(partition)
-        batch.add_metadata([partition])
-    return _repair(context, contested)
+    writes = _repair(context, contested)
+    batch.add_metadata(_not_rewritten(context, contested, writes))
+    return writes
 
 
 def _on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Effect]:
@@ -242,7 +244,7 @@ def _announce(
 
 
 def _lose_replica(context: ControllerContext, replica: Replica) -> None:
-    """A replica's broker is gone, or has come back without remembering its role."""
+    """A replica's broker is gone."""
     status = context.replica_status[replica]
     if status is ReplicaStatus.DELETION_STARTED:
         context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
@@ -250,17 +252,17 @@ def _lose_replica(context: ControllerContext, replica: Replica) -> None:
         context.move_replica(replica, ReplicaStatus.OFFLINE)
 
 
-def _repair(
-    context: ControllerContext,
-    partitions: Iterable[TopicPartition],
-    restarted: Iterable[int] = (),
-) -> list[_Write]:
-    """Decide which of the partitions need a new state: first ones, and those whose leader or ISR is dead.
+def _not_rewritten(
+    context: ControllerContext, partitions: Iterable[TopicPartition], writes: Iterable[_Write]
+) -> list[TopicPartition]:
+    """Return the partitions to announce now; the others are announced when their write has succeeded."""
+    rewritten = {partition for write in writes for partition in write.states}
+    return [p for p in partitions if p not in rewritten and p.topic not in context.topics_to_delete]
 
-    A broker that `restarted` lost what was not synced: it leads on only where no other replica can.
-    """
+
+def _repair(context: ControllerContext, partitions: Iterable[TopicPartition]) -> list[_Write]:
+    """Decide which of the partitions need a new state: first ones, and those whose leader or ISR is dead."""
     live = context.live_brokers.keys()
-    steady = live - set(restarted)
     created: dict[TopicPartition, PartitionState] = {}
     updated: dict[TopicPartition, PartitionState] = {}
     for partition in partitions:
@@ -273,7 +275,8 @@ def _repair(
             if first is not None:
                 created[partition] = first
             continue
-        changed = _judge(context, partition, state, steady)
+        is_unclean_allowed = partition.topic in context.unclean_topics
+        changed = next_state(state, replicas, live, context.epoch, is_unclean_allowed=is_unclean_allowed)
         if changed is not None:
             updated[partition] = changed
     effects: list[_Write] = []
@@ -282,17 +285,3 @@ def _repair(
     if updated:
         effects.append(UpdatePartitionStates(updated))
     return effects
-
-
-def _judge(
-    context: ControllerContext, partition: TopicPartition, state: PartitionState, steady: Set[int]
-) -> PartitionState | None:
-    """Prefer the brokers that did not restart; fall back on all that live, and on unclean election last."""
-    replicas = context.replicas_of(partition)
-    changed = next_state(state, replicas, steady, context.epoch, is_unclean_allowed=False)
-    has_leader = changed.leader != NO_LEADER if changed is not None else state.leader in steady
-    if has_leader:
-        return changed
-    is_unclean_allowed = partition.topic in context.unclean_topics
-    live = context.live_brokers.keys()
-    return next_state(state, replicas, live, context.epoch, is_unclean_allowed=is_unclean_allowed)

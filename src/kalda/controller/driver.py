@@ -26,6 +26,7 @@ from kalda.controller.effects import (
     DeleteTopicZnodes,
     Effect,
     RejectTopicDeletion,
+    RevisitBrokers,
     Send,
     StopReplica,
     UpdatePartitionStates,
@@ -350,5 +351,7 @@ class ControllerDriver:
             case RejectTopicDeletion():
                 await store.remove_deletion_marks(effect.topics)
                 return None
+            case RevisitBrokers():
+                return BrokersChanged(effect.brokers)
             case _:
                 assert_never(effect)

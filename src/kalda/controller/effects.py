@@ -124,6 +124,22 @@ class RejectTopicDeletion:
     topics: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RevisitBrokers:
+    """Feed `BrokersChanged` with these brokers, after the outcomes of the writes before this effect.
+
+    A broker that came back before its absence was noticed is treated as dead first: what it did not sync is
+    lost, so it must not be told to lead before others had the chance.
+    """
+
+    brokers: Mapping[int, BrokerInfo]
+
+
 Effect: TypeAlias = (
-    Send | CreatePartitionStates | UpdatePartitionStates | DeleteTopicZnodes | RejectTopicDeletion
+    Send
+    | CreatePartitionStates
+    | UpdatePartitionStates
+    | DeleteTopicZnodes
+    | RejectTopicDeletion
+    | RevisitBrokers
 )

@@ -1,0 +1,170 @@
+"""A cluster for the controller's core: ZooKeeper's part as plain dictionaries, brokers that note they hear.
+
+Writes are conditional as in ZooKeeper; `Simulation.feed` does what the driver does: performs a step's effects
+in order and feeds outcomes of writes back before anything else.
+"""
+
+import uuid
+from collections import deque
+from dataclasses import replace
+from typing import assert_never
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.context import ControllerContext
+from kalda.controller.core import step
+from kalda.controller.effects import (
+    BrokerRequest,
+    CreatePartitionStates,
+    DeleteTopicZnodes,
+    Effect,
+    RejectTopicDeletion,
+    RevisitBrokers,
+    Send,
+    StopReplica,
+    UpdatePartitionStates,
+)
+from kalda.controller.events import (
+    AssignmentsChanged,
+    BrokersChanged,
+    ControllerElected,
+    Event,
+    PartitionStatesCreated,
+    PartitionStatesUpdated,
+    ReplicasStopped,
+    TopicDeletionsRequested,
+    TopicsChanged,
+    TopicsDeleted,
+)
+from kalda.coordination.schema import (
+    BrokerInfo,
+    ListenerEndpoint,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+
+
+def broker(broker_id: int, epoch: int = 0) -> BrokerInfo:
+    endpoint = ListenerEndpoint("PLAINTEXT", f"host{broker_id}", 9092)
+    return BrokerInfo(broker_id, (endpoint,), epoch=epoch)
+
+
+class Simulation:
+    """ZooKeeper's dictionaries, one controller, and the requests that brokers have not answered."""
+
+    def __init__(self, controller_id: int = 1) -> None:
+        self.controller_id = controller_id
+        self.context = ControllerContext(controller_id)
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.assignments: dict[str, TopicAssignment] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.marked: set[str] = set()
+        self.unclean: set[str] = set()
+        self.epoch = 0
+        self.trace: list[Effect] = []
+        """Every effect performed since it was last taken."""
+        self.unanswered: list[tuple[int, StopReplica]] = []
+        self.heard: list[tuple[int, BrokerRequest]] = []
+
+    # What operators and brokers do; none of it reaches the controller by itself.
+
+    def assign(self, topic: str, partitions: dict[int, tuple[int, ...]]) -> None:
+        known = self.assignments.get(topic)
+        topic_id = known.topic_id if known else uuid.uuid5(uuid.NAMESPACE_DNS, topic)
+        merged = {**(known.partitions if known else {})}
+        merged.update({number: ReplicaAssignment(replicas) for number, replicas in partitions.items()})
+        self.assignments[topic] = TopicAssignment(topic, topic_id, merged, version=0)
+
+    def write_state(self, partition: TopicPartition, leader: int, epoch: int, isr: tuple[int, ...]) -> None:
+        """A leader changes its ISR behind the controller's back."""
+        before = self.states[partition]
+        self.states[partition] = replace(
+            before, leader=leader, leader_epoch=epoch, isr=isr, version=before.version + 1
+        )
+
+    # What the driver does.
+
+    def elect(self) -> None:
+        self.epoch += 1
+        self.context = ControllerContext(self.controller_id)
+        self.unanswered.clear()
+        self.feed(
+            ControllerElected(
+                self.epoch,
+                dict(self.brokers),
+                dict(self.assignments),
+                dict(self.states),
+                frozenset(self.marked),
+                frozenset(self.unclean),
+            )
+        )
+
+    def tell_brokers(self) -> None:
+        self.feed(BrokersChanged(dict(self.brokers)))
+
+    def tell_topics(self) -> None:
+        known = self.context.assignments
+        added = {topic: found for topic, found in self.assignments.items() if topic not in known}
+        self.feed(TopicsChanged(frozenset(self.assignments), added))
+
+    def tell_assignments(self) -> None:
+        self.feed(AssignmentsChanged(dict(self.assignments)))
+
+    def tell_deletions(self) -> None:
+        self.feed(TopicDeletionsRequested(frozenset(self.marked)))
+
+    def answer(self, index: int = 0, code: ErrorCode = ErrorCode.NONE) -> None:
+        """A broker answers the StopReplica that stands at `index` among those it has not answered."""
+        broker_id, request = self.unanswered.pop(index)
+        errors = dict.fromkeys(request.partitions, code)
+        self.feed(ReplicasStopped(broker_id, request, errors))
+
+    def feed(self, event: Event) -> None:
+        pending = deque([event])
+        while pending:
+            for effect in step(self.context, pending.popleft()):
+                self.trace.append(effect)
+                outcome = self._perform(effect)
+                if outcome is not None:
+                    pending.append(outcome)
+
+    def _perform(self, effect: Effect) -> Event | None:
+        match effect:
+            case Send():
+                self.heard.append((effect.broker_id, effect.request))
+                if isinstance(effect.request, StopReplica):
+                    self.unanswered.append((effect.broker_id, effect.request))
+                return None
+            case CreatePartitionStates():
+                for partition, state in effect.states.items():
+                    self.states.setdefault(partition, replace(state, version=0))
+                return PartitionStatesCreated({p: self.states[p] for p in effect.states})
+            case UpdatePartitionStates():
+                return self._update(effect)
+            case DeleteTopicZnodes():
+                for topic in effect.topics:
+                    assignment = self.assignments.pop(topic)
+                    self.marked.discard(topic)
+                    for number in assignment.partitions:
+                        self.states.pop(TopicPartition(topic, number), None)
+                return TopicsDeleted(effect.topics)
+            case RejectTopicDeletion():
+                self.marked.difference_update(effect.topics)
+                return None
+            case RevisitBrokers():
+                return BrokersChanged(effect.brokers)
+            case _:
+                assert_never(effect)
+
+    def _update(self, effect: UpdatePartitionStates) -> PartitionStatesUpdated:
+        updated: dict[TopicPartition, PartitionState] = {}
+        conflicts: dict[TopicPartition, PartitionState | None] = {}
+        for partition, state in effect.states.items():
+            found = self.states.get(partition)
+            if found is not None and found.version == state.version:
+                updated[partition] = replace(state, version=state.version + 1)
+            else:
+                conflicts[partition] = found
+        self.states.update(updated)
+        return PartitionStatesUpdated(updated, conflicts)
