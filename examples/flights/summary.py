@@ -1,0 +1,81 @@
+"""What the demo tells at its end, read back from the Parquet files that Spark wrote."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_BARS = "▁▂▃▄▅▆▇█"
+_AIRLINE_WIDTH = 15
+"""Keeps the table within 80 columns."""
+_HOURS = range(5, 24)
+"""No more than one flight of the year was scheduled outside these hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the whole table, to be compared with what was sent."""
+
+    flights: int
+    unparsed: int
+    delay_minutes: int
+
+
+def read_table(table: Path) -> list[dict[str, Any]]:
+    """Return the table's rows."""
+    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(table).to_pylist()
+    return rows
+
+
+def totals(rows: list[dict[str, Any]]) -> Totals:
+    """Add up the table; rows without a carrier are records that could not be parsed."""
+    return Totals(
+        flights=sum(row["flights"] for row in rows if row["carrier"] is not None),
+        unparsed=sum(row["flights"] for row in rows if row["carrier"] is None),
+        delay_minutes=sum(row["delay_minutes"] or 0 for row in rows),
+    )
+
+
+def print_summary(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Print one line for each airline, the busiest first."""
+    by_carrier: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_carrier[row["carrier"] or "?", row["airline"] or "?"].append(row)
+    table = Table(
+        title="Departures from New York City in 2013", title_justify="left", box=box.SIMPLE, pad_edge=False
+    )
+    table.add_column("airline", no_wrap=True, max_width=_AIRLINE_WIDTH)
+    for name in ("flights", "cut", "delay", "late", "worst"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(f"delay by hour {_HOURS[0]}-{_HOURS[-1]}", no_wrap=True)
+    for (_, airline), hours in sorted(
+        by_carrier.items(), key=lambda item: -sum(row["flights"] for row in item[1])
+    ):
+        flights = sum(row["flights"] for row in hours)
+        departed = sum(row["departed"] for row in hours)
+        means = {row["hour"]: row["delay_minutes"] / row["departed"] for row in hours if row["departed"]}
+        table.add_row(
+            airline,
+            f"{flights:,}",
+            f"{1 - departed / flights:.1%}",
+            f"{sum(row['delay_minutes'] or 0 for row in hours) / departed:.1f}",
+            f"{sum(row['late'] for row in hours) / departed:.0%}",
+            f"{max(means, key=lambda hour: means[hour])}:00",
+            _spark_line(means),
+        )
+    console.print(table)
+    console.print("cut: cancelled; delay: mean minutes; late: over 15 minutes; worst: the hour", style="dim")
+
+
+def _spark_line(means: dict[int, float]) -> str:
+    scale = max(1.0, *means.values())
+    bars = []
+    for hour in _HOURS:
+        share = max(0.0, means[hour]) / scale if hour in means else None
+        bars.append(" " if share is None else _BARS[min(int(share * len(_BARS)), len(_BARS) - 1)])
+    return "".join(bars)
