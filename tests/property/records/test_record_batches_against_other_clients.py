@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
@@ -16,12 +17,14 @@ from kafka.record.memory_records import MemoryRecordsBuilder as KafkaPythonBuild
 from kalda.records.batch import TimestampType, iter_headers, read_header, validate
 from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches
 from kalda.records.columnar_encode import encode_batches
+from kalda.records.columnar_fields import read_varints, read_varlongs
 from kalda.records.compression import Compression, decompress
 from kalda.records.conversion import recompress
 from kalda.records.crc import crc32c
 from kalda.records.errors import RecordsError
 from kalda.records.record import Header, Record, RecordBatchBuilder, iter_records, record_bytes
 from kalda.records.validation import validate_records
+from kalda.records.varint import read_varint, read_varlong
 
 Row = tuple[bytes | None, bytes | None, int, list[Header]]
 
@@ -38,6 +41,9 @@ timestamps = st.integers(min_value=0, max_value=2**62)
 rows = st.tuples(st.one_of(st.none(), payloads), st.one_of(st.none(), payloads), timestamps, headers)
 row_lists: st.SearchStrategy[list[Row]] = st.lists(rows, min_size=1, max_size=30)
 codecs = st.sampled_from(CODECS)
+encoded_varints = st.binary(min_size=1, max_size=10).map(
+    lambda raw: bytes([*(byte | 0x80 for byte in raw[:-1]), raw[-1] & 0x7F])
+)
 
 
 def build(rows: list[Row], codec: Compression, base_offset: int = 0, gap: int = 1) -> bytes:
@@ -198,6 +204,20 @@ def test_encoded_columns_equal_the_builders_bytes(rows: list[Row], codec: Compre
         )
     )
     assert [bytes(batch) for batch in batches] == [build(rows, codec)]
+
+
+@SETTINGS
+@given(st.lists(encoded_varints))
+def test_varints_of_a_column_equal_those_read_one_by_one(encoded: list[bytes]) -> None:
+    """Overlong forms and surplus high bits included."""
+    for vector, scalar, size_max in ((read_varints, read_varint, 5), (read_varlongs, read_varlong, 10)):
+        parts = [part for part in encoded if len(part) <= size_max]
+        if not parts:
+            continue
+        starts = np.cumsum([0, *(len(part) for part in parts[:-1])])
+        values, ends = vector(np.frombuffer(b"".join(parts), np.uint8), starts)
+        assert values.tolist() == [scalar(part, 0)[0] for part in parts]
+        assert ends.tolist() == (starts + [len(part) for part in parts]).tolist()
 
 
 def swallow(buffer: bytes) -> None:

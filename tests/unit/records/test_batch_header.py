@@ -155,6 +155,13 @@ def test_impossible_counts_are_corrupt(delta: int, count: int) -> None:
         check(patch(batch, ">i", 57, count))
 
 
+def test_negative_base_offset_is_corrupt() -> None:
+    batch = build()
+    struct.pack_into(">q", batch, 0, -1)
+    with pytest.raises(CorruptRecordError):
+        check(batch)
+
+
 def test_compacted_batch_with_gaps_or_without_records_is_sound() -> None:
     check(patch(build(), ">i", 23, 10))
     check(

@@ -5,13 +5,14 @@ import struct
 import pyarrow as pa
 import pytest
 
+from kalda.records import columnar
 from kalda.records.batch import TimestampType, set_log_append_time
 from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches, iter_record_batches
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedMagicError
-from kalda.records.record import RecordBatchBuilder
+from kalda.records.record import RecordBatchBuilder, iter_records
 
 
 def build(base_offset: int, count: int, producer_id: int = -1, **options: object) -> bytes:
@@ -107,7 +108,8 @@ def test_control_batches_are_passed_over_but_counted() -> None:
     assert (offsets(batch), batch.next_offset, batch.consumed_bytes) == ([0, 1], 3, len(buffer))
 
 
-def test_aborted_transactions_are_left_out_until_their_marker() -> None:
+@pytest.mark.parametrize("aborted", [[(1, 6), (1, 0)], [(1, 0), (1, 6)]])
+def test_aborted_transactions_are_left_out_until_their_marker(aborted: list[tuple[int, int]]) -> None:
     """Producer 1 aborts 0-1 and 6-7 around a committed 4; producer 2 commits 2; 5 is not transactional."""
     buffer = (
         build(0, 2, producer_id=1)
@@ -119,9 +121,26 @@ def test_aborted_transactions_are_left_out_until_their_marker() -> None:
         + marker(8, 1, ControlRecordType.ABORT)
         + marker(9, 2, ControlRecordType.COMMIT)
     )
-    batch = decode_batches(buffer, start_offset=0, aborted=[(1, 6), (1, 0)])
+    batch = decode_batches(buffer, start_offset=0, aborted=aborted)
     assert (offsets(batch), batch.next_offset) == ([2, 4, 5], 10)
     assert offsets(decode_batches(buffer, start_offset=0)) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_aborted_transaction_begins_at_its_very_offset() -> None:
+    buffer = build(0, 1, producer_id=1) + build(1, 1, producer_id=2)
+    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(2, 1)])) == [0]
+
+
+def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
+    buffer = build(0, 1, producer_id=1) + marker(1, 1, ControlRecordType.COMMIT) + build(2, 1, producer_id=1)
+    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)])) == []
+
+
+def test_what_an_aborting_producer_wrote_outside_transactions_stays() -> None:
+    plain = RecordBatchBuilder(base_offset=1, producer_id=1, producer_epoch=0, base_sequence=1)
+    plain.append(None, b"v", 0)
+    buffer = build(0, 1, producer_id=1) + bytes(plain.build())
+    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)])) == [1]
 
 
 def test_log_append_time_is_every_records_time() -> None:
@@ -219,6 +238,34 @@ def test_length_that_lies_under_a_right_crc_is_corrupt(position: int, value: int
         decode_batches(batch, start_offset=0, want_headers=True)
 
 
+@pytest.mark.parametrize("count", [0x01, 0x02, 0x7E])
+def test_impossible_header_counts_are_corrupt_even_if_headers_are_not_wanted(count: int) -> None:
+    batch = bytearray(build(0, 1))
+    batch[-1] = count
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    with pytest.raises(CorruptRecordError):
+        decode_batches(batch, start_offset=0)
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+@pytest.mark.parametrize(
+    ("position", "value"), [(0, 0x02), (1, 0x01), (1, 0x06), (3, 0x06), (3, 0x7E)], ids=str
+)
+def test_headers_that_do_not_fill_their_record_are_corrupt(rows: int, position: int, value: int) -> None:
+    """A record's last bytes are ``04 02 61 02 62 02 63 02 64``: two headers, a=b and c=d."""
+    builder = RecordBatchBuilder()
+    for _ in range(rows):
+        builder.append(None, b"v", 0, [("a", b"b"), ("c", b"d")])
+    batch = builder.build()
+    assert batch[-9:].hex() == "040261026202630264"
+    batch[len(batch) - 9 + position] = value
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    with pytest.raises(CorruptRecordError):
+        decode_batches(batch, start_offset=0, want_headers=True)
+    with pytest.raises(CorruptRecordError):
+        list(iter_records(batch))
+
+
 def test_legacy_message_sets_are_refused() -> None:
     with pytest.raises(UnsupportedMagicError):
         decode_batches(struct.pack(">qiIbb", 0, 22, 0, 1, 0) + bytes(16), start_offset=0)
@@ -227,6 +274,15 @@ def test_legacy_message_sets_are_refused() -> None:
 def test_decompressed_size_of_a_batch_is_bounded() -> None:
     with pytest.raises(DecompressedSizeError):
         decode_batches(build(0, 1_000, compression=Compression.LZ4), start_offset=0, size_max=1_000)
+
+
+def test_one_decode_stops_before_it_grows_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow counts bytes in 32 bits, and a fetch of well compressed batches can unpack to more."""
+    monkeypatch.setattr(columnar, "_DATA_SIZE_MAX", 2_000)
+    batches = [build(base, 20, compression=Compression.GZIP) for base in (0, 20, 40)]
+    batch = decode_batches(b"".join(batches), start_offset=0)
+    assert (len(batch), batch.next_offset) == (40, 40)
+    assert batch.consumed_bytes == len(batches[0]) + len(batches[1])
 
 
 def test_record_batches_come_in_slices() -> None:
