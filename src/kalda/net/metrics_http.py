@@ -2,19 +2,16 @@
 
 Just enough HTTP/1.1 for a scraper: one request per connection, a bounded head, no body, a time limit, few
 connections at a time. It shares the broker's event loop, so a scrape costs the broker the time to render:
-about a millisecond per thousand lines.
+about a microsecond per line.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kalda.common.metrics import Counter, Family, Histogram, Metrics
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from kalda.common.metrics import Counter, Family, Histogram, Labels, Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -90,45 +87,56 @@ class MetricsServer:
 
 
 def render(metrics: Metrics) -> bytes:
-    """Write every metric in Prometheus' text format, with those of the process."""
+    """Write every metric in Prometheus' text format, with those of the process.
+
+    The lines of our own metrics are written here: prometheus-client needs four times as long for the same
+    text, and with thousands of partitions that would show in the latency of everything else.
+    """
     # Imported at the first scrape: a broker without scrapers saves 50 ms of start-up and the memory.
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    registry.register(_Collector(metrics))
-    return generate_latest(registry)
+    process = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=process)
+    lines: list[str] = []
+    for family in metrics.families():
+        _render_family(family, lines)
+    lines.append("")
+    return "\n".join(lines).encode() + generate_latest(process)
 
 
-class _Collector:
-    """Shows the registry the way prometheus-client wants to see it."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics: Final = metrics
-
-    def collect(self) -> "Iterable[Metric]":
-        return (_convert(family) for family in self._metrics.families())
-
-
-def _convert(family: Family) -> "Metric":
-    from prometheus_client import Metric
-
-    metric = Metric(family.name, family.help, family.kind)
+def _render_family(family: Family, lines: list[str]) -> None:
+    name = f"{family.name}_total" if family.kind == "counter" else family.name
+    lines.append(f"# HELP {name} {family.help}")
+    lines.append(f"# TYPE {name} {family.kind}")
     for labels, instrument in tuple(family.samples.items()):
-        named = dict(labels)
         if isinstance(instrument, Histogram):
-            running = list(accumulate(instrument.counts))
-            bounds = [f"{bound:g}" for bound in instrument.bounds] + ["+Inf"]
-            for bound, count in zip(bounds, running, strict=True):
-                metric.add_sample(f"{family.name}_bucket", {**named, "le": bound}, count)
-            metric.add_sample(f"{family.name}_count", named, running[-1])
-            metric.add_sample(f"{family.name}_sum", named, instrument.sum)
+            _render_histogram(name, labels, instrument, lines)
         else:
             value = instrument.value if isinstance(instrument, Counter) else instrument()
-            metric.add_sample(
-                f"{family.name}_total" if family.kind == "counter" else family.name, named, value
-            )
-    return metric
+            lines.append(f"{name}{_label_text(labels)} {value!r}")
+    for listing in family.listings:
+        for listed, value in listing():
+            lines.append(f"{name}{_label_text(listed.items())} {value!r}")
+
+
+def _render_histogram(name: str, labels: Labels, histogram: Histogram, lines: list[str]) -> None:
+    bounds = [f"{bound:g}" for bound in histogram.bounds] + ["+Inf"]
+    running = list(accumulate(histogram.counts))
+    for bound, count in zip(bounds, running, strict=True):
+        lines.append(f"{name}_bucket{_label_text((*labels, ('le', bound)))} {count}")
+    lines.append(f"{name}_count{_label_text(labels)} {running[-1]}")
+    lines.append(f"{name}_sum{_label_text(labels)} {histogram.sum!r}")
+
+
+def _label_text(labels: Iterable[tuple[str, str]]) -> str:
+    text = ",".join([f'{label}="{_escape(value)}"' for label, value in labels])
+    return f"{{{text}}}" if text else ""
+
+
+def _escape(value: str) -> str:
+    if '"' in value or "\\" in value or "\n" in value:
+        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value
 
 
 def _response(status: str, body: bytes = b"", extra: str = "", with_body: bool = True) -> bytes:

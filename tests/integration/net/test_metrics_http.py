@@ -42,6 +42,14 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
         requests.total_time_ms.observe(latency_ms)
     requests.count_error(6)
     Server(ServerConfig(), lambda connection, frame: None).register_metrics(metrics)
+    sizes = {"a": 10, "b": 20}
+    metrics.list_values(
+        "kafka_log_log_size",
+        "gauge",
+        "Bytes.",
+        lambda: [({"topic": name}, size) for name, size in sizes.items()],
+    )
+    sizes["c"] = 30
     metrics.gauge("kalda_odd_labels", "Escaped.", lambda: 1.5, topic='a"b\\c\nd')
     async with serving(metrics) as port:
         answer = await exchange(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -63,6 +71,7 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
     errors = "kafka_network_requestmetrics_errors_total"
     assert samples[errors, ("error", "NOT_LEADER_OR_FOLLOWER"), produce] == 1
     assert samples[("kafka_server_socket_server_metrics_connection_count",)] == 0
+    assert {topic: samples["kafka_log_log_size", ("topic", topic)] for topic in sizes} == sizes
     assert samples["kalda_odd_labels", ("topic", 'a"b\\c\nd')] == 1.5
     assert ("process_resident_memory_bytes",) in samples
 
