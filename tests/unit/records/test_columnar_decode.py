@@ -266,6 +266,21 @@ def test_headers_that_do_not_fill_their_record_are_corrupt(rows: int, position: 
         list(iter_records(batch))
 
 
+@pytest.mark.parametrize("rows", [1, 30])
+def test_header_without_a_key_is_corrupt(rows: int) -> None:
+    """``01 02 61 01`` could pass for a header of nothing and one of a=null if the null key were let through."""
+    builder = RecordBatchBuilder()
+    for _ in range(rows):
+        builder.append(None, b"v", 0, [("", None), ("", None)])
+    batch = builder.build()
+    batch[-4:] = bytes.fromhex("01026101")
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    with pytest.raises(CorruptRecordError, match="null"):
+        decode_batches(batch, start_offset=0, want_headers=True)
+    with pytest.raises(CorruptRecordError, match="null"):
+        list(iter_records(batch))
+
+
 def test_legacy_message_sets_are_refused() -> None:
     with pytest.raises(UnsupportedMagicError):
         decode_batches(struct.pack(">qiIbb", 0, 22, 0, 1, 0) + bytes(16), start_offset=0)
