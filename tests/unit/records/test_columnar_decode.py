@@ -268,7 +268,7 @@ def test_headers_that_do_not_fill_their_record_are_corrupt(rows: int, position: 
 
 @pytest.mark.parametrize("rows", [1, 30])
 def test_header_without_a_key_is_corrupt(rows: int) -> None:
-    """``01 02 61 01`` could pass for a header of nothing and one of a=null if the null key were let through."""
+    """``01 02 61 01`` could else pass for a header of nothing and one of a=null."""
     builder = RecordBatchBuilder()
     for _ in range(rows):
         builder.append(None, b"v", 0, [("", None), ("", None)])
