@@ -1,0 +1,35 @@
+import pytest
+
+from kalda.spark.java_regex import UnsupportedPatternError, translate_java_regex
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("orders", "orders", "orders-2"),
+        (r"orders\..*", "orders.eu", "orders-eu"),
+        (r"\Qa.b\E.*", "a.bc", "axbc"),
+        (r"\Qa.b", "a.b", "axb"),
+        (r"\p{Alpha}+\p{Digit}", "abc1", "abc"),
+        (r"[\p{Lower}_]+", "a_b", "A_b"),
+        (r"[^\p{Digit}]+", "ab", "a1"),
+        (r"(?<a>x+)-\k<a>", "xx-xx", "xx-x"),
+        (r"(?i)orders", "ORDERS", "order"),
+        (r"a++b", "aab", "aaab-"),
+        (r"t\d", "t1", "t\u0661"),
+        (r"a&&b", "a&&b", "ab"),
+    ],
+)
+def test_patterns_match_whole_names_as_in_java(pattern: str, matching: str, other: str) -> None:
+    compiled = translate_java_regex(pattern)
+
+    assert compiled.fullmatch(matching)
+    assert not compiled.fullmatch(other)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a-z&&[^b]]", "[a[bc]]", r"\p{IsGreek}", r"\R", "(", "a{2,1}", r"\k<nope>"]
+)
+def test_what_would_mean_something_else_is_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedPatternError):
+        translate_java_regex(pattern)

@@ -1,0 +1,171 @@
+import re
+
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.net.client.config import IsolationLevel
+from kalda.spark.options import (
+    Assign,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Edge,
+    NoMatch,
+    OptionError,
+    Subscribe,
+    SubscribePattern,
+    parse_batch_options,
+    parse_common_options,
+    parse_stream_options,
+)
+
+BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
+T0 = TopicPartition("t", 0)
+
+
+def test_defaults_are_those_of_sparks_own_connector() -> None:
+    batch = parse_batch_options(BASE)
+    stream = parse_stream_options(BASE)
+
+    assert (Edge.EARLIEST, Edge.LATEST) == (batch.starting, batch.ending)
+    assert Edge.LATEST is stream.starting
+    assert batch.fail_on_data_loss
+    assert not batch.include_headers
+    assert (None, None, None) == (
+        batch.partitions_min,
+        batch.records_per_partition_max,
+        stream.offsets_per_trigger_max,
+    )
+    assert NoMatch.ERROR is batch.no_match
+    assert (("broker", 9092),) == batch.client.bootstrap_servers
+
+
+def test_option_names_do_not_depend_on_case() -> None:
+    options = {"KAFKA.Bootstrap.Servers": "broker:9092", "SubScribe": "orders", "STARTINGOFFSETS": "Earliest"}
+
+    assert Edge.EARLIEST is parse_stream_options(options).starting
+
+
+@pytest.mark.parametrize(
+    ("given", "selection"),
+    [
+        ({"subscribe": " a, b ,,a"}, Subscribe(("a", "b"))),
+        (
+            {"assign": '{"b":[1],"a":[2,0,2]}'},
+            Assign((TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))),
+        ),
+        ({"subscribePattern": " orders.* "}, SubscribePattern(re.compile("orders.*", re.ASCII))),
+    ],
+)
+def test_each_way_to_select(given: dict[str, str], selection: object) -> None:
+    assert selection == parse_batch_options({"kafka.bootstrap.servers": "b:1", **given}).selection
+
+
+def test_one_timestamp_beats_timestamps_beats_offsets() -> None:
+    offsets = {"startingOffsets": '{"t":{"0":5}}'}
+    timestamps = {"startingOffsetsByTimestamp": '{"t":{"0":1000}}'}
+
+    assert AtOffsets({T0: 5}) == parse_batch_options({**BASE, **offsets}).starting
+    assert AtTimestamps({T0: 1000}) == parse_batch_options({**BASE, **offsets, **timestamps}).starting
+    everything = {**BASE, **offsets, **timestamps, "startingTimestamp": " 77 "}
+    assert AtTimestamp(77) == parse_batch_options(everything).starting
+
+
+def test_kafka_settings_reach_the_client() -> None:
+    parsed = parse_batch_options(
+        {**BASE, "kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "7"}
+    )
+
+    assert IsolationLevel.READ_COMMITTED is parsed.client.isolation_level
+    assert 7 == parsed.client.fetch_max_wait_ms
+
+
+def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's guide tells people to set some; they mean nothing here and must not break a query."""
+    parse_batch_options({**BASE, "kafka.group.id": "g", "kafka.max.poll.records": "10"})
+
+    assert ["group.id", "max.poll.records"] == [
+        name for name in ("group.id", "max.poll.records") if f"kafka.{name} has no effect" in caplog.text
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"subscribe": " , "}, "`subscribe`.*names no topic"),
+        ({"subscribePattern": "x"}, "exactly one of.*found subscribe and subscribePattern"),
+        ({"startingOffsets": "soon"}, "`startingOffsets`: expected JSON such as"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "expected JSON such as"),
+        ({"startingTimestamp": "yesterday"}, "`startingTimestamp`='yesterday' is not a number"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "`startingOffsetsByTimestamp`: expected JSON"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
+        ({"failOnDataLoss": "maybe"}, "`failOnDataLoss`='maybe' is neither true nor false"),
+        ({"includeHeaders": "1"}, "`includeHeaders`='1' is neither true nor false"),
+        ({"minPartitions": "0"}, "`minPartitions`='0' is not a positive whole number"),
+        ({"maxRecordsPerPartition": "-5"}, "not a positive whole number"),
+        ({"kafka.bootstrap.servers": "broker"}, "'broker', which is not host:port"),
+        ({"kafka.auto.offset.reset": "latest"}, "reset` is not supported: set `startingOffsets`"),
+        ({"kafka.key.deserializer": "x"}, "keys are always binary"),
+        ({"kafka.value.deserializer": "x"}, "values are always binary"),
+        ({"kafka.enable.auto.commit": "true"}, "checkpoint"),
+        ({"kafka.interceptor.classes": "x"}, "interceptors"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT is supported"),
+        ({"kafka.ssl.truststore.location": "/x"}, "`ssl.truststore.location`.*will not ignore"),
+        ({"kafka.fetch.max.wait.ms": "soon"}, "`fetch.max.wait.ms`='soon' is not an integer"),
+    ],
+)
+def test_refusals_name_the_option(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_common_options({**BASE, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": "latest"}, "`startingOffsets` of a batch query cannot be latest"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "`startingOffsets` of a batch query cannot be latest"),
+        ({"endingOffsets": "earliest"}, "`endingOffsets` of a batch query cannot be earliest"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "`endingOffsets` of a batch query cannot be earliest"),
+        (
+            {"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":1}}'},
+            "must name the same partitions; not so: t-0, t-1",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":8}}'},
+            "`startingOffsets` of t-0 is 9, above `endingOffsets`, 8",
+        ),
+    ],
+)
+def test_a_batch_query_must_have_something_to_read(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_batch_options({**BASE, **given})
+
+
+def test_latest_is_an_end_above_every_start() -> None:
+    parsed = parse_batch_options(
+        {**BASE, "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":-1}}'}
+    )
+
+    assert AtOffsets({T0: -1}) == parsed.ending
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("endingOffsets", "not valid in a streaming query"),
+        ("endingOffsetsByTimestamp", "not valid in a streaming query"),
+        ("endingTimestamp", "not valid in a streaming query"),
+        ("minOffsetsPerTrigger", "not supported yet"),
+        ("maxTriggerDelay", "not supported yet"),
+    ],
+)
+def test_what_a_stream_refuses(name: str, message: str) -> None:
+    with pytest.raises(OptionError, match=f"`{name}` is {message}"):
+        parse_stream_options({**BASE, name: "1"})
+
+
+def test_missing_servers_and_selection_are_told_apart() -> None:
+    with pytest.raises(OptionError, match="must be set to host:port"):
+        parse_common_options({"subscribe": "t"})
+    with pytest.raises(OptionError, match=r"exactly one of subscribe, .* found none"):
+        parse_common_options({"kafka.bootstrap.servers": "b:1"})

@@ -1,0 +1,65 @@
+from kalda.common.types import TopicPartition
+from kalda.spark.limits import limit_offsets
+from kalda.spark.plan import OffsetRange, plan_ranges
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+
+
+def spans(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(each.topic_partition.partition, each.start, each.end) for each in ranges]
+
+
+def test_empty_and_backward_ranges_are_left_out() -> None:
+    assert [(0, 5, 9)] == spans(
+        plan_ranges([OffsetRange(P0, 5, 9), OffsetRange(P1, 3, 3), OffsetRange(P2, 9, 4)])
+    )
+
+
+def test_min_partitions_cuts_the_long_ranges() -> None:
+    ranges = [OffsetRange(P0, 0, 900), OffsetRange(P1, 50, 150)]
+
+    planned = plan_ranges(ranges, partitions_min=10)
+
+    assert [(0, start, start + 100) for start in range(0, 900, 100)] + [(1, 50, 150)] == spans(planned)
+
+
+def test_min_partitions_below_the_number_of_ranges_changes_nothing() -> None:
+    ranges = [OffsetRange(P0, 0, 900), OffsetRange(P1, 0, 1)]
+
+    assert ranges == plan_ranges(ranges, partitions_min=2)
+
+
+def test_a_range_is_never_cut_below_one_offset() -> None:
+    assert [(0, 0, 1), (0, 1, 2), (0, 2, 3)] == spans(plan_ranges([OffsetRange(P0, 0, 3)], partitions_min=10))
+
+
+def test_max_records_bounds_every_range() -> None:
+    planned = plan_ranges([OffsetRange(P0, 10, 35), OffsetRange(P1, 0, 4)], records_max=10)
+
+    assert [(0, 10, 18), (0, 18, 26), (0, 26, 35), (1, 0, 4)] == spans(planned)
+
+
+def test_backlogs_share_the_limit_in_proportion() -> None:
+    assert {P0: 90, P1: 110} == limit_offsets(100, {P0: 0, P1: 100}, {P0: 900, P1: 200})
+
+
+def test_a_small_backlog_is_not_starved() -> None:
+    ends = limit_offsets(100, {P0: 0, P1: 0}, {P0: 10_000, P1: 1})
+
+    assert {P0: 99, P1: 1} == ends
+
+
+def test_a_limit_above_the_backlog_takes_everything() -> None:
+    available = {P0: 7, P1: 3}
+
+    assert available == limit_offsets(1000, {P0: 0, P1: 0}, available)
+
+
+def test_offsets_near_the_maximum_do_not_overflow() -> None:
+    top = 2**63 - 1
+
+    assert {P0: top} == limit_offsets(10**12, {P0: top - 5}, {P0: top})
+
+
+def test_partitions_without_a_start_or_that_went_back_keep_their_end() -> None:
+    assert {P0: 4, P1: 9} == limit_offsets(1, {P1: 20}, {P0: 4, P1: 9})
