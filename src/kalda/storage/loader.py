@@ -116,7 +116,8 @@ class _Loader:
         self._epochs.truncate_from_start(start_offset)
         if producers.end_offset != end_offset or self._recover_from is None:
             producers.remove_stray_snapshots({segment.base_offset for segment in segments})
-            producers.truncate_and_load(start_offset, end_offset, self._environment.clock.time_ms())
+            now_ms = self._environment.clock.time_ms()
+            producers.truncate_and_load(segments[0].base_offset, end_offset, now_ms)
             replay_producers(producers, tuple(segments), end_offset)
         # What recovery read is not synced by that: it counts as unflushed until the next flush.
         recovery_point = end_offset if self._is_clean else min(self._offsets.recovery_point, end_offset)
@@ -258,9 +259,9 @@ class _Loader:
         self, segments: list[Segment], producers: ProducerState, recover_from: int
     ) -> tuple[list[Segment], int]:
         """Read the segments from `recover_from` on in full; whatever follows a bad batch goes."""
-        start_offset = max(self._offsets.log_start_offset, segments[0].base_offset)
         good = [segment for segment in segments if segment.base_offset < recover_from]
-        producers.truncate_and_load(start_offset, recover_from, self._environment.clock.time_ms())
+        now_ms = self._environment.clock.time_ms()
+        producers.truncate_and_load(segments[0].base_offset, recover_from, now_ms)
         replay_producers(producers, tuple(good), recover_from)
 
         def on_batch(segment: Segment, header: BatchHeader, batch: memoryview) -> None:

@@ -255,14 +255,15 @@ class ProducerState:
         self.snapshot_offset = self.end_offset
         return path
 
-    def truncate_and_load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the last snapshot in (log_start_offset, log_end_offset]; drop those outside.
+    def truncate_and_load(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go back to the last snapshot in [first_offset, log_end_offset]; drop those outside.
 
-        The caller replays the batches from `end_offset` on. State that is at `log_end_offset` already stays.
+        `first_offset` is the first segment's base, not the log start offset: what is still on disk may still
+        be asked for as a duplicate. The caller replays the batches from `end_offset` on. State that is at
+        `log_end_offset` already stays.
         """
-        self._keep_snapshots(lambda offset: log_start_offset < offset <= log_end_offset)
+        self._keep_snapshots(lambda offset: first_offset <= offset <= log_end_offset)
         if log_end_offset == self.end_offset:
-            self.on_log_start_offset(log_start_offset)
             return
         self._clear()
         while self._snapshots:
@@ -278,7 +279,7 @@ class ProducerState:
                     self._load(entry)
             self.end_offset = self.snapshot_offset = offset
             return
-        self.end_offset = self.snapshot_offset = log_start_offset
+        self.end_offset = self.snapshot_offset = first_offset
 
     def reset(self, offset: int) -> None:
         """Forget everything, snapshots too; the state is that of an empty log at `offset`."""

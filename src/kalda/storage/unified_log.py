@@ -685,7 +685,8 @@ class UnifiedLog:
 
     def _reload_producers(self) -> None:
         now_ms = self._environment.clock.time_ms()
-        self.producer_state.truncate_and_load(self.log_start_offset, self.log_end_offset, now_ms)
+        first_offset = self._local.segments.items[0].base_offset
+        self.producer_state.truncate_and_load(first_offset, self.log_end_offset, now_ms)
         replay_producers(self.producer_state, self._local.segments.items, self.log_end_offset)
         self.producer_state.on_high_watermark(self.high_watermark)
 

@@ -136,6 +136,14 @@ class LogMachine(RuleBasedStateMachine):
         after.nodes[active].content += junk
         self.broker = Broker(self.broker.config, after, self.broker.clock)
 
+    def batch_end(self, offset: int) -> int:
+        """Return the offset after the batch that holds `offset`; past the log's end, more than any offset."""
+        for segment in self.broker.log.segments:
+            for found in segment.records.iter_positions(0):
+                if found.last_offset >= offset:
+                    return found.last_offset + 1
+        return self.model.end + 1
+
     @precondition(lambda self: self.model.end > self.model.start)
     @rule(data=st.data(), max_bytes=st.sampled_from([1, 100, 300, 10_000]))
     def read(self, data: st.DataObject, max_bytes: int) -> None:
@@ -145,12 +153,14 @@ class LogMachine(RuleBasedStateMachine):
         content = answer.records.read()
         assert len(content) == answer.records.size
         headers = list(iter_headers(content))
-        if offset >= self.model.high_watermark:
+        if not headers:
+            # Only the batch that the high watermark lies in may be held back.
             assert not content
+            assert self.batch_end(offset) > self.model.high_watermark
             return
-        assert headers[0][1].base_offset <= offset <= headers[0][1].last_offset or not headers
+        assert headers[0][1].base_offset <= offset <= headers[0][1].last_offset
         assert len(content) <= max(max_bytes, headers[0][1].size)
-        assert headers[-1][1].last_offset < self.model.high_watermark or not content
+        assert headers[-1][1].last_offset < self.model.high_watermark
 
     @precondition(lambda self: self.model.records)
     @rule(data=st.data())
