@@ -1,0 +1,70 @@
+import pytest
+
+from kalda.broker.handlers import HANDLERS, api_versions
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol import registry
+from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.unit.broker.admin_fakes import context
+
+
+def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+    return api_versions.handle(BrokerServices(), request, context(version))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_exactly_what_is_registered_is_told(version: int) -> None:
+    """Clients switch features on by this list: what is half built must not be in it."""
+    response = ask(version)
+
+    assert ErrorCode.NONE == response.error_code
+    assert [(h.key, *h.versions_advertised) for h in sorted(HANDLERS, key=lambda h: h.key)] == [
+        (entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys
+    ]
+    assert ([], -1) == (response.finalized_features, response.finalized_features_epoch)
+
+
+@pytest.mark.parametrize(
+    ("name", "software_version", "is_valid"),
+    [
+        ("apache-kafka-java", "3.9.1", True),
+        ("a", "1", True),
+        ("", "1", False),
+        ("a", "", False),
+        ("-a", "1", False),
+        ("a", "1.", False),
+        ("a b", "1", False),
+        ("ä", "1", False),
+        ("a\n", "1", False),
+    ],
+)
+def test_a_clients_software_is_checked_from_v3(name: str, software_version: str, is_valid: bool) -> None:
+    code = ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST
+
+    assert code == ask(3, name, software_version).error_code
+    assert ErrorCode.NONE == ask(2, name, software_version).error_code
+
+
+def test_an_answer_can_be_changed_without_changing_the_next() -> None:
+    """Dispatch writes an error into the answer to a request of an unknown version."""
+    ask(0).api_keys.clear()
+
+    assert ask(0).api_keys
+
+
+def test_handlers_serve_only_versions_that_are_declared() -> None:
+    assert len(HANDLERS) == len({handler.key for handler in HANDLERS})
+    for handler in HANDLERS:
+        declared = registry.spec(handler.key).versions
+        low, high = handler.versions
+        assert declared.includes(low), handler.key.title
+        assert declared.includes(high), handler.key.title
+
+
+def test_old_librdkafka_compresses_only_if_produce_begins_at_0() -> None:
+    """librdkafka before 2.11.1 (its issue 4956) sends uncompressed batches otherwise."""
+    produce = [handler for handler in HANDLERS if handler.key is ApiKey.PRODUCE]
+
+    assert all(handler.versions_advertised[0] == 0 for handler in produce)

@@ -1,0 +1,132 @@
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.controller.effects import PartitionLeadership, UpdateMetadata
+from kalda.coordination.schema import LEADER_DURING_DELETE
+from tests.unit.broker.admin_fakes import broker
+
+ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+def partition(topic: str, number: int, topic_id: uuid.UUID = ONE, leader: int = 0) -> PartitionLeadership:
+    return PartitionLeadership(
+        topic=topic,
+        topic_id=topic_id,
+        partition=number,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=0,
+        isr=(0,),
+        partition_epoch=0,
+        replicas=(0,),
+    )
+
+
+def update(*partitions: PartitionLeadership, epoch: int = 1, controller: int = 0) -> UpdateMetadata:
+    return UpdateMetadata(controller, epoch, list(partitions), [broker(1, rack="r"), broker(0)])
+
+
+def test_partitions_are_kept_in_order_and_found_by_name_and_id() -> None:
+    cache = MetadataCache()
+    cache.apply(update(partition("b", 1), partition("a", 0, TWO), partition("b", 0)))
+
+    topic = cache.topic("b")
+    assert topic is not None
+    assert [0, 1] == list(topic.partitions)
+    assert ("a", "b") == cache.topic_names
+    assert "b" == cache.topic_name(ONE)
+    assert TWO == cache.topic_id("a")
+    assert 2 == cache.partition_count("b")
+    found = cache.partition(TopicPartition("b", 1))
+    assert found is not None
+    assert 1 == found.partition
+    assert (None, None, ZERO_UUID, 0) == (
+        cache.topic("c"),
+        cache.partition(TopicPartition("b", 2)),
+        cache.topic_id("c"),
+        cache.partition_count("c"),
+    )
+
+
+def test_an_update_leaves_what_it_does_not_name() -> None:
+    cache = MetadataCache()
+    cache.apply(update(partition("a", 0), partition("a", 1)))
+    before = cache.topic("a")
+
+    cache.apply(update(partition("a", 1, leader=1)))
+
+    after = cache.topic("a")
+    assert before is not None
+    assert after is not None
+    assert [0, 1] == [p.leader for p in after.partitions.values()]
+    # Whoever held the topic still sees it as it was.
+    assert [0, 0] == [p.leader for p in before.partitions.values()]
+
+
+def test_deletion_takes_a_topic_away() -> None:
+    cache = MetadataCache()
+    cache.apply(update(partition("a", 0), partition("a", 1)))
+
+    cache.apply(update(replace(partition("a", 0), leader=LEADER_DURING_DELETE)))
+    assert 1 == cache.partition_count("a")
+    cache.apply(update(replace(partition("a", 1), leader=LEADER_DURING_DELETE)))
+
+    assert "a" not in cache
+    assert () == cache.topic_names
+    assert cache.topic_name(ONE) is None
+
+
+def test_a_topic_created_again_replaces_the_old_one() -> None:
+    """A late deletion of the old one does not touch it."""
+    cache = MetadataCache()
+    cache.apply(update(partition("a", 0), partition("a", 1)))
+
+    cache.apply(update(partition("a", 0, TWO)))
+    cache.apply(update(replace(partition("a", 0, ONE), leader=LEADER_DURING_DELETE)))
+
+    assert 1 == cache.partition_count("a")
+    assert (TWO, None, "a") == (cache.topic_id("a"), cache.topic_name(ONE), cache.topic_name(TWO))
+
+
+def test_a_replaced_controller_is_not_believed() -> None:
+    cache = MetadataCache()
+    cache.apply(update(epoch=5))
+
+    with pytest.raises(ApiError) as caught:
+        cache.apply(update(partition("a", 0), epoch=4, controller=1))
+
+    assert ErrorCode.STALE_CONTROLLER_EPOCH is caught.value.code
+    assert "a" not in cache
+    assert 0 == cache.controller_id
+
+
+def test_listeners_hear_of_the_topics_that_changed() -> None:
+    cache = MetadataCache()
+    heard: list[frozenset[str]] = []
+    cache.on_change(heard.append)
+
+    cache.apply(update(partition("a", 0), partition("b", 0, TWO)))
+    cache.apply(update())
+
+    assert [frozenset({"a", "b"}), frozenset()] == heard
+
+
+def test_brokers_are_told_by_listener_in_order() -> None:
+    cache = MetadataCache()
+    generation = cache.brokers_generation
+    cache.apply(update())
+
+    assert [
+        BrokerEndpoint(0, "host0", 9092),
+        BrokerEndpoint(1, "host1", 9092, "r"),
+    ] == cache.endpoints("PLAINTEXT")
+    assert [] == cache.endpoints("OTHER")
+    assert cache.endpoint(7, "PLAINTEXT") is None
+    assert generation + 1 == cache.brokers_generation
+    cache.apply(update(partition("a", 0)))
+    assert generation + 1 == cache.brokers_generation
