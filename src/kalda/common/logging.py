@@ -38,7 +38,7 @@ class LogContext(logging.LoggerAdapter[logging.Logger]):
 class LogLimiter:
     """Logs through `logger`, at most `burst` lines of one format per period; then says how many it left out.
 
-    The kind of a line is its format string, so the number of kinds is the number of call sites.
+    The kind of a line is its level and its format string, so there are few more kinds than call sites.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class LogLimiter:
         self._logger: Final = logger
         self._burst: Final = burst
         self._period_seconds: Final = period_seconds
-        # Format -> [start of its period, lines in it].
-        self._kinds: dict[str, list[float]] = {}
+        # Level and format -> [start of the period, lines in it].
+        self._kinds: dict[tuple[int, str], list[float]] = {}
 
     def log(self, level: int, message: str, *args: object, exc_info: bool = False) -> None:
         """Log one line, or count it if there were too many of its kind."""
         if not self._logger.isEnabledFor(level):
             return
         now = monotonic()
-        period = self._kinds.setdefault(message, [now, 0])
+        period = self._kinds.setdefault((level, message), [now, 0])
         if now - period[0] >= self._period_seconds:
             suppressed = int(period[1]) - self._burst
             period[0], period[1] = now, 0

@@ -37,7 +37,8 @@ def test_kinds_are_braked_apart(now: list[float], caplog: pytest.LogCaptureFixtu
     for _ in range(3):
         limiter.log(logging.WARNING, "a")
         limiter.log(logging.WARNING, "b")
-    assert [record.message for record in caplog.records] == ["a", "b"]
+        limiter.log(logging.ERROR, "a")
+    assert [record.message for record in caplog.records] == ["a", "b", "a"]
 
 
 def test_quiet_period_tells_of_nothing_left_out(now: list[float], caplog: pytest.LogCaptureFixture) -> None:

@@ -145,6 +145,8 @@ class Harness:
         self.socket.incoming += pieces
         while self.socket.incoming and self.loop.reader is not None:
             self.loop.reader()
+        while self.loop.soon:
+            self.loop.run_soon()
 
     def make_room(self, count: int) -> None:
         """Let the peer read `count` bytes; the loop calls back as it would."""

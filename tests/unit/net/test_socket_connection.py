@@ -302,7 +302,7 @@ class TestBounds:
         collector = Collector()
         harness = Harness(collector)
         limit = connection_module.REQUESTS_OUTSTANDING_MAX
-        harness.receive(framed(b"a") * (limit + 30), framed(b"b") * 5)
+        harness.receive(framed(b"a") * (limit + 30), framed(b"b") * 5, framed(b"c"))
         assert len(collector.frames) == limit
         assert harness.loop.reader is None
         harness.connection.reply(collector.tickets[0], b"A")
@@ -313,7 +313,20 @@ class TestBounds:
             harness.connection.reply(ticket, b"A")
         harness.loop.run_soon()
         harness.receive()
-        assert len(collector.frames) == limit + 35
+        assert len(collector.frames) == limit + 36
+
+    def test_connection_with_many_requests_leaves_turns_to_others(self) -> None:
+        handled: list[bytes] = []
+        harness = Harness(lambda connection, frame: handled.append(bytes(frame)))
+        requests = [b"%d" % number for number in range(150)]
+        harness.socket.incoming.append(b"".join(map(framed, requests)))
+        assert harness.loop.reader is not None
+        harness.loop.reader()
+        assert len(handled) == connection_module.FRAMES_PER_TURN_MAX
+        harness.loop.run_soon()
+        assert len(handled) == 2 * connection_module.FRAMES_PER_TURN_MAX
+        harness.receive(framed(b"last"))
+        assert handled == [*requests, b"last"]
 
     def test_replies_held_back_are_bounded(self) -> None:
         """Large answers behind a fetch that waits must not pile up."""
