@@ -72,6 +72,13 @@ def _refuse(text: str, position: int) -> NoReturn:
     raise ProtocolError(f"{text} at byte {position}")
 
 
+def _unpackers(code: str, flexible: bool) -> tuple[Any, ...]:
+    """One `unpack_from` for each small count as the wire has it, which is one too many when flexible."""
+    return tuple(
+        Packing(">" + code * max(0, count - flexible)).unpack_from for count in range(SMALL_ARRAY_COUNT)
+    )
+
+
 class _DecoderEmitter:
     """Emits statements that advance `position` in `data`.
 
@@ -221,50 +228,67 @@ class _DecoderEmitter:
         self._read_null(target, count, nullable)
 
     def _read_array(self, target: str, kind: ArrayKind[Any], nullable: bool) -> None:
+        element = kind.element
+        if isinstance(element, FixedKind):
+            self._read_fixed_array(target, element, nullable)
+            return
         count, is_present = self._read_count("i")
         items = self._source.local("v")
-        element = kind.element
         with self._source.block(f"if {is_present}:"):
             if self._source.flexible:
                 self._source.line(f"{count} -= 1")
-            smallest = size_min(element, self._source.version, self._source.flexible)
-            assert smallest > 0, f"{kind} has elements without a size"
-            with self._source.block(f"if {count}{f' * {smallest}' * (smallest > 1)} > end - position:"):
-                self._source.line('refuse("an array that cannot fit", position)')
-            if isinstance(element, FixedKind):
-                self._read_fixed_array(target, count, element)
-            else:
-                self._source.line(f"{target} = {items} = []")
-                with self._source.block(f"for _ in range({count}):"):
-                    if isinstance(element, Kind):
-                        item = self._source.local("v")
-                        self._read_sized(item, element, nullable=False)
-                    else:
-                        item = self.read_struct(element)
-                    self.flush()
-                    self._source.line(f"{items}.append({item})")
+            self._check_fits(count, element)
+            self._source.line(f"{target} = {items} = []")
+            with self._source.block(f"for _ in range({count}):"):
+                if isinstance(element, Kind):
+                    item = self._source.local("v")
+                    self._read_sized(item, element, nullable=False)
+                else:
+                    item = self.read_struct(element)
+                self.flush()
+                self._source.line(f"{items}.append({item})")
         self._read_null(target, count, nullable)
 
-    def _read_fixed_array(self, target: str, count: str, element: FixedKind[Any]) -> None:
-        code = element.code
-        unpackers = self._source.constant(
-            "unpack_small",
-            code,
-            lambda: tuple(Packing(">" + code * small).unpack_from for small in range(SMALL_ARRAY_COUNT)),
+    def _check_fits(self, count: str, element: "Kind[Any] | type[Struct]") -> None:
+        smallest = size_min(element, self._source.version, self._source.flexible)
+        assert smallest > 0, f"elements of {element} have no size, so their count has no bound"
+        size = count if smallest == 1 else f"{count} * {smallest}"
+        with self._source.block(f"if {size} > end - position:"):
+            self._source.line('refuse("an array that cannot fit", position)')
+
+    def _read_fixed_array(self, target: str, element: FixedKind[Any], nullable: bool) -> None:
+        """Emit an array of numbers or ids: one prepared `struct` call while it is small."""
+        flexible = self._source.flexible
+        count = self._source.local("n")
+        self._run.append(("B" if flexible else "i", count))
+        self.flush()
+        small = self._source.constant(
+            "unpack_small", (element.code, flexible), lambda: _unpackers(element.code, flexible)
         )
-        general = f'">" + {code!r} * {count}' if element is UUID_KIND else f'f">{{{count}}}{code}"'
-        unpack = self._source.bind("unpack_from", unpack_from)
-        for condition, values in (
-            (f"if {count} < {SMALL_ARRAY_COUNT}:", f"{unpackers}[{count}](data, position)"),
-            ("else:", f"{unpack}({general}, data, position)"),
-        ):
-            with self._source.block(condition):
-                if element is UUID_KIND:
-                    uuid = self._source.bind("uuid_from_bytes", uuid_from_bytes)
-                    self._source.line(f"{target} = [{uuid}(raw) for raw in {values}]")
-                else:
-                    self._source.line(f"{target} = list({values})")
-        self._source.line(f"position += {count} * {element.size}")
+        general = (
+            f'">" + {element.code!r} * {count}' if element is UUID_KIND else f'f">{{{count}}}{element.code}"'
+        )
+        with self._source.block(f"if {'0 <' if flexible else '0 <='} {count} < {SMALL_ARRAY_COUNT}:"):
+            self._store_array(target, f"{small}[{count}](data, position)", element)
+            size = f"{count} * {element.size}{f' - {element.size}' * flexible}"
+            self._source.line(f"position += {size}")
+        with self._source.block(f"elif {count} > 0:"):
+            if flexible:
+                with self._source.block(f"if {count} > 127:"):
+                    self._source.line(f"{count}, position = read_uvarint(data, position - 1)")
+                self._source.line(f"{count} -= 1")
+            self._check_fits(count, element)
+            unpack = self._source.bind("unpack_from", unpack_from)
+            self._store_array(target, f"{unpack}({general}, data, position)", element)
+            self._source.line(f"position += {count} * {element.size}")
+        self._read_null(target, count, nullable)
+
+    def _store_array(self, target: str, values: str, element: FixedKind[Any]) -> None:
+        if element is UUID_KIND:
+            uuid = self._source.bind("uuid_from_bytes", uuid_from_bytes)
+            self._source.line(f"{target} = [{uuid}(raw) for raw in {values}]")
+        else:
+            self._source.line(f"{target} = [*{values}]")
 
     def _read_tagged_section(self, variable: str, fields: list[Field]) -> None:
         count = self._source.local("n")

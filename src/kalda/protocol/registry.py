@@ -48,6 +48,10 @@ UNKNOWN_VERSION_ANSWERS: Final[dict[ApiKey, int]] = {
 }
 
 
+_FLEXIBLE_FROM: Final[dict[int, int]] = {}
+"""What `flexible_from` found so far: one look-up per request instead of a call of `spec`."""
+
+
 class ApiSpec(NamedTuple):
     """One API as declared; a broker may serve fewer versions than exist here."""
 
@@ -83,7 +87,12 @@ def spec(api_key: ApiKey | int) -> ApiSpec:
 
 def flexible_from(api_key: ApiKey | int) -> int:
     """The first flexible version of an API; above every version for one that is not declared."""
-    return spec(api_key).flexible_from if api_key in _MODULES else VERSION_MAX + 1
+    first = _FLEXIBLE_FROM.get(api_key)
+    if first is None:
+        first = spec(api_key).flexible_from if api_key in _MODULES else VERSION_MAX + 1
+        if api_key in _MODULES:
+            _FLEXIBLE_FROM[ApiKey(api_key)] = first
+    return first
 
 
 def request_header_version(api_key: ApiKey | int, version: int) -> int:
