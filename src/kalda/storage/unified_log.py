@@ -37,6 +37,7 @@ from kalda.storage.errors import (
 )
 from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.file_records import EMPTY_SLICE
+from kalda.storage.flusher import LogFlusher
 from kalda.storage.leader_epochs import LeaderEpochs
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
@@ -57,17 +58,11 @@ class UnifiedLog:
     __slots__ = (
         "_environment",
         "_error_logged_ms",
-        "_failure",
-        "_flush_generation",
-        "_flush_waiters",
+        "_flusher",
         "_is_dirty",
-        "_is_flushing",
-        "_is_parent_synced",
         "_local",
-        "_snapshots_to_sync",
         "_validator",
         "high_watermark",
-        "last_flush_ms",
         "leader_epochs",
         "log_start_offset",
         "producer_state",
@@ -94,20 +89,12 @@ class UnifiedLog:
         self.high_watermark = min(max(high_watermark, log_start_offset), local.log_end_offset)
         self.leader_epochs: Final = leader_epochs
         self.producer_state: Final = producer_state
-        self.last_flush_ms = environment.clock.time_ms()
         self._environment: Final = environment
         self._local: Final = local
         self._validator = AppendValidator(local.config)
         self._is_dirty = False
-        self._failure: str | None = None
         self._error_logged_ms = 0
-        # Counts truncations: a flush that was under way when one happened may not move the recovery point.
-        self._flush_generation = 0
-        self._is_flushing = False
-        self._flush_waiters: list[Callable[[], None]] = []
-        # Whether the directory's own name is on the device.
-        self._is_parent_synced = local.recovery_point > 0
-        self._snapshots_to_sync: list[str] = []
+        self._flusher: Final = LogFlusher(local, environment, leader_epochs, self._mark_clean)
         producer_state.on_high_watermark(self.high_watermark)
 
     @property
@@ -151,7 +138,12 @@ class UnifiedLog:
     @property
     def failure(self) -> str | None:
         """Why the log takes no more appends, or ``None``: a sync failed, so what is on disk is unknown."""
-        return self._failure
+        return self._flusher.failure
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the last flush began."""
+        return self._flusher.last_flush_ms
 
     def append_as_leader(
         self, records: WritableBuffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -164,8 +156,8 @@ class UnifiedLog:
         Raises:
             StorageError, RecordsError: a subclass whose `code` is the answer; nothing was appended.
         """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        if self._flusher.failure is not None:
+            raise LogStorageError(self._flusher.failure)
         now_ms = self._environment.clock.time_ms()
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
@@ -221,8 +213,8 @@ class UnifiedLog:
             UnexpectedAppendOffsetError: a batch lies below the log end offset, or they do not ascend.
             StorageError, RecordsError: a subclass whose `code` tells; nothing was appended.
         """
-        if self._failure is not None:
-            raise LogStorageError(self._failure)
+        if self._flusher.failure is not None:
+            raise LogStorageError(self._flusher.failure)
         local = self._local
         batches = self._check_followed(records)
         if not batches:
@@ -390,7 +382,10 @@ class UnifiedLog:
         Raises:
             LogStorageError: an index could not be written; the recovery point stays.
         """
-        self._flush_up_to(self.log_end_offset, done)
+        try:
+            self._flusher.flush(self.log_end_offset, done)
+        except OSError as error:
+            raise self._storage_error("flush", error) from error
 
     def delete_old_segments(self) -> int:
         """Drop the segments that retention no longer keeps; return how many.
@@ -435,7 +430,7 @@ class UnifiedLog:
                 self._restart_at(offset)
                 return True
             _logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
-            self._flush_generation += 1
+            self._flusher.disown_running()
             self.producer_state.remove_snapshots_of(
                 [segment.base_offset for segment in self._local.truncate_to(offset)]
             )
@@ -488,7 +483,7 @@ class UnifiedLog:
         """Write the producer state at the log's end, so that a start need not replay; raises `OSError`."""
         path = self.producer_state.take_snapshot()
         if path is not None:
-            self._snapshots_to_sync.append(path)
+            self._flusher.add_snapshot(path)
 
     def close(self) -> None:
         """Complete and sync all files, on this thread, and let go of them: the clean stop.
@@ -499,7 +494,7 @@ class UnifiedLog:
         try:
             self.take_producer_snapshot()
             if self.log_end_offset > self.recovery_point:
-                work = self._prepare_flush()
+                work = self._flusher.prepare()
                 self._local.close()
                 work()
                 self._local.recovery_point = self.log_end_offset
@@ -512,8 +507,8 @@ class UnifiedLog:
 
     def forget(self, reason: str) -> None:
         """Let go of all files without writing; later appends are refused with `reason`."""
-        self._failure = f"{self.topic_partition}: {reason}"
-        self._flush_generation += 1
+        self._flusher.failure = f"{self.topic_partition}: {reason}"
+        self._flusher.disown_running()
         self._environment.dirty.discard(self)
         self._local.forget()
 
@@ -550,93 +545,10 @@ class UnifiedLog:
         self.take_producer_snapshot()
         self._local.roll(base_offset)
         try:
-            self._flush_up_to(base_offset, None)
-        except LogStorageError as error:
+            self._flusher.flush(base_offset, None)
+        except OSError as error:
             # The roll itself is done; the next flush tries again.
             _logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
-
-    def _flush_up_to(self, offset: int, done: Callable[[], None] | None) -> None:
-        if offset <= self.recovery_point:
-            if done is not None:
-                done()
-            return
-        if self._is_flushing:
-            # One sync at a time: whoever comes meanwhile shares the next one.
-            self._flush_waiters.append(done or _nothing)
-            return
-        try:
-            work = self._prepare_flush()
-        except OSError as error:
-            raise self._storage_error("flush", error) from error
-        self._is_flushing = True
-        generation = self._flush_generation
-        self.last_flush_ms = self._environment.clock.time_ms()
-        if offset == self.log_end_offset:
-            self._is_dirty = False
-            self._environment.dirty.discard(self)
-
-        def finished(error: BaseException | None) -> None:
-            self._is_flushing = False
-            if error is not None:
-                self._on_sync_failure(error)
-            elif generation == self._flush_generation:
-                self._local.recovery_point = max(self._local.recovery_point, offset)
-            if done is not None:
-                done()
-            self._flush_again()
-
-        self._environment.executor.submit(work, finished)
-
-    def _flush_again(self) -> None:
-        waiters, self._flush_waiters = self._flush_waiters, []
-        if not waiters:
-            return
-
-        def done() -> None:
-            for waiter in waiters:
-                waiter()
-
-        try:
-            if self._failure is None:
-                self._flush_up_to(self.log_end_offset, done)
-            else:
-                done()
-        except LogStorageError:
-            # Logged already; the waiters look at the recovery point themselves.
-            done()
-
-    def _prepare_flush(self) -> Callable[[], None]:
-        """Return what syncs all that is not on the device yet; touches no state of ours."""
-        syncs = []
-        for segment in self._local.segments.following(self.recovery_point):
-            segment.write_pending()
-            syncs.append(segment.prepare_sync())
-        file_system, directory = self._environment.file_system, self.directory
-        epochs, snapshots = self.leader_epochs, tuple(self._snapshots_to_sync)
-        self._snapshots_to_sync = []
-        parent = None if self._is_parent_synced else os.path.dirname(directory)
-        self._is_parent_synced = True
-
-        def work() -> None:
-            for sync in syncs:
-                sync()
-            for path in snapshots:
-                file_system.sync_file(path)
-            epochs.sync()
-            file_system.sync_directory(directory)
-            if parent is not None:
-                file_system.sync_directory(parent)
-
-        return work
-
-    def _on_sync_failure(self, error: BaseException) -> None:
-        if isinstance(error, FileNotFoundError):
-            # The directory was deleted under the flush; nobody waits for the outcome.
-            return
-        self._failure = (
-            f"{self.topic_partition}: sync failed ({error}); restart the broker to recover the log"
-        )
-        _logger.error("%s", self._failure)
 
     def _facts(self) -> list[retention.SegmentFacts]:
         segments = self._local.segments.items
@@ -675,7 +587,7 @@ class UnifiedLog:
 
     def _restart_at(self, offset: int) -> None:
         _logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
-        self._flush_generation += 1
+        self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
         self.leader_epochs.clear()
         self.producer_state.reset(offset)
@@ -694,6 +606,10 @@ class UnifiedLog:
         self._is_dirty = True
         self._environment.dirty.add(self)
 
+    def _mark_clean(self) -> None:
+        self._is_dirty = False
+        self._environment.dirty.discard(self)
+
     def _storage_error(self, action: str, error: OSError) -> LogStorageError:
         kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
         message = (
@@ -707,10 +623,6 @@ class UnifiedLog:
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
-
-
-def _nothing() -> None:
-    """Stand in for a flush that nobody waits for."""
 
 
 def _max_timestamp(header: BatchHeader) -> int:

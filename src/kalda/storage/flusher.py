@@ -1,0 +1,160 @@
+"""Bringing one log to the device: one sync at a time, in the background, and what a failed one means.
+
+The recovery point follows the syncs that succeed. A failed sync ends the log's appends until a restart has
+recovered it: the kernel may have dropped the pages, so nothing tells any more what is on the device.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Final
+
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.local_log import LocalLog
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class LogFlusher:
+    """The flushes of one log, all on the owner's thread but for the syncs themselves."""
+
+    __slots__ = (
+        "_environment",
+        "_generation",
+        "_is_parent_synced",
+        "_is_running",
+        "_leader_epochs",
+        "_local",
+        "_on_start",
+        "_snapshots",
+        "_waiters",
+        "failure",
+        "last_flush_ms",
+    )
+
+    def __init__(
+        self,
+        local: LocalLog,
+        environment: LogEnvironment,
+        leader_epochs: LeaderEpochs,
+        on_start: Callable[[], None],
+    ) -> None:
+        """Watch over `local`; `on_start` is called when a flush of everything appended so far begins."""
+        self._local = local
+        self._environment = environment
+        self._leader_epochs = leader_epochs
+        self._on_start = on_start
+        # Why the log takes no more appends, or None.
+        self.failure: str | None = None
+        self.last_flush_ms = environment.clock.time_ms()
+        # Counts truncations: a sync that was under way when one happened may not move the recovery point.
+        self._generation = 0
+        self._is_running = False
+        self._waiters: list[Callable[[], None]] = []
+        self._snapshots: list[str] = []
+        # Whether the directory's own name is on the device.
+        self._is_parent_synced = local.recovery_point > 0
+
+    def flush(self, offset: int, done: Callable[[], None] | None) -> None:
+        """Sync everything below `offset`, then call `done`, after a failed sync too.
+
+        Raises:
+            OSError: an index could not be written; nothing was begun.
+        """
+        local = self._local
+        if offset <= local.recovery_point:
+            if done is not None:
+                done()
+            return
+        if self._is_running:
+            # One sync at a time: whoever comes meanwhile shares the next one.
+            self._waiters.append(done or _nothing)
+            return
+        work = self.prepare()
+        self._is_running = True
+        generation = self._generation
+        self.last_flush_ms = self._environment.clock.time_ms()
+        if offset == local.log_end_offset:
+            self._on_start()
+
+        def finished(error: BaseException | None) -> None:
+            self._is_running = False
+            if error is not None:
+                self._on_failure(error)
+            elif generation == self._generation:
+                local.recovery_point = max(local.recovery_point, offset)
+            if done is not None:
+                done()
+            self._flush_for_waiters()
+
+        self._environment.executor.submit(work, finished)
+
+    def prepare(self) -> Callable[[], None]:
+        """Write what the indexes hold and return what syncs all that is not on the device.
+
+        The returned function touches no state of ours and may run on any thread.
+
+        Raises:
+            OSError: an index could not be written.
+        """
+        syncs = []
+        for segment in self._local.segments.following(self._local.recovery_point):
+            segment.write_pending()
+            syncs.append(segment.prepare_sync())
+        file_system, directory = self._environment.file_system, self._local.directory
+        epochs, snapshots = self._leader_epochs, tuple(self._snapshots)
+        self._snapshots = []
+        parent = None if self._is_parent_synced else os.path.dirname(directory)
+        self._is_parent_synced = True
+
+        def work() -> None:
+            for sync in syncs:
+                sync()
+            for path in snapshots:
+                file_system.sync_file(path)
+            epochs.sync()
+            file_system.sync_directory(directory)
+            if parent is not None:
+                file_system.sync_directory(parent)
+
+        return work
+
+    def add_snapshot(self, path: str) -> None:
+        """Have a producer snapshot synced with the next flush."""
+        self._snapshots.append(path)
+
+    def disown_running(self) -> None:
+        """Let a sync under way end without moving the recovery point: the log was cut meanwhile."""
+        self._generation += 1
+
+    def _flush_for_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        if not waiters:
+            return
+
+        def done() -> None:
+            for waiter in waiters:
+                waiter()
+
+        if self.failure is not None:
+            done()
+            return
+        try:
+            self.flush(self._local.log_end_offset, done)
+        except OSError as error:
+            _logger.warning("%s: flush put off: %s", self._local.topic_partition, error)
+            done()
+
+    def _on_failure(self, error: BaseException) -> None:
+        if isinstance(error, FileNotFoundError):
+            # The directory was deleted under the flush; nobody waits for the outcome.
+            return
+        self.failure = (
+            f"{self._local.topic_partition}: sync failed ({error}); restart the broker to recover the log"
+        )
+        _logger.error("%s", self.failure)
+
+
+def _nothing() -> None:
+    """Stand in for a flush that nobody waits for."""
