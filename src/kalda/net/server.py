@@ -88,10 +88,11 @@ class Server:
         self._rejected = 0
         self._expired = 0
 
-    async def listen(self, name: str, host: str, port: int) -> int:
+    async def listen(self, name: str, host: str, port: int, *, accept: bool = True) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
 
-        An empty host means every interface.
+        An empty host means every interface. Without `accept` the system queues connections until
+        `start_accepting`: a broker that starts must know its port before it can serve.
 
         Raises:
             OSError: the address cannot be resolved or bound; the message names it.
@@ -116,11 +117,16 @@ class Server:
             raise OSError(error.errno, text) from error
         self._listeners[sock] = name
         if len(self._listeners) == 1:
-            self._is_accepting = True
+            self._is_accepting = accept
             self._schedule_sweep()
         if self._is_accepting:
             loop.add_reader(sock, self._on_acceptable, sock)
         return int(sock.getsockname()[1])
+
+    def start_accepting(self) -> None:
+        """Accept on all listeners; does nothing where that is done already."""
+        if not self._is_accepting:
+            self._start_accepting()
 
     async def close(self, drain_seconds: float = 5.0) -> None:
         """Stop accepting and reading, answer what is owed for up to `drain_seconds`, then close all."""
