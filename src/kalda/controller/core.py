@@ -11,7 +11,7 @@ No I/O, clock, task or randomness: the same events give the same effects. The co
 States in the context change when their write has succeeded, never before: what brokers are told is durable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
@@ -145,41 +145,35 @@ def _on_assignments_changed(
 def _on_states_created(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState], batch: RequestBatch
 ) -> list[_Write]:
-    adopted: list[TopicPartition] = []
-    for partition, state in states.items():
-        if partition not in context.partition_status:
-            continue
-        is_ours = state.controller_epoch == context.epoch and state.leader_epoch == 0
-        context.states[partition] = state
-        _settle_status(context, partition)
-        if is_ours:
-            _announce(context, partition, batch, is_new=True)
-        else:
-            adopted.append(partition)
-    writes = _repair(context, adopted)
-    for partition in _not_rewritten(context, adopted, writes):
-        _announce(context, partition, batch)
-    return writes
+    ours = {p for p, s in states.items() if s.controller_epoch == context.epoch and s.leader_epoch == 0}
+    return _adopt(context, states, batch, new=ours)
 
 
 def _on_states_updated(
     context: ControllerContext, event: PartitionStatesUpdated, batch: RequestBatch
 ) -> list[_Write]:
-    for partition, state in event.updated.items():
-        if partition in context.partition_status:
-            context.states[partition] = state
-            _settle_status(context, partition)
-            _announce(context, partition, batch)
-    contested: list[TopicPartition] = []
-    for partition, found in event.conflicts.items():
-        if partition not in context.partition_status or found is None:
-            continue
-        # The leader changed its ISR first: judge again by what it wrote.
-        context.states[partition] = found
+    # Where a write was refused the leader changed its ISR first: judge again by what it wrote.
+    found = {partition: state for partition, state in event.conflicts.items() if state is not None}
+    return _adopt(context, {**event.updated, **found}, batch)
+
+
+def _adopt(
+    context: ControllerContext,
+    states: Mapping[TopicPartition, PartitionState],
+    batch: RequestBatch,
+    new: Set[TopicPartition] = frozenset(),
+) -> list[_Write]:
+    """Take over what ZooKeeper holds, and announce it unless it has to be rewritten at once.
+
+    Each outcome is judged anew: brokers may have come or gone since the write was decided.
+    """
+    adopted = [partition for partition in states if partition in context.partition_status]
+    for partition in adopted:
+        context.states[partition] = states[partition]
         _settle_status(context, partition)
-        contested.append(partition)
-    writes = _repair(context, contested)
-    batch.add_metadata(_not_rewritten(context, contested, writes))
+    writes = _repair(context, adopted)
+    for partition in _not_rewritten(context, adopted, writes):
+        _announce(context, partition, batch, is_new=partition in new)
     return writes
 
 

@@ -62,16 +62,20 @@ class Simulation:
         self.marked: set[str] = set()
         self.unclean: set[str] = set()
         self.epoch = 0
+        self._next_topic_id = 1
         self.trace: list[Effect] = []
         """Every effect performed since it was last taken."""
         self.unanswered: list[tuple[int, StopReplica]] = []
         self.heard: list[tuple[int, BrokerRequest]] = []
+        self.rewrites: list[tuple[TopicPartition, PartitionState, PartitionState]] = []
+        """Every state that the controller replaced, with what it wrote in its place."""
 
     # What operators and brokers do; none of it reaches the controller by itself.
 
     def assign(self, topic: str, partitions: dict[int, tuple[int, ...]]) -> None:
         known = self.assignments.get(topic)
-        topic_id = known.topic_id if known else uuid.uuid5(uuid.NAMESPACE_DNS, topic)
+        self._next_topic_id += 1
+        topic_id = known.topic_id if known else uuid.UUID(int=self._next_topic_id)
         merged = {**(known.partitions if known else {})}
         merged.update({number: ReplicaAssignment(replicas) for number, replicas in partitions.items()})
         self.assignments[topic] = TopicAssignment(topic, topic_id, merged, version=0)
@@ -164,6 +168,7 @@ class Simulation:
             found = self.states.get(partition)
             if found is not None and found.version == state.version:
                 updated[partition] = replace(state, version=state.version + 1)
+                self.rewrites.append((partition, found, updated[partition]))
             else:
                 conflicts[partition] = found
         self.states.update(updated)

@@ -1,0 +1,176 @@
+"""What holds after any sequence of failures, returns, creations and deletions, told late or soon."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.context import Replica
+from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.controller.partitions import PartitionStatus
+from kalda.coordination.schema import NO_LEADER, BrokerInfo
+from tests.unit.controller.simulated_cluster import Simulation, broker
+
+BROKERS = (1, 2, 3, 4)
+TOPICS = ("clean", "unclean")
+
+replica_lists = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=3, unique=True).map(tuple)
+
+actions = st.one_of(
+    st.tuples(st.just("live"), st.sets(st.sampled_from(BROKERS))),
+    st.tuples(st.just("restart"), st.sampled_from(BROKERS)),
+    st.tuples(st.just("tell brokers"), st.none()),
+    st.tuples(st.just("create"), st.tuples(st.sampled_from(TOPICS), replica_lists)),
+    st.tuples(st.just("grow"), st.tuples(st.sampled_from(TOPICS), replica_lists)),
+    st.tuples(st.just("delete"), st.sampled_from(TOPICS)),
+    st.tuples(st.just("answer"), st.tuples(st.integers(0, 3), st.booleans())),
+    st.tuples(st.just("shrink"), st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))),
+    st.tuples(st.just("expand"), st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))),
+    st.tuples(st.just("elect"), st.none()),
+)
+
+
+class World:
+    """The simulation, and what every broker last heard about its roles."""
+
+    def __init__(self) -> None:
+        self.simulation = Simulation()
+        self.simulation.unclean.add("unclean")
+        self.simulation.brokers = {b: broker(b) for b in BROKERS}
+        self.roles: dict[int, dict[TopicPartition, tuple[int, int]]] = {b: {} for b in BROKERS}
+        self.lives = 0
+        self.leaders: dict[tuple[str, int, object, int], int] = {}
+        self.simulation.elect()
+
+    def do(self, action: str, argument: object) -> None:
+        simulation = self.simulation
+        match action, argument:
+            case "live", set(ids):
+                before = simulation.brokers
+                simulation.brokers = {b: before.get(b) or self.next_life(b) for b in ids}
+            case "restart", int(broker_id) if broker_id in simulation.brokers:
+                simulation.brokers[broker_id] = self.next_life(broker_id)
+            case "tell brokers", _:
+                simulation.tell_brokers()
+            case "create", (str(topic), tuple(replicas)) if topic not in simulation.assignments:
+                simulation.assign(topic, {0: replicas})
+                simulation.tell_topics()
+            case "grow", (str(topic), tuple(replicas)) if topic in simulation.assignments:
+                simulation.assign(topic, {len(simulation.assignments[topic].partitions): replicas})
+                simulation.tell_assignments()
+            case "delete", str(topic):
+                simulation.marked.add(topic)
+                simulation.tell_deletions()
+            case "answer", (int(index), bool(is_good)) if index < len(simulation.unanswered):
+                simulation.answer(index, ErrorCode.NONE if is_good else ErrorCode.KAFKA_STORAGE_ERROR)
+            case (("shrink" | "expand"), (str(topic), int(number))):
+                self.change_isr(TopicPartition(topic, number), action)
+            case "elect", _:
+                simulation.elect()
+        self.listen()
+
+    def next_life(self, broker_id: int) -> BrokerInfo:
+        """A broker starts: a new epoch, and no memory of its roles."""
+        self.roles[broker_id] = {}
+        self.lives += 1
+        return broker(broker_id, self.lives)
+
+    def change_isr(self, partition: TopicPartition, action: str) -> None:
+        """The leader, if it lives and knows that it leads, changes the ISR behind the controller's back."""
+        simulation = self.simulation
+        state = simulation.states.get(partition)
+        if state is None or state.leader not in simulation.brokers:
+            return
+        if self.roles[state.leader].get(partition) != (state.leader, state.leader_epoch):
+            return
+        replicas = simulation.assignments[partition.topic].partitions[partition.partition].replicas
+        isr: tuple[int, ...] = (state.leader,)
+        if action == "expand":
+            isr = tuple(r for r in replicas if r in simulation.brokers)
+        if isr != state.isr:
+            simulation.write_state(partition, state.leader, state.leader_epoch, isr)
+
+    def listen(self) -> None:
+        for broker_id, request in self.simulation.heard:
+            roles = self.roles[broker_id]
+            if isinstance(request, LeaderAndIsr):
+                if request.is_full:
+                    roles.clear()
+                for told in request.partitions:
+                    roles[told.topic_partition] = (told.leader, told.leader_epoch)
+                    if told.leader != NO_LEADER:
+                        key = (told.topic, told.partition, told.topic_id, told.leader_epoch)
+                        assert self.leaders.setdefault(key, told.leader) == told.leader, f"two leaders: {key}"
+            elif isinstance(request, StopReplica):
+                for partition in request.partitions:
+                    roles.pop(partition, None)
+        self.simulation.heard.clear()
+
+    def check(self) -> None:
+        simulation, context = self.simulation, self.simulation.context
+        live = context.live_brokers.keys()
+        for partition in context.all_partitions():
+            replicas = context.replicas_of(partition)
+            assert all(Replica(partition, r) in context.replica_status for r in replicas)
+            state = context.states.get(partition)
+            status = context.partition_status[partition]
+            if partition.topic in context.topics_to_delete:
+                continue
+            if state is None:
+                assert status is PartitionStatus.NEW
+                assert not any(r in live for r in replicas), f"{partition} waits though a replica lives"
+                continue
+            assert state.leader == NO_LEADER or state.leader in state.isr
+            assert state.leader == NO_LEADER or state.leader in live, f"{partition}: the leader is dead"
+            assert set(state.isr) <= set(replicas)
+            is_eligible_alive = any(r in live for r in state.isr) or (
+                partition.topic in context.unclean_topics and any(r in live for r in replicas)
+            )
+            assert (status is PartitionStatus.ONLINE) == (state.leader in live) == is_eligible_alive
+            for broker_id in replicas:
+                if broker_id in live and is_same_life(simulation, broker_id):
+                    heard = self.roles[broker_id].get(partition)
+                    assert heard == (state.leader, state.leader_epoch), f"{broker_id} on {partition}: {heard}"
+        for partition, before, after in simulation.rewrites:
+            assert after.leader_epoch == before.leader_epoch + 1
+            if after.leader not in (NO_LEADER, before.leader) and not after.leader_recovering:
+                assert after.leader in before.isr, f"{partition}: {after.leader} was not in sync"
+            assert not after.leader_recovering or partition.topic == "unclean"
+        simulation.rewrites.clear()
+
+
+def is_same_life(simulation: Simulation, broker_id: int) -> bool:
+    """Whether the broker that the controller knows is the one that runs, not one that has restarted since."""
+    info = simulation.brokers.get(broker_id)
+    return info is not None and info.epoch == simulation.context.live_brokers[broker_id].epoch
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(actions, max_size=40))
+def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tuple[str, object]]) -> None:
+    """Checked after each step, and by what brokers were told, not by what the controller believes."""
+    world = World()
+    for action, argument in script:
+        world.do(action, argument)
+        world.check()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(actions, max_size=30))
+def test_cluster_heals_when_all_brokers_return(script: list[tuple[str, object]]) -> None:
+    """Whatever happened: with every broker back and answering all is online, and what was marked is gone."""
+    world = World()
+    for action, argument in script:
+        world.do(action, argument)
+    simulation = world.simulation
+    simulation.brokers = {b: world.next_life(b) for b in BROKERS}
+    simulation.tell_brokers()
+    world.listen()
+    for _ in range(20):
+        while simulation.unanswered:
+            simulation.answer()
+    world.listen()
+    world.check()
+    assert not simulation.marked & simulation.assignments.keys()
+    assert not simulation.context.topics_to_delete
+    assert set(simulation.context.partition_status.values()) <= {PartitionStatus.ONLINE}

@@ -1,0 +1,206 @@
+"""The coordination server against a model of ZooKeeper's rules, pipelined at random, crashed at random."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kalda.coordination.errors import (
+    BadVersionError,
+    CoordinationError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    StorageError,
+)
+from kalda.coordination.port import Check, Create, Delete, Operation, SetData, Stat
+from kalda.zk.server.requests import CloseSession, Multi
+from tests.unit.zk.bench import Bench
+from tests.unit.zk.memory_files import Crash, MemoryFileSystem
+
+PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/p")
+DATA = (b"", b"one", b"two" * 50)
+
+paths = st.sampled_from(PATHS)
+versions = st.sampled_from((-1, -1, 0, 1, 2))
+operations: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(Create, paths, st.sampled_from(DATA), st.booleans(), st.booleans()),
+    st.builds(SetData, paths, st.sampled_from(DATA), versions),
+    st.builds(Delete, paths, versions),
+    st.builds(Check, paths, st.sampled_from((0, 1, 2))),
+)
+SESSIONS = 2
+steps = st.one_of(
+    st.tuples(st.integers(0, SESSIONS - 1), operations),
+    st.tuples(st.integers(0, SESSIONS - 1), st.lists(operations, min_size=1, max_size=4).map(Multi)),
+    st.tuples(st.integers(0, SESSIONS - 1), st.just(CloseSession())),
+)
+Script: TypeAlias = list[list[tuple[int, Operation | Multi | CloseSession]]]
+groups = st.lists(st.lists(steps, min_size=1, max_size=4), max_size=12)
+
+
+@dataclass
+class ModelNode:
+    data: bytes
+    version: int = 0
+    created: int = 0
+    owner: int = 0
+
+
+@dataclass
+class Model:
+    """The rules, one operation at a time, on a plain dictionary."""
+
+    nodes: dict[str, ModelNode] = field(default_factory=lambda: {"": ModelNode(b"", created=0)})
+    live: set[int] = field(default_factory=set)
+
+    def copy(self) -> "Model":
+        nodes = {p: ModelNode(n.data, n.version, n.created, n.owner) for p, n in self.nodes.items()}
+        return Model(nodes, set(self.live))
+
+    def do(self, session: int, request: Operation | Multi | CloseSession) -> list[object]:
+        """Return what each operation gives, or raise and leave the model half changed."""
+        if session not in self.live:
+            raise SessionExpiredError("")
+        if isinstance(request, CloseSession):
+            self.live.discard(session)
+            self.nodes = {p: n for p, n in self.nodes.items() if n.owner != session}
+            return []
+        parts = request.operations if isinstance(request, Multi) else [request]
+        return [self.do_one(session, part) for part in parts]
+
+    def do_one(self, session: int, operation: Operation) -> object:
+        if isinstance(operation, Create):
+            parent = self.nodes.get(operation.path.rpartition("/")[0])
+            if parent is None:
+                raise NoNodeError("")
+            if parent.owner:
+                raise NoChildrenForEphemeralsError("")
+            path = operation.path + (f"{parent.created:010d}" if operation.sequential else "")
+            if path in self.nodes:
+                raise NodeExistsError("")
+            parent.created += 1
+            self.nodes[path] = ModelNode(operation.data, owner=session if operation.ephemeral else 0)
+            return path
+        node = self.nodes.get(operation.path)
+        if node is None:
+            raise NoNodeError("")
+        if operation.version not in (-1, node.version):
+            raise BadVersionError("")
+        if isinstance(operation, SetData):
+            node.data, node.version = operation.data, node.version + 1
+            return node.version
+        if isinstance(operation, Delete):
+            if any(path.startswith(operation.path + "/") for path in self.nodes):
+                raise NotEmptyError("")
+            del self.nodes[operation.path]
+        return None
+
+    def outcome(self, session: int, request: Operation | Multi | CloseSession) -> object:
+        """Do all or nothing; return results, or the kind of error."""
+        trial = self.copy()
+        try:
+            results = trial.do(session, request)
+        except CoordinationError as error:
+            return type(error)
+        self.nodes, self.live = trial.nodes, trial.live
+        return results
+
+    def contents(self) -> dict[str, tuple[bytes, int]]:
+        return {path: (node.data, node.version) for path, node in self.nodes.items() if path}
+
+
+def contents(bench: Bench) -> dict[str, tuple[bytes, int]]:
+    return {
+        path: (node.data or b"", node.version)
+        for path, node in bench.server.freeze().nodes.items()
+        if path != "/" and not path.startswith("/zookeeper")
+    }
+
+
+def comparable(outcome: object) -> object:
+    """A stat is compared by its version, an error by its kind."""
+    if isinstance(outcome, CoordinationError):
+        return type(outcome)
+    assert isinstance(outcome, list)
+    return [result.version if isinstance(result, Stat) else result for result in outcome]
+
+
+def begin(files: MemoryFileSystem) -> tuple[Bench, list[int], Model]:
+    bench = Bench(files, snapshot_changes=7)
+    sessions = [bench.session() for _ in range(SESSIONS)]
+    model = Model(live=set(sessions))
+    return bench, sessions, model
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups)
+def test_server_gives_what_the_rules_give(script: Script) -> None:
+    """Requests of a group are pipelined: each is judged before those ahead of it are in the tree."""
+    bench, sessions, model = begin(MemoryFileSystem())
+    for group in script:
+        waiting = [bench.submit(sessions[index], request) for index, request in group]
+        expected = [model.outcome(sessions[index], request) for index, request in group]
+        bench.settle()
+        assert [comparable(outcome[0]) for outcome in waiting] == expected
+        assert contents(bench) == model.contents()
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups, st.integers(1, 60), st.randoms(use_true_random=False))
+def test_crash_anywhere_leaves_a_prefix_that_holds_all_acknowledged(
+    script: Script, crash_after: int, random: Random
+) -> None:
+    """The machine stops at any call to the disk; what was not synced is lost, kept, or torn."""
+    files = MemoryFileSystem()
+    bench, sessions, model = begin(files)
+    history = [model.contents()]
+    acknowledged = 0
+    files.crash_at = files.changes + crash_after
+    waiting: list[list[object]] = []
+    try:
+        for group in script:
+            waiting = []
+            for index, request in group:
+                waiting.append(bench.submit(sessions[index], request))
+                model.outcome(sessions[index], request)
+                history.append(model.contents())
+            bench.settle()
+            acknowledged = len(history) - 1
+    except Crash:
+        # Answers leave in order, so those that came are the first of the group.
+        acknowledged += sum(1 for outcome in waiting if outcome)
+    files.crash(lambda size: random.randint(0, size))
+    again = Bench(files)
+    assert contents(again) in history[acknowledged:], (
+        "an acknowledged change is lost, or there is half of one"
+    )
+    restarted = again.server.freeze()
+    files.crash(lambda size: size)
+    assert Bench(files).server.freeze() == restarted, "a second recovery gives another tree"
+
+
+@settings(max_examples=200, deadline=None)
+@given(groups, st.integers(0, 2000))
+def test_full_disk_refuses_whole_requests_and_loses_none(script: Script, room: int) -> None:
+    """When the disk fills up in the middle of a group, each request counts or does not: never half."""
+    files = MemoryFileSystem()
+    bench, sessions, model = begin(files)
+    files.room = room
+    for group in script:
+        waiting = [bench.submit(sessions[index], request) for index, request in group]
+        bench.settle()
+        if any(isinstance(outcome[0], StorageError) for outcome in waiting):
+            # What the rules refused before anything had to be written keeps its own error.
+            assert all(isinstance(outcome[0], CoordinationError) for outcome in waiting)
+            files.room = None
+            continue
+        for (index, request), outcome in zip(group, waiting, strict=True):
+            assert comparable(outcome[0]) == model.outcome(sessions[index], request)
+        assert contents(bench) == model.contents()
+    files.crash(lambda size: 0)
+    assert contents(Bench(files)) == model.contents()
