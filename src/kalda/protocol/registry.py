@@ -5,6 +5,7 @@ Every special case of the protocol belongs in `_RESPONSE_HEADER_EXCEPTIONS` or a
 inline where it would be met.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -47,6 +48,11 @@ UNKNOWN_VERSION_ANSWERS: Final[dict[ApiKey, int]] = {
     ApiKey.API_VERSIONS: 0,
 }
 
+
+_SILENT_REQUESTS: Final[dict[ApiKey | None, Callable[[Message], bool]]] = {
+    # With acks=0 not even an error is sent; the broker closes the connection instead.
+    ApiKey.PRODUCE: lambda request: getattr(request, "acks", None) == 0,
+}
 
 _FLEXIBLE_FROM: Final[dict[int, int]] = {}
 """What `flexible_from` found so far: one look-up per request instead of a call of `spec`."""
@@ -109,6 +115,12 @@ def response_header_version(api_key: ApiKey | int, version: int) -> int:
     if exception is not None:
         return exception
     return 1 if version >= spec(api_key).flexible_from else 0
+
+
+def expects_response(request: Message) -> bool:
+    """Whether a broker answers this request at all."""
+    is_silent = _SILENT_REQUESTS.get(request.SCHEMA.api_key)
+    return is_silent is None or not is_silent(request)
 
 
 def _flexible_from(message_class: type[Message]) -> int:

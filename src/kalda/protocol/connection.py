@@ -1,0 +1,122 @@
+"""The client's side of one connection, without the socket: requests to bytes, bytes to responses.
+
+A broker answers in the order of the requests, so what is needed to read a response is a queue of what was
+asked. What this is not: it opens nothing, waits for nothing and retries nothing; `net` does. What must not
+break: a response is matched by its place in the queue *and* by its correlation id, so that a stream that
+slipped is noticed instead of misread.
+"""
+
+from collections import deque
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kalda.common.errors import ErrorCode
+from kalda.protocol import codec, framing, headers, registry
+from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.registry import ApiSpec
+from kalda.protocol.schema import Message
+from kalda.protocol.wire_format import Buffer
+
+IN_FLIGHT_MAX: Final = 1000
+"""Requests that may wait for their response.
+
+Clients stay far below (5 in a producer); a caller that gets here has lost its back-pressure.
+"""
+
+_CORRELATION_ID_MAX: Final = 0x7FFFFFFF
+_ERROR_CODE: Final = Struct(">h")
+
+
+class _InFlight(NamedTuple):
+    correlation_id: int
+    spec: ApiSpec
+    version: int
+
+
+class ClientConnection:
+    """Bytes in, responses out. Never touches a socket, a clock or a task.
+
+    After a `ProtocolError` the stream cannot be read on: close the connection and drop this object.
+    """
+
+    def __init__(
+        self,
+        client_id: str | None,
+        *,
+        frame_bytes_max: int = framing.FRAME_BYTES_MAX,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._client_id: Final = client_id
+        self._in_flight_max: Final = in_flight_max
+        self._reader: Final = framing.FrameReader(frame_bytes_max)
+        self._in_flight: deque[_InFlight] = deque()
+        self._last_correlation_id = -1
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests whose response has not come yet."""
+        return len(self._in_flight)
+
+    @property
+    def last_correlation_id(self) -> int:
+        """The id that the last request was sent with; -1 before the first."""
+        return self._last_correlation_id
+
+    def send(self, request: Message, version: int) -> bytes:
+        """Take a request; return the frame to write to the socket.
+
+        Raises:
+            MessageError: it is not a request, the version cannot carry it, or too many are in flight.
+        """
+        spec = self._spec_of(request)
+        expects_response = registry.expects_response(request)
+        if expects_response and len(self._in_flight) >= self._in_flight_max:
+            raise MessageError(f"{len(self._in_flight)} requests are in flight; receive responses first")
+        last = self._last_correlation_id
+        correlation_id = 0 if last == _CORRELATION_ID_MAX else last + 1
+        header_version = registry.request_header_version(spec.api_key, version)
+        header = headers.RequestHeader(spec.api_key, version, correlation_id, self._client_id)
+        body = codec.encode(request, version)
+        data = framing.frame((headers.request_header(header, header_version), body))
+        self._last_correlation_id = correlation_id
+        if expects_response:
+            self._in_flight.append(_InFlight(correlation_id, spec, version))
+        return data
+
+    def receive(self, data: Buffer) -> list[tuple[int, Message]]:
+        """Take bytes as they come; return the responses that are complete, each with its correlation id.
+
+        Raises:
+            ProtocolError: the bytes are not the response that is due.
+        """
+        return [self._read_response(frame) for frame in self._reader.feed(data)]
+
+    def _spec_of(self, request: Message) -> ApiSpec:
+        key = request.SCHEMA.api_key
+        if key is None or type(request) is not registry.spec(key).request_class:
+            raise MessageError(f"{type(request).__name__} is not a request")
+        return registry.spec(key)
+
+    def _read_response(self, frame: bytes) -> tuple[int, Message]:
+        if not self._in_flight:
+            raise ProtocolError(f"a response of {len(frame)} bytes came, but nothing was asked")
+        expected, spec, version = self._in_flight[0]
+        header_version = registry.response_header_version(spec.api_key, version)
+        correlation_id, position = headers.read_response_header(frame, header_version)
+        if correlation_id != expected:
+            raise ProtocolError(
+                f"response {correlation_id} came where {spec.api_key.title} {expected} was due"
+            )
+        version = _answer_version(spec, version, frame, position)
+        response = codec.decode(spec.response_class, version, frame, position)
+        self._in_flight.popleft()
+        return correlation_id, response
+
+
+def _answer_version(spec: ApiSpec, version: int, frame: bytes, position: int) -> int:
+    """The version that the broker answered in, which is not the one asked for where it did not know that."""
+    fallback = registry.UNKNOWN_VERSION_ANSWERS.get(spec.api_key)
+    if fallback is None or len(frame) < position + _ERROR_CODE.size:
+        return version
+    (error_code,) = _ERROR_CODE.unpack_from(frame, position)
+    return fallback if error_code == ErrorCode.UNSUPPORTED_VERSION else version
