@@ -46,6 +46,9 @@ from kalda.storage.replay import replay_producers
 from kalda.storage.segment import Segment
 from kalda.storage.validation import AppendValidator, WritableBuffer
 
+# What callers of the log need beside it, so that they import one module.
+__all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffset", "UnifiedLog"]
+
 _logger: Final = logging.getLogger(__name__)
 
 # A full disk fails every append: one line a log in this time is enough.
@@ -322,6 +325,17 @@ class UnifiedLog:
             )
             chosen = candidates[: last + 1]
         return sorted((offset for offset, _ in chosen), reverse=True)[:count_max]
+
+    def assign_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that the leader of this epoch begins at the log's end: the first thing a new leader does.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        try:
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        except OSError as error:
+            raise self._storage_error("write a leader epoch of", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if not known."""

@@ -266,6 +266,16 @@ def test_followers_take_offsets_and_epochs_as_given() -> None:
         follower.append_as_follower(bytearray(data))
 
 
+def test_a_new_leader_marks_where_it_begins() -> None:
+    log = Broker().log
+    append(log, b"a", leader_epoch=1)
+    log.assign_leader_epoch(5)
+    assert log.end_offset_for_epoch(1) == (1, 1)
+    assert log.end_offset_for_epoch(5) == (5, 1)
+    log.truncate_to(1)
+    assert log.leader_epochs.entries == ((1, 0),), "an epoch without records goes with the next truncation"
+
+
 def test_find_by_timestamp() -> None:
     broker = Broker(SMALL)
     for number in range(20):
