@@ -212,9 +212,11 @@ class Server:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _OUT_OF_RESOURCES:
-                    raise
-                self._rest_from_accepting(error)
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._rest_from_accepting(error)
+                else:
+                    # One connection's trouble, such as a firewall's EPERM; the next one may be fine.
+                    self._limiter.log(logging.WARNING, "a connection could not be accepted: %s", error)
                 return
             self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
 
