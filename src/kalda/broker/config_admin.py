@@ -244,8 +244,14 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
         )
     if key.type.is_sensitive:
         raise ConfigError(name, f"`{name}` is a password, which cannot be set dynamically yet")
-    if is_default and (of_listener or key.update_mode is UpdateMode.PER_BROKER):
-        raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
+    if key.update_mode is UpdateMode.PER_BROKER:
+        # All of these are security settings; Kafka changes them for one listener of one broker at a time.
+        if is_default:
+            raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
+        if not of_listener:
+            raise ConfigError(
+                name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
+            )
 
 
 def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:

@@ -183,6 +183,8 @@ async def test_checking_alone_changes_nothing(world: AdminWorld) -> None:
         (BROKER, "0", [("no.such", SET, "2")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("listener.name.x.ssl.keystore.password", SET, "2")], ErrorCode.INVALID_REQUEST),
         (BROKER, "", [("ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "0", [("ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "0", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.NONE),
         (BROKER, "", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("leader.replication.throttled.rate", SET, "5")], ErrorCode.NONE),
         (1, "a", [("retention.ms", SET, "5")], ErrorCode.INVALID_REQUEST),

@@ -68,8 +68,10 @@ class TopicConfigs:
                 "`remote.storage.enable`=true is not allowed: tiered storage is not available on this broker",
             )
         for name in ("remote.log.delete.on.disable", "remote.log.copy.disable"):
-            if name in overrides:
-                raise ConfigError(name, f"`{name}` is not allowed in a cluster that ZooKeeper coordinates")
+            if values[name]:
+                raise ConfigError(
+                    name, f"`{name}`=true is not allowed in a cluster that ZooKeeper coordinates"
+                )
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Return the settings of a topic's logs.

@@ -36,8 +36,7 @@ def handle(
 
 def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
     """Answer with the error for each topic."""
-    names = {topic.name: None for topic in request.topics}
-    return CreateTopicsResponse(topics=[_failed(name, ApiError(code)) for name in names])
+    return CreateTopicsResponse(topics=[_failed(topic.name, ApiError(code)) for topic in request.topics])
 
 
 async def _create(services: BrokerServices, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -57,7 +56,9 @@ async def _create(services: BrokerServices, request: CreateTopicsRequest) -> Cre
         wanted, request.timeout_ms, validate_only=request.validate_only
     )
     outcomes.update(refused)
-    return CreateTopicsResponse(topics=[_result(services, name, outcomes[name]) for name in counts])
+    return CreateTopicsResponse(
+        topics=[_result(services, topic.name, outcomes[topic.name]) for topic in request.topics]
+    )
 
 
 def _result(services: BrokerServices, name: str, outcome: Outcome) -> CreatableTopicResult:

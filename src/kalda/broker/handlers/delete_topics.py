@@ -77,9 +77,8 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> Del
 
 
 def _topics(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """Return what is to be deleted in the form of v6, each topic once."""
-    states = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    return list({(state.name, state.topic_id): state for state in states}.values())
+    """Return what is to be deleted in the form of v6."""
+    return [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
 
 
 def _message(code: ErrorCode) -> str | None:

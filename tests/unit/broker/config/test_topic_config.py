@@ -86,7 +86,7 @@ def test_the_older_timestamp_bound_counts_where_the_newer_ones_are_untouched() -
         ({"leader.replication.throttled.replicas": "1-2"}, "partition:broker pairs"),
         ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "is above `max.compaction.lag.ms`=4"),
         ({"remote.storage.enable": "true"}, "tiered storage is not available"),
-        ({"remote.log.copy.disable": "false"}, "not allowed in a cluster that ZooKeeper coordinates"),
+        ({"remote.log.copy.disable": "true"}, "not allowed in a cluster that ZooKeeper coordinates"),
     ],
 )
 def test_what_a_topic_may_not_have(overrides: dict[str, str], problem: str) -> None:
