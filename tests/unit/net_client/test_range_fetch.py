@@ -1,0 +1,246 @@
+"""Fetching one range: what is asked, what is skipped, when it ends. The connection is scripted."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from kalda.common.clock import ManualClock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.net.client.cluster import ClusterClient
+from kalda.net.client.config import ClientConfig, IsolationLevel
+from kalda.net.client.connection import BrokerConnection
+from kalda.net.client.errors import BrokerConnectionError, BrokerResponseError
+from kalda.net.client.fetch import PartitionFetcher, offset_behind
+from kalda.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kalda.records.record import RecordBatchBuilder
+from kalda.spark.data_loss import DataLossError
+from kalda.spark.options import SourceOptions, parse_batch_options
+from kalda.spark.plan import OffsetRange
+from kalda.spark.range_reader import fetch_range
+
+TP = TopicPartition("t", 0)
+
+
+def batch(base_offset: int, count: int) -> bytes:
+    builder = RecordBatchBuilder(base_offset=base_offset)
+    for index in range(count):
+        builder.append(timestamp=1000 + index, key=None, value=b"v%d" % (base_offset + index))
+    return bytes(builder.build())
+
+
+class ScriptedBroker(ClusterClient):
+    """Answers fetches from a function of the offset; counts connections."""
+
+    def __init__(self, answer: Callable[[int], PartitionData | Exception], **config: Any) -> None:
+        self.time = ManualClock()
+        super().__init__(
+            ClientConfig((("b", 1),), default_api_timeout_ms=5_000, **config),
+            clock=self.time,
+            sleep=self.time.advance,
+        )
+        self.answer = answer
+        self.asked: list[int] = []
+        self.connections: list[ScriptedConnection] = []
+        self.log_start = 0
+        self.log_end = 0
+
+    def leader(self, topic_partition: TopicPartition, deadline: float) -> BrokerEndpoint:
+        return BrokerEndpoint(0, "b", 1)
+
+    def topic_id(self, topic: str) -> Any:
+        return ZERO_UUID
+
+    def borrow(self, broker: BrokerEndpoint, deadline: float) -> BrokerConnection:
+        connection = ScriptedConnection(self)
+        self.connections.append(connection)
+        return cast("BrokerConnection", connection)
+
+    def give_back(self, connection: BrokerConnection) -> None:
+        connection.close()
+
+    def beginning_offsets(self, topic_partitions: Any) -> dict[TopicPartition, int]:
+        return {TP: self.log_start}
+
+    def end_offsets(self, topic_partitions: Any) -> dict[TopicPartition, int]:
+        return {TP: self.log_end}
+
+
+class ScriptedConnection:
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.broker = broker
+        self.pending: list[int] = []
+        self.is_closed = False
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.pending)
+
+    def send(self, request: FetchRequest, response_class: type[FetchResponse], deadline: float) -> None:
+        self.pending.append(request.topics[0].partitions[0].fetch_offset)
+
+    def receive(self, response_class: type[FetchResponse], deadline: float) -> FetchResponse:
+        offset = self.pending.pop(0)
+        self.broker.asked.append(offset)
+        self.broker.time.advance(0.5)
+        data = self.broker.answer(offset)
+        if isinstance(data, Exception):
+            raise data
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.pending.clear()
+
+
+def records(data: bytes, high_watermark: int, **more: Any) -> PartitionData:
+    return PartitionData(high_watermark=high_watermark, records=data, **more)
+
+
+def options(**given: str) -> SourceOptions:
+    return parse_batch_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"} | given)
+
+
+def fetch(broker: ScriptedBroker, start: int, end: int, **given: str) -> list[tuple[int, int]]:
+    fetches = fetch_range(broker, options(**given), OffsetRange(TP, start, end), broker.time.monotonic)
+    return [(position, fetched.next_offset) for position, fetched in fetches]
+
+
+def test_offset_behind_counts_whole_batches_only() -> None:
+    two = batch(0, 5) + batch(5, 5)
+
+    assert 10 == offset_behind(two, 0)
+    assert 5 == offset_behind(two[:-1], 0)
+    assert 7 == offset_behind(two[:30], 7)
+    assert 3 == offset_behind(b"", 3)
+    assert 20 == offset_behind(batch(0, 5), 20)
+
+
+def test_the_next_fetch_is_under_way_before_the_caller_decodes() -> None:
+    broker = ScriptedBroker(lambda offset: records(batch(offset, 10), 100))
+
+    with PartitionFetcher(broker, TP, start=0, end=100) as fetcher:
+        fetcher.next()
+        assert [10] == broker.connections[0].pending
+    assert broker.connections[0].is_closed
+
+
+def test_a_range_is_fetched_to_its_end_and_not_beyond() -> None:
+    broker = ScriptedBroker(lambda offset: records(batch(offset, 10), 100))
+
+    assert [(3, 13), (13, 23), (23, 33)] == fetch(broker, 3, 25)
+    assert [3, 13, 23] == broker.asked
+
+
+def test_a_range_whose_tail_holds_no_records_ends() -> None:
+    """Compaction, or the markers of transactions, can leave nothing at a range's end."""
+    broker = ScriptedBroker(lambda offset: records(batch(0, 10) if offset < 10 else b"", 15))
+
+    assert [(0, 10)] == fetch(broker, 0, 15)
+    assert [0, 10, 10] == broker.asked
+
+
+def test_records_behind_a_gap_are_found() -> None:
+    broker = ScriptedBroker(lambda offset: records(batch(90, 10), 100))
+
+    assert [(5, 100)] == fetch(broker, 5, 95)
+
+
+def test_a_lagging_high_watermark_is_waited_for() -> None:
+    answers = [records(b"", 0), records(b"", 0), records(b"", 0), records(batch(0, 10), 10)]
+    broker = ScriptedBroker(lambda offset: answers.pop(0))
+
+    assert [(0, 10)] == fetch(broker, 0, 10)
+
+
+def test_a_log_that_ends_too_early_is_a_loss_once_the_time_is_up() -> None:
+    broker = ScriptedBroker(lambda offset: records(batch(0, 4) if offset < 4 else b"", 4))
+
+    with pytest.raises(DataLossError, match="offsets 4 to 9 of t-0 cannot be read: the log ends at 4"):
+        fetch(broker, 0, 10, **{"kafkaConsumer.pollTimeoutMs": "3000"})
+    given = {"kafkaConsumer.pollTimeoutMs": "3000", "failOnDataLoss": "false"}
+    assert [(0, 4)] == fetch(broker, 0, 10, **given)
+
+
+def out_of_range_below(first: int) -> Callable[[int], PartitionData]:
+    def answer(offset: int) -> PartitionData:
+        if offset < first:
+            return PartitionData(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), high_watermark=-1)
+        return records(batch(offset, 10), 100)
+
+    return answer
+
+
+def test_records_below_the_log_start_are_a_loss() -> None:
+    broker = ScriptedBroker(out_of_range_below(6))
+    broker.log_start, broker.log_end = 6, 100
+
+    with pytest.raises(DataLossError, match="offsets 2 to 5 of t-0 cannot be read: the log starts at 6"):
+        fetch(broker, 2, 12)
+    assert [(6, 16)] == fetch(broker, 2, 12, failOnDataLoss="false")
+    assert [] == fetch(broker, 2, 5, failOnDataLoss="false")
+
+
+def test_a_truncated_log_is_a_loss() -> None:
+    broker = ScriptedBroker(out_of_range_below(1000))
+    broker.log_end = 40
+
+    with pytest.raises(DataLossError, match="offsets 50 to 59 of t-0 cannot be read: the log ends at 40"):
+        fetch(broker, 50, 60)
+    assert [] == fetch(broker, 50, 60, failOnDataLoss="false")
+
+
+def test_a_deleted_topic_is_a_loss() -> None:
+    broker = ScriptedBroker(
+        lambda offset: PartitionData(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), high_watermark=-1)
+    )
+
+    with pytest.raises(DataLossError, match="the partition does not exist any more"):
+        fetch(broker, 0, 10)
+    assert [] == fetch(broker, 0, 10, failOnDataLoss="false")
+
+
+def test_a_lost_connection_is_replaced_and_nothing_is_read_twice() -> None:
+    failures = {10: BrokerConnectionError("reset"), 20: BrokerConnectionError("reset")}
+
+    def answer(offset: int) -> PartitionData | Exception:
+        return failures.pop(offset, None) or records(batch(offset, 10), 100)
+
+    broker = ScriptedBroker(answer)
+
+    assert [(0, 10), (10, 20), (20, 30)] == fetch(broker, 0, 30)
+    assert 3 == len(broker.connections)
+
+
+def test_a_moved_leader_is_followed() -> None:
+    answers = [PartitionData(error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER), high_watermark=-1)]
+    broker = ScriptedBroker(lambda offset: answers.pop() if answers else records(batch(offset, 10), 100))
+
+    assert [(0, 10)] == fetch(broker, 0, 10)
+    assert 2 == len(broker.connections)
+
+
+def test_bytes_that_hold_no_batch_are_an_error_not_a_loop() -> None:
+    broker = ScriptedBroker(lambda offset: records(batch(0, 10)[:40], 100))
+
+    with pytest.raises(BrokerResponseError, match="hold no whole batch"):
+        fetch(broker, 0, 10)
+
+
+def test_read_committed_stops_at_the_last_stable_offset() -> None:
+    aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
+    data = records(batch(0, 10), 20, last_stable_offset=10, aborted_transactions=aborted)
+    broker = ScriptedBroker(lambda offset: data, isolation_level=IsolationLevel.READ_COMMITTED)
+
+    with PartitionFetcher(broker, TP, start=0, end=10) as fetcher:
+        fetched = fetcher.next()
+
+    assert 10 == fetched.last_stable_offset
+    assert ((7, 0),) == fetched.aborted_transactions
