@@ -47,10 +47,15 @@ class MetricsServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving and wait until the port is free."""
+        self.close_nowait()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def close_nowait(self) -> None:
+        """Stop accepting scrapes; one that is under way may still end."""
         if self._server is not None:
             self._server.close()
-            await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._connection_count >= CONNECTIONS_MAX:

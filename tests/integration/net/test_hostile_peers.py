@@ -402,6 +402,19 @@ async def test_shutdown_does_not_wait_for_ever() -> None:
     writer.close()
 
 
+async def test_connections_wait_until_the_broker_can_serve() -> None:
+    """A broker needs its port to register itself, and must not meet a client before it is done."""
+    server = Server(ServerConfig(), echo)
+    port = await server.listen("PLAINTEXT", "127.0.0.1", 0, accept=False)
+    waiting = asyncio.ensure_future(is_served(port))
+    await asyncio.sleep(0.05)
+    assert server.statistics().accepted == 0
+    server.start_accepting()
+    server.start_accepting()
+    assert await waiting
+    await server.close()
+
+
 async def test_address_in_use_names_the_listener() -> None:
     async with serving() as (_, port):
         second = Server(ServerConfig(), echo)
