@@ -220,12 +220,15 @@ class ClusterClient:
             backoff_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
         )
+        last: ClientError | None = None
         while True:
             try_deadline = min(schedule.deadline, self.clock.monotonic() + config.request_timeout_ms / 1000)
             try:
                 return attempt(try_deadline)
             except (BrokerConnectionError, RequestTimedOutError) as error:
-                last: ClientError = error
+                # A try that had no time left says less than the one before it.
+                if last is None or self.clock.monotonic() < schedule.deadline:
+                    last = error
             except BrokerResponseError as error:
                 waited_ms = (self.clock.monotonic() - begin) * 1000
                 if not error.code.retriable or (
