@@ -33,7 +33,7 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self._topics: Final[dict[str, TopicMetadata]] = {}
-        self._names_by_id: Final[dict[uuid.UUID, str]] = {}
+        self._names_by_id: Final[dict[bytes, str]] = {}
         self._sorted_names: tuple[str, ...] | None = ()
         self._brokers: dict[int, BrokerInfo] = {}
         self._listeners: Final[list[ChangeListener]] = []
@@ -71,6 +71,10 @@ class MetadataCache:
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """Return the name of the topic with this id, or None."""
+        return self._names_by_id.get(topic_id.bytes)
+
+    def topic_name_by_bytes(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic with this id as it stands on the wire, or None."""
         return self._names_by_id.get(topic_id)
 
     def topic_id(self, name: str) -> uuid.UUID:
@@ -147,11 +151,11 @@ class MetadataCache:
                 topic_id = change.topic_id
             partitions[change.partition] = change
         if current is not None:
-            self._names_by_id.pop(current.topic_id, None)
+            self._names_by_id.pop(current.topic_id.bytes, None)
         if partitions:
             self._topics[name] = TopicMetadata(name, topic_id, dict(sorted(partitions.items())))
             if topic_id != ZERO_UUID:
-                self._names_by_id[topic_id] = name
+                self._names_by_id[topic_id.bytes] = name
         else:
             self._topics.pop(name, None)
         if (current is not None) != bool(partitions):

@@ -39,7 +39,7 @@ def test_partitions_are_kept_in_order_and_found_by_name_and_id() -> None:
     assert topic is not None
     assert [0, 1] == list(topic.partitions)
     assert ("a", "b") == cache.topic_names
-    assert "b" == cache.topic_name(ONE)
+    assert "b" == cache.topic_name(ONE) == cache.topic_name_by_bytes(ONE.bytes)
     assert TWO == cache.topic_id("a")
     assert 2 == cache.partition_count("b")
     found = cache.partition(TopicPartition("b", 1))
