@@ -7,7 +7,7 @@ Offset checkpoints and leader epochs: a version line, a count line, then one lin
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,10 +21,19 @@ _VERSION: Final = 0
 _META_PROPERTIES_VERSION: Final = 0
 
 
+def offset_checkpoint_line(topic_partition: TopicPartition, offset: int) -> bytes:
+    """Write one ``topic partition offset`` line."""
+    return f"{topic_partition.topic} {topic_partition.partition} {offset}\n".encode()
+
+
+def format_offset_checkpoint_lines(lines: Sequence[bytes]) -> bytes:
+    """Write ``0``, the count, then the lines."""
+    return b"%d\n%d\n%b" % (_VERSION, len(lines), b"".join(lines))
+
+
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Write ``0``, the count, then ``topic partition offset`` lines."""
-    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in offsets.items()]
-    return f"{_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+    """Write an offset checkpoint."""
+    return format_offset_checkpoint_lines([offset_checkpoint_line(*item) for item in offsets.items()])
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:

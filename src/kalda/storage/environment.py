@@ -43,7 +43,16 @@ class DeletionQueue:
 class LogEnvironment:
     """The ports and the shared queues, given to each log."""
 
-    __slots__ = ("clock", "deletions", "dirty", "executor", "file_system", "handles", "random_fraction")
+    __slots__ = (
+        "clock",
+        "deletions",
+        "dirty",
+        "executor",
+        "file_system",
+        "handles",
+        "moved",
+        "random_fraction",
+    )
 
     def __init__(
         self,
@@ -59,4 +68,6 @@ class LogEnvironment:
         self.deletions: Final = DeletionQueue()
         # Logs written to since their last flush: all that maintenance has to look at.
         self.dirty: Final[set[UnifiedLog]] = set()
+        # Logs whose offsets moved since the last checkpoint.
+        self.moved: Final[set[UnifiedLog]] = set()
         self.random_fraction: Final = random.random

@@ -26,6 +26,7 @@ class LogFlusher:
         "_is_running",
         "_leader_epochs",
         "_local",
+        "_on_end",
         "_on_start",
         "_snapshots",
         "_waiters",
@@ -39,12 +40,18 @@ class LogFlusher:
         environment: LogEnvironment,
         leader_epochs: LeaderEpochs,
         on_start: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
-        """Watch over `local`; `on_start` is called when a flush of everything appended so far begins."""
+        """Watch over `local`.
+
+        `on_start` is called when a flush of everything appended so far begins, `on_end` when the recovery
+        point has moved.
+        """
         self._local = local
         self._environment = environment
         self._leader_epochs = leader_epochs
         self._on_start = on_start
+        self._on_end = on_end
         # Why the log takes no more appends, or None.
         self.failure: str | None = None
         self.last_flush_ms = environment.clock.time_ms()
@@ -84,6 +91,7 @@ class LogFlusher:
                 self._on_failure(error)
             elif generation == self._generation:
                 local.recovery_point = max(local.recovery_point, offset)
+                self._on_end()
             if done is not None:
                 done()
             self._flush_for_waiters()

@@ -14,7 +14,6 @@ from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import (
-    format_offset_checkpoint,
     read_offset_checkpoint,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -41,6 +40,7 @@ from kalda.storage.file_names import (
 from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
 from kalda.storage.handles import Handles
 from kalda.storage.loader import LoadOffsets, load_log
+from kalda.storage.offset_checkpoint import OffsetCheckpointFile, OffsetOf
 from kalda.storage.unified_log import UnifiedLog
 
 _logger: Final = logging.getLogger(__name__)
@@ -73,8 +73,15 @@ class LogManager:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._locks: list[DirectoryLock] = []
         self._retention_pass: Iterator[UnifiedLog] | None = None
-        # Last written content of each checkpoint file: an unchanged one is not written again.
-        self._written: dict[str, bytes] = {}
+        self._checkpoints: Final = {
+            directory: {
+                name: OffsetCheckpointFile(
+                    self.environment.file_system, os.path.join(directory, name), offset_of
+                )
+                for name, offset_of in _CHECKPOINTS.items()
+            }
+            for directory in self.directories
+        }
 
     def load(self) -> None:
         """Lock the directories and open all logs in them.
@@ -132,6 +139,8 @@ class LogManager:
         except OSError as error:
             raise LogStorageError(f"cannot delete {log.directory}: {error}") from error
         del self._logs[topic_partition]
+        for checkpoint in self._checkpoints[parent].values():
+            checkpoint.forget(topic_partition)
         log.forget("the partition was deleted")
         due_ms = self.environment.clock.time_ms() + log.config.file_delete_delay_ms
         self.environment.deletions.add(target, due_ms, is_directory=True)
@@ -179,20 +188,21 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """Write ``recovery-point-offset-checkpoint`` of each directory, in the background, if it changed."""
-        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE, _recovery_point)
+        self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE)
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write ``log-start-offset-checkpoint``: what DeleteRecords raised above the first segment's base."""
-        self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, _log_start_offset)
+        self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE)
 
     def checkpoint_high_watermarks(self) -> None:
         """Write ``replication-offset-checkpoint`` of each directory, in the background, if it changed."""
-        self._checkpoint(REPLICATION_OFFSET_CHECKPOINT_FILE, _high_watermark)
+        self._checkpoint(REPLICATION_OFFSET_CHECKPOINT_FILE)
 
     def close(self, broker_epoch: int = -1) -> None:
         """Sync and close everything, write the checkpoints, then the clean-shutdown markers. Blocks.
 
-        A directory in which anything fails gets no marker: its next start recovers.
+        The executor must have finished what it was given (`EventLoopExecutor.close`) before. A directory in
+        which anything fails gets no marker: its next start recovers.
         """
         failed: set[str] = set()
         for log in self._logs.values():
@@ -202,10 +212,12 @@ class LogManager:
                 _logger.error("%s not closed cleanly: %s", log.topic_partition, error)
                 failed.add(os.path.dirname(log.directory))
         self._delete_files(None, InlineExecutor())
+        self.environment.moved.update(self._logs.values())
+        self._note_moved()
         for directory in self.directories:
             try:
-                for name, offset_of in _CHECKPOINTS.items():
-                    self._write_checkpoint(directory, name, offset_of, InlineExecutor())
+                for checkpoint in self._checkpoints[directory].values():
+                    checkpoint.write_now()
                 if directory not in failed:
                     write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
             except OSError as error:
@@ -264,7 +276,10 @@ class LogManager:
                 start_offsets.get(topic_partition, 0),
                 high_watermarks.get(topic_partition, 0),
             )
-            self._logs[topic_partition] = self._open(path, topic_partition, config, is_clean, offsets)
+            log = self._open(path, topic_partition, config, is_clean, offsets)
+            self._logs[topic_partition] = log
+            for checkpoint in self._checkpoints[directory].values():
+                checkpoint.note(log)
 
     def _open(
         self,
@@ -303,6 +318,8 @@ class LogManager:
         except OSError as error:
             raise LogStorageError(f"cannot create {path}: {error}") from error
         self._logs[topic_partition] = log
+        for checkpoint in self._checkpoints[parent].values():
+            checkpoint.note(log)
         return log
 
     def _delete_files(self, now_ms: int | None, executor: BackgroundExecutor) -> None:
@@ -333,35 +350,16 @@ class LogManager:
             _logger.warning("checkpoint ignored: %s", error)
             return {}
 
-    def _checkpoint(self, name: str, offset_of: Callable[[UnifiedLog], int | None]) -> None:
+    def _checkpoint(self, name: str) -> None:
+        self._note_moved()
         for directory in self.directories:
-            self._write_checkpoint(directory, name, offset_of, self.environment.executor)
+            self._checkpoints[directory][name].write(self.environment.executor)
 
-    def _write_checkpoint(
-        self,
-        directory: str,
-        name: str,
-        offset_of: Callable[[UnifiedLog], int | None],
-        executor: BackgroundExecutor,
-    ) -> None:
-        offsets = {}
-        for topic_partition, log in self._logs.items():
-            if os.path.dirname(log.directory) == directory:
-                offset = offset_of(log)
-                if offset is not None:
-                    offsets[topic_partition] = offset
-        path = os.path.join(directory, name)
-        data = format_offset_checkpoint(offsets)
-        if self._written.get(path) == data:
-            return
-        self._written[path] = data
-
-        def finished(error: BaseException | None) -> None:
-            if error is not None:
-                self._written.pop(path, None)
-                _logger.warning("checkpoint %s not written: %s", path, error)
-
-        executor.submit(lambda: self.environment.file_system.replace(path, data, sync=True), finished)
+    def _note_moved(self) -> None:
+        for log in tuple(self.environment.moved):
+            for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
+                checkpoint.note(log)
+            log.take_moved()
 
 
 def _recovery_point(log: UnifiedLog) -> int:
@@ -376,7 +374,7 @@ def _log_start_offset(log: UnifiedLog) -> int | None:
     return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
 
 
-_CHECKPOINTS: Final[dict[str, Callable[[UnifiedLog], int | None]]] = {
+_CHECKPOINTS: Final[dict[str, OffsetOf]] = {
     RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point,
     LOG_START_OFFSET_CHECKPOINT_FILE: _log_start_offset,
     REPLICATION_OFFSET_CHECKPOINT_FILE: _high_watermark,

@@ -63,6 +63,7 @@ class UnifiedLog:
         "_error_logged_ms",
         "_flusher",
         "_is_dirty",
+        "_is_moved",
         "_local",
         "_validator",
         "high_watermark",
@@ -96,8 +97,11 @@ class UnifiedLog:
         self._local: Final = local
         self._validator = AppendValidator(local.config)
         self._is_dirty = False
+        self._is_moved = False
         self._error_logged_ms = 0
-        self._flusher: Final = LogFlusher(local, environment, leader_epochs, self._mark_clean)
+        self._flusher: Final = LogFlusher(
+            local, environment, leader_epochs, self._mark_clean, self._mark_moved
+        )
         producer_state.on_high_watermark(self.high_watermark)
 
     @property
@@ -350,6 +354,8 @@ class UnifiedLog:
             return False
         self.high_watermark = offset
         self.producer_state.on_high_watermark(offset)
+        if not self._is_moved:
+            self._mark_moved()
         return True
 
     def delete_records_before(self, offset: int) -> int:
@@ -455,6 +461,7 @@ class UnifiedLog:
         except OSError as error:
             raise self._storage_error("truncate", error) from error
         self._mark_dirty()
+        self._mark_moved()
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -493,6 +500,11 @@ class UnifiedLog:
                 f"{self.directory} belongs to topic id {self.topic_id}, not to {topic_id}"
             )
 
+    def take_moved(self) -> None:
+        """Start anew to watch for moves, after a checkpoint has taken over the offsets."""
+        self._is_moved = False
+        self._environment.moved.discard(self)
+
     def take_producer_snapshot(self) -> None:
         """Write the producer state at the log's end, so that a start need not replay; raises `OSError`."""
         path = self.producer_state.take_snapshot()
@@ -524,6 +536,7 @@ class UnifiedLog:
         self._flusher.failure = f"{self.topic_partition}: {reason}"
         self._flusher.disown_running()
         self._environment.dirty.discard(self)
+        self._environment.moved.discard(self)
         self._local.forget()
 
     def _update_producer(
@@ -592,6 +605,7 @@ class UnifiedLog:
             return
         self.log_start_offset = offset
         self._local.recovery_point = max(self.recovery_point, offset)
+        self._mark_moved()
         self.producer_state.on_log_start_offset(offset)
         try:
             self.leader_epochs.truncate_from_start(offset)
@@ -608,6 +622,7 @@ class UnifiedLog:
         self.log_start_offset = offset
         self.high_watermark = offset
         self._mark_dirty()
+        self._mark_moved()
 
     def _reload_producers(self) -> None:
         now_ms = self._environment.clock.time_ms()
@@ -619,6 +634,10 @@ class UnifiedLog:
     def _mark_dirty(self) -> None:
         self._is_dirty = True
         self._environment.dirty.add(self)
+
+    def _mark_moved(self) -> None:
+        self._is_moved = True
+        self._environment.moved.add(self)
 
     def _mark_clean(self) -> None:
         self._is_dirty = False

@@ -1,0 +1,72 @@
+"""One offset checkpoint file of a log directory, kept as lines that change only for logs that moved.
+
+With thousands of partitions, most of them idle, a checkpoint then costs what changed since the last one and
+one join; without a change it costs nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.storage.background import BackgroundExecutor
+from kalda.storage.checkpoints import format_offset_checkpoint_lines, offset_checkpoint_line
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.unified_log import UnifiedLog
+
+_logger: Final = logging.getLogger(__name__)
+
+OffsetOf = Callable[[UnifiedLog], int | None]
+
+
+class OffsetCheckpointFile:
+    """The file and what it should hold."""
+
+    __slots__ = ("_file_system", "_is_changed", "_is_writing", "_lines", "_offset_of", "path")
+
+    def __init__(self, file_system: FileSystem, path: str, offset_of: OffsetOf) -> None:
+        """Describe the file at `path`; `offset_of` gives a log's offset, or ``None`` for no line."""
+        self._file_system = file_system
+        self._offset_of = offset_of
+        self.path = path
+        self._lines: dict[TopicPartition, bytes] = {}
+        self._is_changed = True
+        self._is_writing = False
+
+    def note(self, log: UnifiedLog) -> None:
+        """Take over a log's offset."""
+        offset = self._offset_of(log)
+        if offset is None:
+            self.forget(log.topic_partition)
+            return
+        line = offset_checkpoint_line(log.topic_partition, offset)
+        if self._lines.get(log.topic_partition) != line:
+            self._lines[log.topic_partition] = line
+            self._is_changed = True
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Leave a partition out."""
+        if self._lines.pop(topic_partition, None) is not None:
+            self._is_changed = True
+
+    def write_now(self) -> None:
+        """Replace the file on this thread, whatever changed: the clean stop. Raises `OSError`."""
+        data = format_offset_checkpoint_lines(list(self._lines.values()))
+        self._file_system.replace(self.path, data, sync=True)
+        self._is_changed = False
+
+    def write(self, executor: BackgroundExecutor) -> None:
+        """Replace the file if its content changed, synced; one write at a time, the next call catches up."""
+        if not self._is_changed or self._is_writing:
+            return
+        data = format_offset_checkpoint_lines(list(self._lines.values()))
+        self._is_changed = False
+        self._is_writing = True
+
+        def finished(error: BaseException | None) -> None:
+            self._is_writing = False
+            if error is not None:
+                self._is_changed = True
+                _logger.warning("checkpoint %s not written: %s", self.path, error)
+
+        executor.submit(lambda: self._file_system.replace(self.path, data, sync=True), finished)

@@ -1,0 +1,48 @@
+"""Work leaves the owner's thread and its outcome comes back to it."""
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from kalda.storage.background import EventLoopExecutor, InlineExecutor
+
+
+async def test_work_runs_elsewhere_and_done_on_the_loop() -> None:
+    executor = EventLoopExecutor(asyncio.get_running_loop(), threads_max=1)
+    finished = asyncio.Event()
+    threads: list[int] = []
+    errors: list[BaseException | None] = []
+
+    def done(error: BaseException | None) -> None:
+        threads.append(threading.get_ident())
+        errors.append(error)
+        finished.set()
+
+    executor.submit(lambda: threads.append(threading.get_ident()), done)
+    await finished.wait()
+    assert threads[0] != threads[1] == threading.get_ident()
+    assert errors == [None]
+    executor.close()
+
+
+async def test_an_error_reaches_done() -> None:
+    executor = EventLoopExecutor(asyncio.get_running_loop(), threads_max=1)
+    outcome: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def fail() -> None:
+        raise OSError(5, "disk")
+
+    executor.submit(fail, outcome.set_result)
+    assert isinstance(await outcome, OSError)
+    executor.close()
+
+
+def test_an_error_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise OSError(5, "disk")
+
+    with caplog.at_level(logging.ERROR):
+        InlineExecutor().submit(fail)
+    assert "disk" in caplog.text
