@@ -128,11 +128,8 @@ class _EncoderEmitter:
         """An expression that tells whether a value differs from the field's default."""
         if field.has_fresh_default:
             if isinstance(field.kind, Kind):
-                return (
-                    f"({value} or {value} is None)"
-                    if field.nullable.lowest <= field.nullable.highest
-                    else value
-                )
+                # None differs from an empty list, and is refused or written like any value.
+                return f"({value} or {value} is None)"
             return " or ".join(self._is_set(f"{value}.{part.name}", part) for part in field.kind.FIELDS)
         default = field.default()
         if default is None:

@@ -1,0 +1,92 @@
+"""The compiled codec does what the reference codec does: for every message, version and any bytes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kalda.protocol import codec
+from kalda.protocol.codec_reference import decode_reference, encode_reference
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.schema import Message
+from tests.property.protocol.declared_messages import (
+    MESSAGE_VERSION_IDS,
+    MESSAGE_VERSIONS,
+    filled,
+    structs,
+)
+
+every_message_version = pytest.mark.parametrize(
+    ("message_class", "version"), MESSAGE_VERSIONS, ids=MESSAGE_VERSION_IDS
+)
+quick = settings(max_examples=12, deadline=None, database=None)
+quick_junk = settings(max_examples=20, deadline=None, database=None)
+
+
+def decoded_or_none(decoder: Any, message_class: type[Message], version: int, data: bytes) -> Message | None:
+    """The message, or None where the bytes are refused; any other exception fails the test."""
+    try:
+        message: Message = decoder(message_class, version, data)
+    except ProtocolError:
+        return None
+    return message
+
+
+@every_message_version
+def test_both_codecs_write_the_same_bytes_and_read_them_back(
+    message_class: type[Message], version: int
+) -> None:
+    """One declaration, two codecs: the quick one may differ from the plain one in speed only."""
+
+    @quick
+    @given(structs(message_class, version))
+    def check(message: Message) -> None:
+        data = codec.encode(message, version)
+        assert data == encode_reference(message, version)
+        assert codec.decode(message_class, version, data) == message
+        assert decode_reference(message_class, version, data) == message
+        assert b"".join(codec.encode_chunks(message, version)) == data  # type: ignore[arg-type]  # all are bytes
+
+    check()
+
+
+@every_message_version
+def test_a_message_cut_anywhere_is_refused(message_class: type[Message], version: int) -> None:
+    """A truncated request must end in our error, wherever it was cut, and never in a half-read message."""
+    data = codec.encode(filled(message_class, version), version)
+    for size in range(len(data)):
+        for decoder in (codec.decode, decode_reference):
+            with pytest.raises(ProtocolError):
+                decoder(message_class, version, data[:size])
+    for decoder in (codec.decode, decode_reference):
+        with pytest.raises(ProtocolError, match="left over"):
+            decoder(message_class, version, data + b"\0")
+
+
+@every_message_version
+def test_junk_is_refused_or_read_alike(message_class: type[Message], version: int) -> None:
+    """Bytes from a hostile or broken peer raise nothing but ProtocolError, in both codecs or in neither."""
+    valid = codec.encode(filled(message_class, version), version)
+    positions = st.integers(0, max(0, len(valid) - 1))
+
+    @quick_junk
+    @given(st.binary(max_size=60), st.lists(st.tuples(positions, st.integers(0, 255)), max_size=3))
+    def check(junk: bytes, changes: list[tuple[int, int]]) -> None:
+        damaged = bytearray(valid)
+        for position, byte in changes if valid else ():
+            damaged[position] = byte
+        for data in (junk, bytes(damaged)):
+            read = decoded_or_none(codec.decode, message_class, version, data)
+            assert read == decoded_or_none(decode_reference, message_class, version, data)
+
+    check()
+
+
+@every_message_version
+def test_any_readable_buffer_and_position_will_do(message_class: type[Message], version: int) -> None:
+    """The broker reads from a view of its receive buffer, with the header still before the body."""
+    message = filled(message_class, version)
+    data = b"\xff" * 7 + codec.encode(message, version)
+    for buffer in (data, bytearray(data), memoryview(data)):
+        assert codec.decode(message_class, version, buffer, 7) == message
