@@ -1,5 +1,7 @@
 """Changing the settings of topics and brokers while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
 
+The levels of loggers (KIP-412) are changed here too, though nothing stores them.
+
 Decisions are pure: what the stored settings become, and whether that is allowed. What is stored is the truth
 for all brokers; this one puts it in force at once, so that a client that asks again sees its own change.
 
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from kalda.broker.broker_loggers import check_level, set_level
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
@@ -108,6 +111,10 @@ class ConfigAdmin:
         validate_only: bool,
     ) -> None:
         _require_values(changes)
+        if resource_type == ResourceType.BROKER_LOGGER and keeps_others:
+            require_this_broker(name, self._broker_id)
+            _change_loggers(changes, validate_only=validate_only)
+            return
         if resource_type == ResourceType.TOPIC:
             entity_type, entity_name, definitions = "topics", self._topic(name), TOPIC_CONFIG
         elif resource_type == ResourceType.BROKER:
@@ -178,6 +185,22 @@ def require_this_broker(name: str, broker_id: int) -> None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id: this is {broker_id}, but {name} was asked."
         )
+
+
+def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bool) -> None:
+    levels: dict[str, str | None] = {}
+    for change in changes:
+        if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{change.operation.name} is not possible for the loggers of a broker.",
+            )
+        levels[change.name] = change.value if change.operation is ConfigOperation.SET else None
+        check_level(change.name, levels[change.name])
+    if validate_only:
+        return
+    for logger, level in levels.items():
+        set_level(logger, level)
 
 
 def changed_settings(

@@ -8,6 +8,7 @@ name), topics, and its own loggers (KIP-412).
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.broker_loggers import describe_loggers
 from kalda.broker.config.describe import (
     ConfigEntry,
     ConfigSource,
@@ -71,6 +72,9 @@ def _describe(services: BrokerServices, resource: DescribeConfigsResource) -> li
             return describe_broker_default(services.config, wanted)
         require_this_broker(name, services.broker_id)
         return describe_broker(services.config, wanted)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        require_this_broker(name, services.broker_id)
+        return describe_loggers(wanted)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
