@@ -7,7 +7,7 @@ writes, and a watch passed in is armed by the read itself.
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.clock import Clock
@@ -102,10 +102,14 @@ class Cluster:
     async def register_broker(self, info: BrokerInfo) -> int:
         """Announce a live broker for as long as the session lasts; return its broker epoch.
 
+        A registration without a time-stamp gets that of now.
+
         Raises:
             BrokerIdInUseError: another session holds the id.
         """
         path = paths.broker(info.id)
+        if info.timestamp_ms < 0:
+            info = replace(info, timestamp_ms=self._clock.time_ms())
         try:
             await self.coordination.create(path, schema.encode_broker(info), ephemeral=True)
         except NodeExistsError:

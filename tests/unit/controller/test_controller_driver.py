@@ -1,0 +1,261 @@
+"""The driver: elections, watches and writes against the in-process coordination server."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller import channels as channels_module
+from kalda.controller import driver as driver_module
+from kalda.controller.driver import ControllerDriver
+from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.coordination import paths
+from kalda.coordination.cluster import Cluster, NewTopic
+from kalda.coordination.schema import (
+    BrokerInfo,
+    ListenerEndpoint,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+from kalda.zk.server.embedded import EmbeddedCoordination
+from tests.unit.coordination.in_memory import InMemoryCoordination
+
+
+class Brokers:
+    """Every broker's ear: notes what it hears, and answers as told."""
+
+    def __init__(self) -> None:
+        self.heard: dict[int, list[BrokerRequest]] = {}
+        self.unreachable: set[int] = set()
+        self.refusals: list[ErrorCode] = []
+
+    async def send(self, broker_id: int, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
+        await asyncio.sleep(0)
+        if broker_id in self.unreachable:
+            raise ConnectionRefusedError(f"broker {broker_id} does not answer")
+        self.heard.setdefault(broker_id, []).append(request)
+        if isinstance(request, StopReplica) and self.refusals:
+            return dict.fromkeys(request.partitions, self.refusals.pop())
+        return {}
+
+    def leader(self, listener: int, partition: TopicPartition) -> int | None:
+        """Who leads a partition by what one broker last heard in its metadata."""
+        leader = None
+        for request in self.heard.get(listener, []):
+            if isinstance(request, UpdateMetadata):
+                for told in request.partitions:
+                    if told.topic_partition == partition:
+                        leader = told.leader
+        return leader
+
+
+class Node:
+    """One broker: its session, its cluster operations, its driver."""
+
+    def __init__(self, broker_id: int, cluster: Cluster, session: EmbeddedCoordination, ear: Brokers) -> None:
+        self.id = broker_id
+        self.cluster = cluster
+        self.session = session
+        self.driver = ControllerDriver(broker_id, cluster, ear, InMemoryCoordination().clock)
+        self.task = asyncio.create_task(self.driver.run(), name=f"controller-{broker_id}")
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+class Stage:
+    """Brokers that share one coordination server."""
+
+    def __init__(self) -> None:
+        self.coordination = InMemoryCoordination()
+        self.brokers = Brokers()
+        self.nodes: list[Node] = []
+
+    async def start(self, broker_id: int) -> Node:
+        session = await self.coordination.connect()
+        cluster = Cluster(session, self.coordination.clock)
+        await cluster.ensure_layout()
+        await cluster.register_broker(registration(broker_id))
+        node = Node(broker_id, cluster, session, self.brokers)
+        self.nodes.append(node)
+        await node.driver.wait_ready()
+        return node
+
+
+def registration(broker_id: int) -> BrokerInfo:
+    return BrokerInfo(broker_id, (ListenerEndpoint("PLAINTEXT", "host", 9092 + broker_id),))
+
+
+def topic(name: str, *replicas: tuple[int, ...], config: dict[str, str] | None = None) -> NewTopic:
+    assignment = {number: ReplicaAssignment(ids) for number, ids in enumerate(replicas)}
+    return NewTopic(name, assignment, config or {}, uuid.uuid4())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until the condition holds; no real time passes."""
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition never came to hold")
+
+
+async def until_empty(read: Callable[[], Awaitable[list[str]]]) -> None:
+    """Read over and over until there is nothing left."""
+    for _ in range(2000):
+        if not await read():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it was never empty")
+
+
+@pytest.fixture
+async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    monkeypatch.setattr(driver_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(channels_module, "_RETRY_SECONDS", 0)
+    stage = Stage()
+    yield stage
+    for node in stage.nodes:
+        await node.stop()
+
+
+P0 = TopicPartition("t", 0)
+
+
+async def test_one_broker_elects_itself_and_brings_topics_to_life(stage: Stage) -> None:
+    node = await stage.start(1)
+    assert (node.driver.is_active, node.driver.controller_id, node.driver.epoch) == (True, 1, 1)
+    await node.cluster.create_topics([topic("t", (1,), (1,))])
+    await until(lambda: stage.brokers.leader(1, TopicPartition("t", 1)) == 1)
+    states = await node.cluster.partition_states([P0])
+    assert states == {P0: PartitionState(1, 0, (1,), 1, version=0)}
+    kinds = [type(request) for request in stage.brokers.heard[1]]
+    assert kinds == [UpdateMetadata, LeaderAndIsr, UpdateMetadata, LeaderAndIsr, UpdateMetadata]
+
+
+async def test_added_partitions_come_to_life(stage: Stage) -> None:
+    node = await stage.start(1)
+    await node.cluster.create_topics([topic("t", (1,))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    for count in (2, 3):
+        (found,) = (await node.cluster.topic_assignments(["t"])).values()
+        grown = {number: ReplicaAssignment((1,)) for number in range(count)}
+        await node.cluster.set_assignment(TopicAssignment("t", found.topic_id, grown, found.version))
+        last = TopicPartition("t", count - 1)
+        await until(lambda last=last: stage.brokers.leader(1, last) == 1)  # type: ignore[misc]  # binds the loop's value
+
+
+async def test_deleted_topic_is_forgotten_when_its_replicas_are_gone(stage: Stage) -> None:
+    node = await stage.start(1)
+    await node.cluster.create_topics([topic("t", (1,)), topic("u", (1,))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    await node.cluster.request_topic_deletions(["t", "ghost"])
+    await until(lambda: isinstance(stage.brokers.heard[1][-1], StopReplica))
+    await until_empty(node.cluster.topics_to_delete)
+    assert await node.cluster.topics() == ["u"]
+    assert await node.cluster.configs("topics") == {"u": {}}
+    await node.cluster.create_topics([topic("t", (1,))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+
+
+async def test_failed_broker_is_replaced_as_leader(stage: Stage) -> None:
+    first, second = await stage.start(1), await stage.start(2)
+    await first.cluster.create_topics([topic("t", (2, 1))])
+    await until(lambda: stage.brokers.leader(1, P0) == 2)
+    await second.session.expire()
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    assert await first.cluster.partition_states([P0]) == {P0: PartitionState(1, 1, (1,), 1, version=1)}
+
+
+async def test_unreachable_broker_is_tried_until_it_answers(stage: Stage) -> None:
+    first, _ = await stage.start(1), await stage.start(2)
+    stage.brokers.unreachable.add(2)
+    await first.cluster.create_topics([topic("t", (1, 2))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    assert stage.brokers.leader(2, P0) is None
+    stage.brokers.unreachable.clear()
+    await until(lambda: stage.brokers.leader(2, P0) == 1)
+
+
+async def test_controller_that_loses_its_session_is_succeeded_and_follows(stage: Stage) -> None:
+    first, second = await stage.start(1), await stage.start(2)
+    await first.cluster.create_topics([topic("t", (1, 2))])
+    await until(lambda: stage.brokers.leader(2, P0) == 1)
+    await first.session.expire()
+    await until(lambda: second.driver.is_active)
+    assert (first.driver.is_active, second.driver.epoch) == (False, 2)
+    await until(lambda: stage.brokers.leader(2, P0) == 2)
+    await first.session.reconnect()
+    await first.cluster.register_broker(registration(1))
+    await first.driver.wait_ready()
+    assert (first.driver.is_active, first.driver.controller_id) == (False, 2)
+    await second.cluster.create_topics([topic("u", (1, 2))])
+    await until(lambda: stage.brokers.leader(1, TopicPartition("u", 0)) == 1)
+
+
+async def test_stopped_controller_hands_over_at_once(stage: Stage) -> None:
+    first, second = await stage.start(1), await stage.start(2)
+    await first.stop()
+    await until(lambda: second.driver.is_active)
+    assert first.session.state.value == "connected"
+
+
+async def test_controller_whose_znode_is_deleted_stands_again_with_a_new_epoch(stage: Stage) -> None:
+    """An operator's way to force an election."""
+    node = await stage.start(1)
+    await node.session.delete(paths.CONTROLLER)
+    await until(lambda: node.driver.epoch == 2)
+    await node.driver.wait_ready()
+    await node.cluster.create_topics([topic("t", (1,))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+
+
+async def test_disk_that_fills_up_delays_topics_but_loses_none(stage: Stage) -> None:
+    """The controller starts over until its writes succeed; the topic was acknowledged, so it must come."""
+    node = await stage.start(1)
+    creating = asyncio.create_task(node.cluster.create_topics([topic("t", (1,))]))
+    await until(creating.done)
+    stage.coordination.files.room = 0
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert stage.brokers.leader(1, P0) is None
+    stage.coordination.files.room = None
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    assert node.driver.is_active
+
+
+async def test_refused_deletion_waits_for_the_broker_to_come_back(stage: Stage) -> None:
+    first, second = await stage.start(1), await stage.start(2)
+    await first.cluster.create_topics([topic("t", (2,))])
+    await until(lambda: stage.brokers.leader(1, P0) == 2)
+    stage.brokers.refusals.append(ErrorCode.KAFKA_STORAGE_ERROR)
+    await first.cluster.request_topic_deletions(["t"])
+    await until(lambda: isinstance(stage.brokers.heard[2][-1], StopReplica))
+    assert await first.cluster.topics_to_delete() == ["t"]
+    await second.session.expire()
+    await second.session.reconnect()
+    await second.cluster.register_broker(registration(2))
+    await until_empty(first.cluster.topics)
+
+
+async def test_unclean_election_follows_the_topics_config(stage: Stage) -> None:
+    first = await stage.start(1)
+    config = {"unclean.leader.election.enable": "true"}
+    await first.cluster.create_topics([topic("t", (2, 1), config=config), topic("u", (2, 1))])
+    await until(lambda: stage.brokers.leader(1, TopicPartition("u", 0)) == 1)
+    for name in "tu":
+        partition = TopicPartition(name, 0)
+        await first.session.set(
+            paths.partition_state(partition),
+            b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":5,"isr":[2]}',
+        )
+    await first.session.delete(paths.CONTROLLER)
+    await until(lambda: stage.brokers.leader(1, TopicPartition("u", 0)) == -1)
+    states = await first.cluster.partition_states([P0, TopicPartition("u", 0)])
+    assert (states[P0].isr, states[P0].leader_recovering) == ((1,), True)
+    assert (states[TopicPartition("u", 0)].leader, states[TopicPartition("u", 0)].isr) == (-1, (2,))

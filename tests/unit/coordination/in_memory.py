@@ -1,0 +1,29 @@
+"""A coordination server on the test's event loop with files in memory: nothing waits for disk or clock."""
+
+from kalda.common.clock import ManualClock
+from kalda.coordination.cluster import Cluster
+from kalda.storage.background import InlineExecutor
+from kalda.zk.server.embedded import EmbeddedCoordination, EmbeddedServer
+from tests.unit.zk.memory_files import MemoryFileSystem
+
+
+class InMemoryCoordination:
+    """One server and as many sessions as the test opens."""
+
+    def __init__(self, files: MemoryFileSystem | None = None) -> None:
+        self.files = files or MemoryFileSystem()
+        self.clock = ManualClock()
+        self.server = EmbeddedServer(
+            "/data", filesystem=self.files, executor=InlineExecutor(), clock=self.clock
+        )
+        self.server.start()
+
+    async def connect(self) -> EmbeddedCoordination:
+        """Open a session."""
+        return await self.server.connect()
+
+    async def cluster(self) -> Cluster:
+        """Open a session and make sure of Kafka's layout."""
+        cluster = Cluster(await self.connect(), self.clock)
+        await cluster.ensure_layout()
+        return cluster

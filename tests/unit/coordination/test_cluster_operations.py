@@ -1,0 +1,287 @@
+"""What a broker asks of coordination, through the port and the in-process server."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.coordination import paths, schema
+from kalda.coordination.cluster import BrokerIdInUseError, Cluster, NewTopic
+from kalda.coordination.config_changes import ConfigChange
+from kalda.coordination.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.coordination.errors import BadVersionError, NodeExistsError, StorageError
+from kalda.coordination.port import Create
+from kalda.coordination.schema import (
+    BrokerInfo,
+    ListenerEndpoint,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+from tests.unit.coordination.in_memory import InMemoryCoordination
+
+TOPIC_ID = uuid.UUID(int=5)
+
+
+def broker(broker_id: int) -> BrokerInfo:
+    return BrokerInfo(broker_id, (ListenerEndpoint("PLAINTEXT", "host", 9092),))
+
+
+def topic(name: str, partitions: int = 1, config: dict[str, str] | None = None) -> NewTopic:
+    assignment = {number: ReplicaAssignment((0,)) for number in range(partitions)}
+    return NewTopic(name, assignment, config or {}, TOPIC_ID)
+
+
+async def turn() -> None:
+    """Let what waits on the loop go on; in memory nothing waits for anything else."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_layout_is_kafkas_and_making_it_twice_changes_nothing() -> None:
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    before = coordination.server.server.statistics()
+    await cluster.ensure_layout()
+    assert coordination.server.server.statistics() == before
+    assert await cluster.coordination.children("/config") == [
+        "brokers",
+        "changes",
+        "client-metrics",
+        "clients",
+        "groups",
+        "ips",
+        "topics",
+        "users",
+    ]
+    assert await cluster.topics() == []
+
+
+async def test_cluster_id_is_made_once() -> None:
+    coordination = InMemoryCoordination()
+    first, second = await coordination.cluster(), await coordination.cluster()
+    ids = await asyncio.gather(first.cluster_id(), second.cluster_id(), first.cluster_id())
+    assert len(set(ids)) == 1
+    assert len(ids[0]) == 22
+
+
+async def test_broker_is_registered_for_as_long_as_its_session() -> None:
+    coordination = InMemoryCoordination()
+    first, second = await coordination.cluster(), await coordination.cluster()
+    epoch = await first.register_broker(broker(1))
+    assert await first.register_broker(broker(1)) == epoch
+    with pytest.raises(BrokerIdInUseError, match="broker id 1 is in use"):
+        await second.register_broker(broker(1))
+    (found,) = (await second.brokers()).values()
+    assert (found.id, found.epoch, found.timestamp_ms) == (1, epoch, coordination.clock.time_ms())
+    await first.coordination.close()
+    assert await second.brokers() == {}
+    assert await second.register_broker(broker(1)) > epoch
+
+
+async def test_generated_broker_ids_are_above_the_reserved_and_never_repeat() -> None:
+    cluster = await InMemoryCoordination().cluster()
+    assert [await cluster.next_broker_id(1000) for _ in range(3)] == [1001, 1002, 1003]
+
+
+async def test_topics_are_created_with_their_config_and_told_apart_from_those_that_exist() -> None:
+    cluster = await InMemoryCoordination().cluster()
+    await cluster.create_topics([topic("old")])
+    outcome = await cluster.create_topics([topic("new", 2, {"retention.ms": "5"}), topic("old")])
+    assert outcome["new"] is None
+    assert isinstance(outcome["old"], NodeExistsError)
+    assert await cluster.topics() == ["new", "old"]
+    assignments = await cluster.topic_assignments(["new", "missing"])
+    assert assignments == {
+        "new": TopicAssignment("new", TOPIC_ID, {n: ReplicaAssignment((0,)) for n in range(2)}, version=0)
+    }
+    assert await cluster.configs("topics") == {"new": {"retention.ms": "5"}, "old": {}}
+
+
+async def test_many_topics_share_few_waits_for_the_disk() -> None:
+    """A wait per topic would make creating a thousand take seconds on a real disk."""
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    before = coordination.files.changes
+    outcome = await cluster.create_topics([topic(f"t{n}") for n in range(1000)])
+    assert set(outcome.values()) == {None}
+    assert coordination.files.changes - before <= 4
+
+
+async def test_assignment_is_replaced_only_if_nobody_else_did() -> None:
+    cluster = await InMemoryCoordination().cluster()
+    await cluster.create_topics([topic("t")])
+    (found,) = (await cluster.topic_assignments(["t"])).values()
+    grown = TopicAssignment("t", TOPIC_ID, {n: ReplicaAssignment((0,)) for n in range(3)}, found.version)
+    assert (await cluster.set_assignment(grown)).version == 1
+    with pytest.raises(BadVersionError):
+        await cluster.set_assignment(grown)
+
+
+async def test_producer_id_blocks_never_overlap() -> None:
+    """Two producers with one id would take each other for duplicates."""
+    coordination = InMemoryCoordination()
+    clusters = [await coordination.cluster() for _ in range(3)]
+    blocks = await asyncio.gather(*(c.allocate_producer_ids(n) for n, c in enumerate(clusters) for _ in "ab"))
+    assert sorted((block.first, block.last) for block in blocks) == [
+        (n * 1000, n * 1000 + 999) for n in range(6)
+    ]
+
+
+async def test_config_change_reaches_every_follower_once_and_in_order() -> None:
+    coordination = InMemoryCoordination()
+    writer, reader = await coordination.cluster(), await coordination.cluster()
+    await writer.set_config("topics", "t", {"a": "before"})
+    seen: list[ConfigChange] = []
+    changes = await reader.watch_config_changes(seen.append)
+    for value in "123":
+        await writer.set_config("topics", "t", {"a": value})
+    await writer.set_config("brokers", paths.DEFAULT_ENTITY, {"b": "x"})
+    await turn()
+    await writer.set_config("topics", "t", {})
+    await turn()
+    await changes.close()
+    assert [change.config for change in seen if change.entity_type == "topics"][-1] == {}
+    assert ConfigChange("brokers", "<default>", {"b": "x"}) in seen
+    assert {"a": "before"} not in [change.config for change in seen]
+    assert len(seen) == 5
+    await writer.set_config("topics", "t", {"late": "x"})
+    await turn()
+    assert len(seen) == 5
+
+
+async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = await InMemoryCoordination().cluster()
+    seen: list[str] = []
+
+    def apply(change: ConfigChange) -> None:
+        seen.append(change.entity_name)
+        if change.entity_name == "bad":
+            raise RuntimeError("cannot apply")
+
+    changes = await cluster.watch_config_changes(apply)
+    await cluster.coordination.create("/config/changes/config_change_", b"nonsense", sequential=True)
+    await cluster.set_config("topics", "bad", {})
+    await cluster.set_config("topics", "good", {})
+    await turn()
+    await changes.close()
+    assert seen == ["bad", "good"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+async def test_old_config_notifications_are_purged() -> None:
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    changes = await cluster.watch_config_changes(lambda change: None)
+    await cluster.set_config("topics", "a", {})
+    coordination.clock.advance(15 * 60 + 1)
+    await cluster.set_config("topics", "b", {})
+    await turn()
+    await changes.close()
+    assert await cluster.coordination.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+
+
+async def elected(cluster: Cluster, broker_id: int = 1) -> ControllerStore:
+    store = await elect(cluster.coordination, InMemoryCoordination().clock, broker_id)
+    assert store is not None
+    return store
+
+
+async def test_one_controller_at_a_time_each_with_its_own_epoch() -> None:
+    coordination = InMemoryCoordination()
+    first, second = await coordination.cluster(), await coordination.cluster()
+    assert await first.controller_id() is None
+    store = await elected(first)
+    assert await elect(second.coordination, coordination.clock, 2) is None
+    assert await second.controller_id() == 1
+    await store.resign()
+    successor = await elected(second, 2)
+    assert (store.epoch, successor.epoch) == (1, 2)
+    assert await first.controller_id() == 2
+
+
+async def test_replaced_controller_can_change_nothing() -> None:
+    """A controller that paused while another was elected must not undo what that one did."""
+    coordination = InMemoryCoordination()
+    first, second = await coordination.cluster(), await coordination.cluster()
+    await first.create_topics([topic("t")])
+    old = await elected(first)
+    partition = TopicPartition("t", 0)
+    state = PartitionState(0, 0, (0,), 1)
+    states = await old.create_partition_states({partition: state})
+    await first.coordination.delete(paths.CONTROLLER)
+    await elected(second, 2)
+    before = await first.partition_states([partition])
+    for write in (
+        old.create_partition_states({TopicPartition("t", 1): state}),
+        old.update_partition_states(states),
+        old.delete_topics(["t"]),
+        old.remove_deletion_marks(["t"]),
+    ):
+        with pytest.raises(ControllerMovedError, match="epoch 1 is over"):
+            await write
+    await old.resign()
+    assert await first.controller_id() == 2
+    assert await first.topics() == ["t"]
+    assert await first.partition_states([partition, TopicPartition("t", 1)]) == before
+
+
+async def test_states_are_created_once_and_updated_by_version() -> None:
+    cluster = await InMemoryCoordination().cluster()
+    await cluster.create_topics([topic("t", 1200)])
+    store = await elected(cluster)
+    partitions = [TopicPartition("t", number) for number in range(1200)]
+    state = PartitionState(0, 0, (0,), 1)
+    created = await store.create_partition_states(dict.fromkeys(partitions, state))
+    assert set(created) == set(partitions)
+    assert {found.version for found in created.values()} == {0}
+    other = PartitionState(3, 9, (3,), 1)
+    again = await store.create_partition_states({partitions[0]: other, TopicPartition("t", 1200): other})
+    assert again == {
+        partitions[0]: PartitionState(0, 0, (0,), 1, 0),
+        TopicPartition("t", 1200): PartitionState(3, 9, (3,), 1, 0),
+    }
+    first, second, gone = partitions[0], partitions[1], TopicPartition("gone", 0)
+    outcome = await store.update_partition_states(
+        {first: PartitionState(0, 1, (0,), 1, 0), second: PartitionState(0, 1, (0,), 1, 7), gone: state}
+    )
+    assert outcome.updated == {first: PartitionState(0, 1, (0,), 1, 1)}
+    assert outcome.conflicts == {second: PartitionState(0, 0, (0,), 1, 0), gone: None}
+
+
+async def test_deleted_topics_leave_nothing() -> None:
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    before = set(coordination.server.server.freeze().nodes)
+    await cluster.create_topics([topic("t", 700), topic("u")])
+    await cluster.request_topic_deletions(["t", "u", "ghost"])
+    store = await elected(cluster)
+    partitions = [TopicPartition("t", number) for number in range(700)]
+    await store.create_partition_states(dict.fromkeys(partitions, PartitionState(0, 0, (0,), 1)))
+    await store.delete_topics(["t", "u", "missing"])
+    await store.remove_deletion_marks(["ghost", "ghost"])
+    assert coordination.server.server.freeze().nodes.keys() - before == {
+        paths.CONTROLLER,
+        paths.CONTROLLER_EPOCH,
+    }
+
+
+async def test_full_disk_is_told_and_the_same_operation_succeeds_later() -> None:
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    coordination.files.room = 20
+    with pytest.raises(StorageError, match="no space left"):
+        await cluster.allocate_producer_ids(1)
+    assert await cluster.topics() == []
+    coordination.files.room = None
+    assert (await cluster.allocate_producer_ids(1)).first == 0
+
+
+async def test_znode_with_nonsense_names_itself() -> None:
+    cluster = await InMemoryCoordination().cluster()
+    await cluster.coordination.multi([Create("/brokers/topics/t", b"nonsense")])
+    with pytest.raises(schema.SchemaError, match="the assignment of topic t is not JSON"):
+        await cluster.topic_assignments(["t"])

@@ -1,0 +1,159 @@
+"""The coordination port over the server in the same process: order, watches, the end of sessions."""
+
+import asyncio
+
+import pytest
+
+from kalda.coordination.errors import (
+    BadArgumentsError,
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from kalda.coordination.port import (
+    Coordination,
+    Create,
+    Delete,
+    EventType,
+    SessionState,
+    SetData,
+    Stat,
+    WatchEvent,
+)
+from tests.unit.coordination.in_memory import InMemoryCoordination
+
+
+async def test_session_fills_the_port() -> None:
+    """Broker code knows the port only; the checker compares every signature here."""
+    session: Coordination = await InMemoryCoordination().connect()
+    assert session.state is SessionState.CONNECTED
+    assert await session.create("/a", b"1") == "/a"
+    assert await session.create("/a/n-", sequential=True) == "/a/n-0000000000"
+    data, stat = await session.get("/a")
+    assert (data, stat.version, stat.num_children) == (b"1", 0, 1)
+    assert (await session.set("/a", b"2", 0)).version == 1
+    assert await session.children("/a") == ["n-0000000000"]
+    assert await session.get_many(["/a", "/b"]) == [(b"2", await session.exists("/a")), None]
+    await session.delete("/a/n-0000000000")
+    results = await session.multi([SetData("/a", b"3"), Delete("/a"), Create("/b")])
+    assert isinstance(results[0], Stat)
+    assert results[1:] == [None, "/b"]
+    with pytest.raises(NoNodeError):
+        await session.get("/a")
+    with pytest.raises(NoNodeError):
+        await session.children("/a")
+    with pytest.raises(BadArgumentsError):
+        await session.exists("a")
+
+
+async def test_transactions_sent_together_have_their_own_outcomes() -> None:
+    session = await InMemoryCoordination().connect()
+    outcomes = await session.multi_many(
+        [[Create("/a"), Create("/a/b")], [Create("/c"), Create("/a")], [SetData("/a", b"x", 0)]]
+    )
+    assert outcomes[0] == ["/a", "/a/b"]
+    assert isinstance(outcomes[1], NodeExistsError)
+    assert outcomes[1].operation_index == 1
+    assert isinstance(outcomes[2], list)
+    assert await session.multi_many([]) == []
+
+
+async def test_session_reads_its_own_writes_without_waiting_for_them() -> None:
+    session = await InMemoryCoordination().connect()
+    _, (data, _), stat = await asyncio.gather(
+        session.create("/a", b"1"), session.get("/a"), session.set("/a", b"2", 0)
+    )
+    assert (data, stat.version) == (b"1", 1)
+    results = await asyncio.gather(*(session.set("/a", b"", 1) for _ in range(3)), return_exceptions=True)
+    assert [type(result) for result in results] == [Stat, BadVersionError, BadVersionError]
+
+
+async def test_watch_tells_once_and_finds_the_new_data() -> None:
+    coordination = InMemoryCoordination()
+    reader, writer = await coordination.connect(), await coordination.connect()
+    events: list[WatchEvent] = []
+    await reader.watch_data("/a", events.append)
+    await reader.watch_children("/", events.append)
+    await writer.create("/a", b"1")
+    assert events == [
+        WatchEvent(EventType.CREATED, "/a"),
+        WatchEvent(EventType.CHILDREN_CHANGED, "/"),
+    ]
+    await reader.get("/a", events.append)
+    await reader.get_many(["/a", "/missing"], events.append)
+    await writer.set("/a", b"2")
+    await writer.set("/a", b"3")
+    assert events[2:] == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+
+
+async def test_failed_read_leaves_no_watch() -> None:
+    coordination = InMemoryCoordination()
+    session = await coordination.connect()
+    with pytest.raises(NoNodeError):
+        await session.get("/a", lambda event: None)
+    with pytest.raises(NoNodeError):
+        await session.children("/a", lambda event: None)
+    await session.get_many(["/a"], lambda event: None)
+    assert coordination.server.server.statistics().watch_count == 0
+
+
+async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    session = await InMemoryCoordination().connect()
+    events: list[WatchEvent] = []
+
+    def fail(event: WatchEvent) -> None:
+        raise RuntimeError("a bug of the callback")
+
+    await session.watch_data("/a", fail)
+    await session.watch_data("/a", events.append)
+    assert await session.create("/a") == "/a"
+    assert len(events) == 1
+    assert "a watch on /a failed" in caplog.text
+
+
+async def test_expired_session_loses_ephemerals_and_watches_and_can_be_opened_again() -> None:
+    coordination = InMemoryCoordination()
+    session, other = await coordination.connect(), await coordination.connect()
+    states: list[SessionState] = []
+    events: list[WatchEvent] = []
+    session.add_state_listener(states.append)
+    first_id = session.session_id
+    await session.create("/e", ephemeral=True)
+    await session.watch_data("/x", events.append)
+    await session.expire()
+    assert await other.exists("/e") is None
+    await other.create("/x")
+    assert events == []
+    with pytest.raises(SessionExpiredError):
+        await session.exists("/")
+    with pytest.raises(SessionExpiredError):
+        await session.multi_many([[Create("/y")]])
+    await session.reconnect()
+    assert session.session_id != first_id
+    assert await session.create("/e", ephemeral=True) == "/e"
+    assert states == [SessionState.EXPIRED, SessionState.CONNECTED]
+
+
+async def test_closed_server_lets_the_next_one_go_on() -> None:
+    coordination = InMemoryCoordination()
+    session = await coordination.connect()
+    await session.create("/a", b"kept")
+    await session.create("/e", ephemeral=True)
+    await session.close()
+    await session.close()
+    assert session.state is SessionState.CLOSED
+    await coordination.server.close()
+    again = InMemoryCoordination(coordination.files)
+    reader = await again.connect()
+    assert await reader.get_many(["/a", "/e"]) == [(b"kept", await reader.exists("/a")), None]
+
+
+async def test_cancelled_call_does_not_disturb_the_server() -> None:
+    session = await InMemoryCoordination().connect()
+    task = asyncio.create_task(session.create("/a"))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await session.create("/b") == "/b"
+    assert await session.exists("/a") is not None
