@@ -89,15 +89,17 @@ class ClientConnection:
         Raises:
             ProtocolError: the bytes are not the response that is due.
         """
-        return [self._read_response(frame) for frame in self._reader.feed(data)]
+        return [self.receive_frame(frame) for frame in self._reader.feed(data)]
 
-    def _spec_of(self, request: Message) -> ApiSpec:
-        key = request.SCHEMA.api_key
-        if key is None or type(request) is not registry.spec(key).request_class:
-            raise MessageError(f"{type(request).__name__} is not a request")
-        return registry.spec(key)
+    def receive_frame(self, frame: Buffer) -> tuple[int, Message]:
+        """Take one whole frame, without its size; return its response and correlation id.
 
-    def _read_response(self, frame: bytes) -> tuple[int, Message]:
+        For a transport that cuts frames itself, so that large ones are not copied; not to be mixed with
+        `receive`. The response's binary fields are views of `frame`.
+
+        Raises:
+            ProtocolError: the bytes are not the response that is due.
+        """
         if not self._in_flight:
             raise ProtocolError(f"a response of {len(frame)} bytes came, but nothing was asked")
         expected, spec, version = self._in_flight[0]
@@ -112,8 +114,14 @@ class ClientConnection:
         self._in_flight.popleft()
         return correlation_id, response
 
+    def _spec_of(self, request: Message) -> ApiSpec:
+        key = request.SCHEMA.api_key
+        if key is None or type(request) is not registry.spec(key).request_class:
+            raise MessageError(f"{type(request).__name__} is not a request")
+        return registry.spec(key)
 
-def _answer_version(spec: ApiSpec, version: int, frame: bytes, position: int) -> int:
+
+def _answer_version(spec: ApiSpec, version: int, frame: Buffer, position: int) -> int:
     """The version that the broker answered in, which is not the one asked for where it did not know that."""
     fallback = registry.UNKNOWN_VERSION_ANSWERS.get(spec.api_key)
     if fallback is None or len(frame) < position + _ERROR_CODE.size:

@@ -17,7 +17,7 @@ from kalda.net.client.errors import BrokerConnectionError, RequestTimedOutError,
 from kalda.protocol.codec import encode
 from kalda.protocol.headers import read_request_header
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kalda.protocol.messages.fetch import FetchRequest, FetchResponse
+from kalda.protocol.messages.fetch import FetchRequest
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 CLOCK = SystemClock()
@@ -131,7 +131,7 @@ def test_an_older_broker_is_asked_again_in_a_version_that_it_knows(
 
     assert "c" == response.cluster_id
     with pytest.raises(UnsupportedApiError, match="share no version of Fetch"):
-        connection.send(FetchRequest(), FetchResponse, CLOCK.monotonic() + 5)
+        connection.send(FetchRequest(), CLOCK.monotonic() + 5)
     connection.close()
 
 
@@ -162,7 +162,7 @@ def half_an_answer(connection: socket.socket, request: bytes) -> bool:
     ("handler", "message"),
     [
         (junk_size, "a frame of 2147483647 bytes"),
-        (wrong_correlation, "correlation id 12345"),
+        (wrong_correlation, "response 12345 came where Metadata 2 was due"),
         (truncated_body, "sent a bad answer"),
         (hang_up, "closed the connection"),
         (half_an_answer, "closed the connection"),
@@ -232,7 +232,7 @@ def test_requests_are_pipelined_and_answered_in_order(serve: Callable[[Handler],
     connection = connect(serve(answer))
     deadline = CLOCK.monotonic() + 5
     for _ in range(3):
-        connection.send(MetadataRequest(topics=None), MetadataResponse, deadline)
+        connection.send(MetadataRequest(topics=None), deadline)
 
     assert 3 == connection.in_flight
     assert ["answer-0", "answer-1", "answer-2"] == [

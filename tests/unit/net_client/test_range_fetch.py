@@ -83,7 +83,7 @@ class ScriptedConnection:
     def in_flight(self) -> int:
         return len(self.pending)
 
-    def send(self, request: FetchRequest, response_class: type[FetchResponse], deadline: float) -> None:
+    def send(self, request: FetchRequest, deadline: float) -> None:
         self.pending.append(request.topics[0].partitions[0].fetch_offset)
 
     def receive(self, response_class: type[FetchResponse], deadline: float) -> FetchResponse:

@@ -1,8 +1,8 @@
 """One blocking connection to one broker, for drivers and executors that have no event loop.
 
 Requests may be pipelined: `send` several, then `receive` as often; a broker answers one connection in
-order. Encoding and decoding are `kalda.protocol`'s and touch no socket, so that an asynchronous connection
-needs to replace the transport alone.
+order. What is said on the wire is `ClientConnection`'s business, which touches no socket; an asynchronous
+connection replaces the transport alone.
 
 What a maintainer must not break: after any failure the connection is closed. A late answer must never be
 taken for the answer to a later request.
@@ -10,7 +10,6 @@ taken for the answer to a later request.
 
 import select
 import socket
-from collections import deque
 from collections.abc import Mapping
 from importlib.metadata import version as package_version
 from typing import Final, Self, TypeVar
@@ -25,17 +24,11 @@ from kalda.net.client.errors import (
     UnsupportedApiError,
     to_error_code,
 )
-from kalda.protocol.codec import decode, encode
+from kalda.protocol.connection import ClientConnection
 from kalda.protocol.errors import ProtocolError
-from kalda.protocol.framing import SIZE, SIZE_BYTES, frame
-from kalda.protocol.headers import RequestHeader, read_response_header, request_header
+from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kalda.protocol.registry import (
-    UNKNOWN_VERSION_ANSWERS,
-    request_header_version,
-    response_header_version,
-    spec,
-)
+from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
 
 R = TypeVar("R", bound=Message)
@@ -48,8 +41,6 @@ FRAME_BYTES_MAX: Final = 1 << 30
 """The largest answer accepted. A fetch can return one batch above every limit, so this is far above them;
 it is there so that 4 junk bytes do not make us allocate 2 GiB."""
 
-_CORRELATION_ID_MAX: Final = 0x7FFFFFFF
-
 
 class BrokerConnection:
     """A connection over which `send` and `receive` speak Kafka's protocol, in negotiated versions."""
@@ -59,10 +50,8 @@ class BrokerConnection:
         self.address: Final = address
         self.peer: Final = f"{address[0]}:{address[1]}"
         self._socket: Final = sock
-        self._client_id: Final = client_id
         self._clock: Final = clock
-        self._in_flight: deque[tuple[int, ApiKey, int, type[Message]]] = deque()
-        self._correlation_id = 0
+        self._protocol: Final = ClientConnection(client_id, in_flight_max=IN_FLIGHT_MAX)
         self._offered: Mapping[int, VersionRange] = {}
         self.is_closed = False
 
@@ -98,7 +87,7 @@ class BrokerConnection:
     @property
     def in_flight(self) -> int:
         """How many requests wait for their answers."""
-        return len(self._in_flight)
+        return self._protocol.in_flight_count
 
     @property
     def is_stale(self) -> bool:
@@ -117,51 +106,45 @@ class BrokerConnection:
             raise UnsupportedApiError(f"{self.peer} and this client share no version of {api_key.title}")
         return version
 
-    def send(self, request: Message, response_class: type[R], deadline: float) -> None:
+    def send(self, request: Message, deadline: float) -> None:
         """Send a request in the version agreed on; its answer comes from a later `receive`.
 
         Raises:
-            UnsupportedApiError, BrokerConnectionError, RequestTimedOutError: as their names say.
+            UnsupportedApiError: the broker knows no version of the request that this client knows.
+            BrokerConnectionError, RequestTimedOutError: it could not be sent; the connection is closed.
         """
         api_key = request.SCHEMA.api_key
         assert api_key is not None, f"{request.SCHEMA.name} is not a request"
-        self._send(request, api_key, self.version(api_key), response_class, deadline)
+        self._send(request, self.version(api_key), deadline)
 
     def receive(self, response_class: type[R], deadline: float) -> R:
         """Wait for the answer to the oldest request; its binary fields are views of one private buffer.
 
         Raises:
-            BrokerConnectionError: the broker closed the connection or sent what is not an answer.
+            BrokerConnectionError: the broker closed the connection or sent what is not the answer.
             RequestTimedOutError: the time is up.
         """
-        assert self._in_flight, "receive without a request under way"
+        assert self.in_flight, "receive without a request under way"
         try:
-            correlation_id, api_key, version, expected_class = self._in_flight.popleft()
-            assert expected_class is response_class, f"the next answer is a {expected_class.__name__}"
-            buffer = self._receive_frame(deadline)
-            found, position = read_response_header(buffer, response_header_version(api_key, version))
-            if found != correlation_id:
-                raise ProtocolError(f"correlation id {found} instead of {correlation_id}")
-            return decode(
-                response_class, self._answer_version(api_key, version, buffer, position), buffer, position
-            )
+            _, response = self._protocol.receive_frame(self._receive_frame(deadline))
+            assert isinstance(response, response_class), f"a {type(response).__name__} was due"
         except ProtocolError as error:
             self.close()
             raise BrokerConnectionError(f"{self.peer} sent a bad answer: {error}") from error
         except BaseException:
             self.close()
             raise
+        return response
 
     def call(self, request: Message, response_class: type[R], deadline: float) -> R:
         """Send a request and wait for its answer; nothing else may be in flight."""
-        assert not self._in_flight, "call while answers are outstanding"
-        self.send(request, response_class, deadline)
+        assert not self.in_flight, "call while answers are outstanding"
+        self.send(request, deadline)
         return self.receive(response_class, deadline)
 
     def close(self) -> None:
         """Close the socket; harmless when it is closed."""
         self.is_closed = True
-        self._in_flight.clear()
         self._socket.close()
 
     def _negotiate(self, deadline: float) -> None:
@@ -170,7 +153,7 @@ class BrokerConnection:
         )
         version = ApiVersionsRequest.SCHEMA.versions.highest
         while True:
-            self._send(request, ApiKey.API_VERSIONS, version, ApiVersionsResponse, deadline)
+            self._send(request, version, deadline)
             response = self.receive(ApiVersionsResponse, deadline)
             if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
                 # An older broker tells in the oldest format what it knows (KIP-511).
@@ -185,34 +168,20 @@ class BrokerConnection:
             each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys
         }
 
-    def _send(
-        self, request: Message, api_key: ApiKey, version: int, response_class: type[R], deadline: float
-    ) -> None:
-        assert len(self._in_flight) < IN_FLIGHT_MAX, f"{len(self._in_flight)} requests are in flight"
-        correlation_id = self._correlation_id
-        self._correlation_id = correlation_id + 1 if correlation_id < _CORRELATION_ID_MAX else 0
-        header = RequestHeader(api_key, version, correlation_id, self._client_id)
-        data = frame(
-            (request_header(header, request_header_version(api_key, version)), encode(request, version))
-        )
+    def _send(self, request: Message, version: int, deadline: float) -> None:
+        data = self._protocol.send(request, version)
         try:
             self._socket.settimeout(_remaining(deadline, self._clock, self.peer))
             self._socket.sendall(data)
         except TimeoutError:
             self.close()
-            raise RequestTimedOutError(f"{self.peer} took no {api_key.title} request in time") from None
+            raise RequestTimedOutError(f"{self.peer} took no {request.SCHEMA.name} in time") from None
+        except RequestTimedOutError:
+            self.close()
+            raise
         except OSError as error:
             self.close()
             raise BrokerConnectionError(f"connection to {self.peer} lost: {error}") from error
-        self._in_flight.append((correlation_id, api_key, version, response_class))
-
-    def _answer_version(self, api_key: ApiKey, version: int, buffer: bytearray, position: int) -> int:
-        """An API that the broker does not know in this version is answered in another one."""
-        fallback = UNKNOWN_VERSION_ANSWERS.get(api_key)
-        error_bytes = bytes(buffer[position : position + 2])
-        if fallback is not None and error_bytes == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
-            return fallback
-        return version
 
     def _receive_frame(self, deadline: float) -> bytearray:
         (size,) = SIZE.unpack(self._receive_exactly(SIZE_BYTES, deadline))

@@ -117,7 +117,7 @@ class PartitionFetcher:
                 )
                 self._connection = connection
             if not connection.in_flight:
-                connection.send(self._request(self.position), FetchResponse, deadline)
+                connection.send(self._request(self.position), deadline)
             wait_deadline = self._client.clock.monotonic() + (
                 (self._client.config.fetch_max_wait_ms + _ANSWER_MARGIN_MS) / 1000
             )
@@ -133,7 +133,7 @@ class PartitionFetcher:
 
     def _fetch_ahead(self, connection: BrokerConnection, deadline: float) -> None:
         try:
-            connection.send(self._request(self.position), FetchResponse, deadline)
+            connection.send(self._request(self.position), deadline)
         except ClientError:
             # The records in hand are good; the next call connects again and reports what is wrong then.
             self._drop_connection()
