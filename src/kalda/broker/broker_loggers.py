@@ -1,4 +1,5 @@
-"""The levels of this broker's loggers, read and changed while it runs (KIP-412). They do not survive a restart.
+"""The levels of this broker's loggers, read and changed while it runs (KIP-412). They do not survive a
+restart.
 
 Levels have log4j's names, which is what Kafka's tools send; Python's are mapped to them.
 """
