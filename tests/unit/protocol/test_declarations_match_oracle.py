@@ -1,0 +1,201 @@
+"""Every declaration against an independent description of the protocol, version by version.
+
+The oracle is Apache's own schema files where they lie beside the checkout, else those that kafka-python
+carries, which lack the oldest versions. The test prints which one it used and every (key, version) for
+which there is none.
+"""
+
+import json
+import re
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kafka.protocol.schemas
+import pytest
+
+from kalda.protocol.schema import (
+    RECORDS,
+    UUID_KIND,
+    ArrayKind,
+    Field,
+    FixedKind,
+    Kind,
+    Message,
+    Struct,
+    VersionRange,
+    parse_versions,
+)
+from tests.property.protocol.declared_messages import MESSAGE_CLASSES
+
+APACHE = Path(__file__).parents[3] / "../shared/reference/kafka-messages"
+KAFKA_PYTHON = Path(kafka.protocol.schemas.__file__).parent / "resources"
+ORACLE = APACHE if APACHE.is_dir() else KAFKA_PYTHON
+ORACLE_NAME = "Apache's schemas" if ORACLE is APACHE else "kafka-python's schemas"
+
+
+class Facts(NamedTuple):
+    """What one version says of one field; equal facts mean equal bytes and equal rules."""
+
+    name: str
+    kind: str
+    tag: int | None
+    is_nullable: bool
+    default: object
+    parts: tuple["Facts", ...]
+
+
+def load(name: str) -> dict[str, Any]:
+    text = (ORACLE / f"{name}.json").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
+    loaded: dict[str, Any] = json.loads("\n".join(lines))
+    return loaded
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def element_name(kind: str) -> str:
+    return kind.removeprefix("[]")
+
+
+def expected_facts(fields: list[dict[str, Any]], version: int) -> Iterator[Facts]:
+    """The oracle's facts of one version, in order."""
+    for field in fields:
+        if not parse_versions(field["versions"]).includes(version):
+            continue
+        is_tagged = parse_versions(field.get("taggedVersions", "none")).includes(version)
+        yield Facts(
+            name=snake_case(field["name"]),
+            kind=field["type"],
+            tag=field["tag"] if is_tagged else None,
+            is_nullable=parse_versions(field.get("nullableVersions", "none")).includes(version),
+            default=expected_default(field),
+            parts=tuple(expected_facts(field.get("fields", []), version)),
+        )
+
+
+def expected_default(field: dict[str, Any]) -> object:
+    """The value that the oracle gives a field which nobody sets; structs are left to their parts."""
+    default, kind = field.get("default"), field["type"]
+    if default == "null":
+        return None
+    if kind.startswith("[]"):
+        return []
+    if kind == "string":
+        return default or ""
+    if kind == "bool":
+        return default in ("true", True)
+    if kind in ("bytes", "records"):
+        return b""
+    if kind == "uuid":
+        return uuid.UUID(int=0)
+    if kind == "float64":
+        return float(default or 0)
+    return int(str(default or 0), 0) if re.fullmatch(r"u?int\d+", kind) else "struct"
+
+
+def declared_facts(struct_class: type[Struct], version: int) -> Iterator[Facts]:
+    """Our facts of one version, in order."""
+    for field in struct_class.FIELDS:
+        if field.versions.includes(version):
+            element = field.kind.element if isinstance(field.kind, ArrayKind) else field.kind
+            yield Facts(
+                name=field.name,
+                kind=declared_kind(field),
+                tag=field.tag if field.tagged.includes(version) else None,
+                is_nullable=field.nullable.includes(version),
+                default="struct" if isinstance(field.default(), Struct) else field.default(),
+                parts=() if isinstance(element, Kind) else tuple(declared_facts(element, version)),
+            )
+
+
+def declared_kind(field: Field) -> str:
+    return field.kind.name if isinstance(field.kind, Kind) else field.kind.__name__
+
+
+def ignorable_fields(fields: list[dict[str, Any]], path: str = "") -> dict[str, bool]:
+    """By path, whether the oracle lets a version drop the field."""
+    found = {}
+    for field in fields:
+        here = f"{path}/{snake_case(field['name'])}"
+        found[here] = bool(field.get("ignorable", False))
+        found |= ignorable_fields(field.get("fields", []), here)
+    return found
+
+
+def declared_ignorable(struct_class: type[Struct], path: str = "") -> dict[str, bool]:
+    found = {}
+    for field in struct_class.FIELDS:
+        here = f"{path}/{field.name}"
+        found[here] = field.ignorable
+        element = field.kind.element if isinstance(field.kind, ArrayKind) else field.kind
+        if not isinstance(element, Kind):
+            found |= declared_ignorable(element, here)
+    return found
+
+
+def covered(message_class: type[Message]) -> VersionRange:
+    """The versions of ours that the oracle knows."""
+    ours, theirs = (
+        message_class.SCHEMA.versions,
+        parse_versions(load(message_class.__name__)["validVersions"]),
+    )
+    return VersionRange(max(ours.lowest, theirs.lowest), min(ours.highest, theirs.highest))
+
+
+@pytest.mark.parametrize("message_class", MESSAGE_CLASSES, ids=lambda cls: cls.__name__)
+def test_declaration_says_what_the_oracle_says(message_class: type[Message]) -> None:
+    """Names, order, kinds, tags, nulls and defaults of every version; keys and flexible versions too."""
+    oracle = load(message_class.__name__)
+    schema = message_class.SCHEMA
+    assert schema.api_key == oracle["apiKey"]
+    assert schema.flexible == parse_versions(oracle["flexibleVersions"])
+    versions = covered(message_class)
+    assert versions.lowest <= versions.highest
+    for version in range(versions.lowest, versions.highest + 1):
+        declared = tuple(declared_facts(message_class, version))
+        assert declared == tuple(expected_facts(oracle["fields"], version)), f"version {version}"
+
+
+@pytest.mark.skipif(ORACLE is not APACHE, reason="kafka-python's files say ignorable of fewer fields")
+@pytest.mark.parametrize("message_class", MESSAGE_CLASSES, ids=lambda cls: cls.__name__)
+def test_fields_are_ignorable_where_apache_says_so(message_class: type[Message]) -> None:
+    """What may be dropped silently is part of the protocol: an admin client relies on being refused."""
+    expected = ignorable_fields(load(message_class.__name__)["fields"])
+    for path, is_ignorable in declared_ignorable(message_class).items():
+        assert (path, is_ignorable) == (path, expected[path])
+
+
+def test_the_oracle_and_its_gaps_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A version that nothing checks must not look like one that was checked."""
+    gaps = []
+    for message_class in MESSAGE_CLASSES:
+        schema, versions = message_class.SCHEMA, covered(message_class)
+        gaps += [
+            (schema.name, version)
+            for version in range(schema.versions.lowest, schema.versions.highest + 1)
+            if not versions.includes(version)
+        ]
+    with capsys.disabled():
+        listed = ", ".join(f"{name} v{version}" for name, version in gaps)
+        sys.stdout.write(f"\nprotocol oracle: {ORACLE_NAME}; versions without one: {listed or 'none'}\n")
+    if gaps:
+        assert ORACLE is KAFKA_PYTHON
+        # Output of a worker process is lost; the reason of a skip is not.
+        pytest.skip(f"{ORACLE_NAME}: no oracle for {listed}")
+
+
+def test_kinds_have_the_sizes_of_the_protocol() -> None:
+    """The oracle names kinds but not their widths."""
+    widths = {
+        kind.name: kind.size
+        for kind in vars(sys.modules[Kind.__module__]).values()
+        if isinstance(kind, FixedKind)
+    }
+    expected = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
+    assert widths == expected | {"float64": 8, "uuid": 16}
+    assert (UUID_KIND.name, RECORDS.name) == ("uuid", "records")
