@@ -4,6 +4,7 @@ The broker's periodic task calls the steps here; each looks only at what changed
 partitions cost nothing. fsync and unlink go to the executor.
 """
 
+import contextlib
 import logging
 import os
 import uuid
@@ -305,8 +306,9 @@ class LogManager:
                 counts[os.path.dirname(log.directory)] += 1
         parent = min(counts, key=lambda directory: counts[directory])
         path = os.path.join(parent, partition_directory_name(topic_partition))
+        file_system = self.environment.file_system
         try:
-            self.environment.file_system.make_directory(path)
+            file_system.make_directory(path)
             log = load_log(
                 path,
                 topic_partition,
@@ -316,6 +318,9 @@ class LogManager:
                 offsets=LoadOffsets(),
             )
         except OSError as error:
+            # An empty directory left behind would come back as a partition at the next start.
+            with contextlib.suppress(OSError):
+                file_system.remove_tree(path)
             raise LogStorageError(f"cannot create {path}: {error}") from error
         self._logs[topic_partition] = log
         for checkpoint in self._checkpoints[parent].values():

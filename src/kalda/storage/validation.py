@@ -1,8 +1,8 @@
 """What a leader demands of an append, and what it changes in it, before offsets are given.
 
 Only the 61-byte header is read, plus the CRC over the whole. Records are opened where a topic's settings
-leave no other way: compacted topics (every record needs a key) and a `compression.type` of the topic's own.
-Timestamp bounds are held against the header's base and maximum timestamps.
+leave no other way: compacted topics (every record needs a key), bounds on timestamps, and a
+`compression.type` of the topic's own.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import Compression
 from kalda.records.conversion import recompress
-from kalda.records.errors import InvalidRecordError, InvalidTimestampError
-from kalda.records.record import iter_records
+from kalda.records.errors import InvalidRecordError
+from kalda.records.validation import validate_records, validate_timestamps
 from kalda.storage.config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
 from kalda.storage.producer_state import AppendOrigin
@@ -37,11 +37,11 @@ class AppendValidator:
     __slots__ = (
         "_after_max_ms",
         "_before_max_ms",
-        "_bounds_timestamps",
         "_bytes_max",
         "_compression",
         "_is_compacted",
         "_level",
+        "_opens_records",
         "_segment_bytes",
         "uses_log_append_time",
     )
@@ -53,10 +53,13 @@ class AppendValidator:
         self.uses_log_append_time = config.message_timestamp_type is TimestampTypeConfig.LOG_APPEND_TIME
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
-        self._bounds_timestamps = not self.uses_log_append_time and (
-            self._before_max_ms != INT64_MAX or self._after_max_ms != INT64_MAX
-        )
+        bounds_timestamps = self._before_max_ms != INT64_MAX or self._after_max_ms != INT64_MAX
         self._compression = _target_compression(config)
+        self._opens_records = (
+            self._is_compacted
+            or self._compression is not None
+            or (bounds_timestamps and not self.uses_log_append_time)
+        )
         self._level = _level(config, self._compression)
 
     def validate(
@@ -82,10 +85,8 @@ class AppendValidator:
             raise InvalidRecordError(f"an append holds one batch; {len(records) - size} bytes follow it")
         if origin is AppendOrigin.CLIENT:
             validate_produced(header)
-        if self._bounds_timestamps or header.attributes & LOG_APPEND_TIME_FLAG:
-            self._check_timestamps(header, now_ms)
-        if self._is_compacted and not header.attributes & CONTROL_FLAG:
-            _check_keys(records, header)
+            if header.attributes & LOG_APPEND_TIME_FLAG or self._opens_records:
+                self._open(records, header, now_ms)
         if self._compression is not None and not header.attributes & CONTROL_FLAG:
             records, header = self._recompress(records, header)
             size = len(records)
@@ -99,19 +100,21 @@ class AppendValidator:
             header.max_timestamp = now_ms
         return header, records
 
-    def _check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
-        if header.attributes & LOG_APPEND_TIME_FLAG and not self.uses_log_append_time:
-            raise InvalidTimestampError("a producer may not mark its batch as LogAppendTime")
-        if header.max_timestamp != NO_TIMESTAMP and header.max_timestamp - now_ms > self._after_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms after the broker's; "
-                f"message.timestamp.after.max.ms={self._after_max_ms}"
-            )
-        if header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self._before_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {header.base_timestamp} is {now_ms - header.base_timestamp} ms too old; "
-                f"message.timestamp.before.max.ms={self._before_max_ms}"
-            )
+    def _open(self, records: WritableBuffer, header: BatchHeader, now_ms: int) -> None:
+        """Check what only the records tell, or what a client may not claim of them."""
+        first = last = NO_TIMESTAMP
+        if self._opens_records:
+            summary = validate_records(records, 0, header, require_keys=self._is_compacted)
+            if not self.uses_log_append_time:
+                first, last = summary.min_timestamp, summary.max_timestamp
+        validate_timestamps(
+            header,
+            first,
+            last,
+            now_ms=now_ms,
+            before_max_ms=self._before_max_ms,
+            after_max_ms=self._after_max_ms,
+        )
 
     def _recompress(self, records: WritableBuffer, header: BatchHeader) -> tuple[WritableBuffer, BatchHeader]:
         assert self._compression is not None, "called where the topic has a codec of its own"
@@ -123,14 +126,6 @@ class AppendValidator:
                 f"batch of {len(packed)} bytes, recompressed, is above max.message.bytes={self._bytes_max}"
             )
         return packed, read_header(packed)
-
-
-def _check_keys(records: WritableBuffer, header: BatchHeader) -> None:
-    for record in iter_records(records, 0, header):
-        if record.key is None:
-            raise InvalidRecordError(
-                f"record {record.offset - header.base_offset} has no key; a compacted topic needs one"
-            )
 
 
 def _target_compression(config: LogConfig) -> Compression | None:

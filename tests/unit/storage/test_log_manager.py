@@ -189,6 +189,7 @@ def test_a_full_disk_refuses_new_partitions_and_leaves_none_behind() -> None:
     with pytest.raises(LogStorageError):
         broker.manager.get_or_create(other)
     assert broker.manager.get(other) is None
+    assert f"{DIRECTORY}/new-0" not in broker.file_system.directories
     broker.file_system.space_left = None
     assert append(broker.manager.get_or_create(other), b"a") == 0
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.records.batch import read_header
+from kalda.records.batch import read_header, set_log_append_time
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
@@ -189,9 +189,17 @@ def test_timestamps_outside_the_bounds_are_refused(timestamp: int) -> None:
     log.append_as_leader(batch(b"x", timestamp=NOW_MS + 500), 0)
 
 
+@pytest.mark.parametrize("timestamp_type", list(TimestampTypeConfig))
+def test_a_client_may_not_claim_log_append_time(timestamp_type: TimestampTypeConfig) -> None:
+    claimed = batch(b"x")
+    set_log_append_time(claimed, 0, NOW_MS)
+    with pytest.raises(InvalidTimestampError):
+        Broker(LogConfig(message_timestamp_type=timestamp_type)).log.append_as_leader(claimed, 0)
+
+
 def test_compacted_topics_need_keys() -> None:
     log = Broker(LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))).log
-    with pytest.raises(InvalidRecordError, match="no key"):
+    with pytest.raises(InvalidRecordError, match="key"):
         log.append_as_leader(batch(b"x"), 0)
     log.append_as_leader(batch(b"x", key=b"k"), 0)
 
