@@ -50,6 +50,7 @@ from kalda.coordination.cluster import Cluster
 from kalda.coordination.controller_store import ControllerMovedError, ControllerStore, elect
 from kalda.coordination.errors import CoordinationError, NoNodeError, SessionExpiredError
 from kalda.coordination.port import SessionState, WatchEvent
+from kalda.coordination.schema import SchemaError
 
 _RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the same is tried again."""
@@ -200,7 +201,7 @@ class ControllerDriver:
             self._mark(_Signal.CONTROLLER)
         except SessionExpiredError:
             self._leave_office()
-        except CoordinationError as error:
+        except (CoordinationError, SchemaError) as error:
             # What was read or written by halves is done again from a clean slate.
             _log.error("the controller could not work, starting over: %s", error)
             await self._resign_quietly()

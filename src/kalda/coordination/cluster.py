@@ -51,8 +51,9 @@ class NewTopic:
 class Cluster:
     """What one broker asks of coordination.
 
-    All methods raise `CoordinationError` (see the port) and, where they read, `schema.SchemaError` for a
-    znode that holds nonsense; only what else they raise is listed.
+    All methods raise `CoordinationError` (see the port). One that reads a single znode raises
+    `schema.SchemaError` if that holds nonsense; one that reads many logs and leaves out those that do. Only
+    what else they raise is listed.
     """
 
     def __init__(self, coordination: Coordination, clock: Clock) -> None:
@@ -142,11 +143,9 @@ class Cluster:
             int(name) for name in await self.coordination.children(paths.BROKER_IDS, watch) if name.isdigit()
         )
         found = await self.coordination.get_many([paths.broker(broker_id) for broker_id in ids])
-        return {
-            broker_id: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
-            for broker_id, entry in zip(ids, found, strict=True)
-            if entry is not None
-        }
+        return schema.decode_each(
+            ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
+        )
 
     async def controller_id(self, watch: WatchCallback | None = None) -> int | None:
         """Return the active controller's broker id, or None while there is none."""
@@ -170,11 +169,9 @@ class Cluster:
         """Return the assignments of the topics that exist; `watch` reports when partitions are added."""
         names = list(topics)
         found = await self.coordination.get_many([paths.topic(name) for name in names], watch)
-        return {
-            name: schema.decode_topic(name, entry[0], entry[1].version)
-            for name, entry in zip(names, found, strict=True)
-            if entry is not None
-        }
+        return schema.decode_each(
+            names, found, lambda name, entry: schema.decode_topic(name, entry[0], entry[1].version)
+        )
 
     async def partition_states(
         self, partitions: Iterable[TopicPartition]
@@ -182,11 +179,9 @@ class Cluster:
         """Return the states of those partitions that have one."""
         wanted = list(partitions)
         found = await self.coordination.get_many([paths.partition_state(p) for p in wanted])
-        return {
-            partition: schema.decode_partition_state(entry[0], entry[1].version)
-            for partition, entry in zip(wanted, found, strict=True)
-            if entry is not None
-        }
+        return schema.decode_each(
+            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
+        )
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, CoordinationError | None]:
         """Create topics, pipelined; return for each why it failed (`NodeExistsError`: it exists), or None.
@@ -253,11 +248,7 @@ class Cluster:
         except NoNodeError:
             return {}
         found = await self.coordination.get_many([paths.config(entity_type, name) for name in names])
-        return {
-            name: schema.decode_config(entry[0])
-            for name, entry in zip(names, found, strict=True)
-            if entry is not None
-        }
+        return schema.decode_each(names, found, lambda _, entry: schema.decode_config(entry[0]))
 
     async def set_config(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Replace the dynamic configuration of an entity and notify every broker, in one transaction."""

@@ -189,11 +189,9 @@ class ControllerStore:
     ) -> dict[TopicPartition, PartitionState]:
         wanted = list(partitions)
         found = await self._coordination.get_many([paths.partition_state(p) for p in wanted])
-        return {
-            partition: schema.decode_partition_state(entry[0], entry[1].version)
-            for partition, entry in zip(wanted, found, strict=True)
-            if entry is not None
-        }
+        return schema.decode_each(
+            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
+        )
 
     async def _descendants(self, path: str) -> list[str]:
         """Return the paths of a subtree, children before their parents."""

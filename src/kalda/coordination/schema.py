@@ -6,13 +6,15 @@ not here: paths (`paths`) and the znodes' versions, except where a value carries
 """
 
 import json
+import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.types import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.coordination.port import Stat
 
 NO_LEADER: Final = -1
 """The leader of a partition that has none."""
@@ -111,6 +113,32 @@ class ProducerIdBlock:
     broker_id: int
     first: int
     last: int
+
+
+Name = TypeVar("Name")
+Decoded = TypeVar("Decoded")
+Entry: TypeAlias = tuple[bytes, Stat]
+"""What a read of a znode gives."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+def decode_each(
+    names: Iterable[Name], entries: Iterable[Entry | None], decode: Callable[[Name, Entry], Decoded]
+) -> dict[Name, Decoded]:
+    """Decode what a bulk read found; a znode that holds nonsense is logged and left out.
+
+    One topic that somebody broke by hand must not keep brokers and controllers from serving all others.
+    """
+    decoded: dict[Name, Decoded] = {}
+    for name, entry in zip(names, entries, strict=True):
+        if entry is None:
+            continue
+        try:
+            decoded[name] = decode(name, entry)
+        except SchemaError as error:
+            _log.error("a znode is left out because it holds nonsense: %s", error)
+    return decoded
 
 
 def _dump(value: Mapping[str, object]) -> bytes:

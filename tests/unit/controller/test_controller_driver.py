@@ -215,6 +215,14 @@ async def test_controller_whose_znode_is_deleted_stands_again_with_a_new_epoch(s
     await until(lambda: stage.brokers.leader(1, P0) == 1)
 
 
+async def test_nonsense_in_the_controller_znode_leads_to_an_election(stage: Stage) -> None:
+    """An operator's slip must not end the broker: the controller clears it away and stands again."""
+    node = await stage.start(1)
+    await node.session.set(paths.CONTROLLER, b"nonsense")
+    await until(lambda: node.driver.epoch == 2 and node.driver.is_active)
+    assert await node.cluster.controller_id() == 1
+
+
 async def test_disk_that_fills_up_delays_topics_but_loses_none(stage: Stage) -> None:
     """The controller starts over until its writes succeed; the topic was acknowledged, so it must come."""
     node = await stage.start(1)

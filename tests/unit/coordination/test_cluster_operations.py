@@ -280,8 +280,15 @@ async def test_full_disk_is_told_and_the_same_operation_succeeds_later() -> None
     assert (await cluster.allocate_producer_ids(1)).first == 0
 
 
-async def test_znode_with_nonsense_names_itself() -> None:
+async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """One topic that an operator broke by hand must not stop the cluster."""
     cluster = await InMemoryCoordination().cluster()
-    await cluster.coordination.multi([Create("/brokers/topics/t", b"nonsense")])
-    with pytest.raises(schema.SchemaError, match="the assignment of topic t is not JSON"):
-        await cluster.topic_assignments(["t"])
+    await cluster.create_topics([topic("good")])
+    await cluster.coordination.multi(
+        [Create("/brokers/topics/bad", b"nonsense"), Create("/config/topics/bad", b"nonsense")]
+    )
+    assert list(await cluster.topic_assignments(["bad", "good"])) == ["good"]
+    assert "the assignment of topic bad is not JSON" in caplog.text
+    assert await cluster.configs("topics") == {"good": {}}
+    with pytest.raises(schema.SchemaError, match="a configuration is not JSON"):
+        await cluster.config("topics", "bad")

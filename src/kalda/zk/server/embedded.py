@@ -71,6 +71,10 @@ class EmbeddedServer:
         """Recover what the directory holds; see `ZooKeeperServer.start` for what it raises."""
         self.server.start()
 
+    def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
+        """Have `listener` called when the server stops for good; its process should exit."""
+        self.server.add_broken_listener(listener)
+
     async def connect(self) -> "EmbeddedCoordination":
         """Open a session.
 

@@ -90,28 +90,20 @@ class ZooKeeperServer:
             CorruptionError: what was acknowledged cannot be read back; the message names the file.
             OSError: the disk failed.
         """
-        self._filesystem.make_directory(self._data_directory)
+        if not self._filesystem.exists(self._data_directory):
+            self._filesystem.make_directory(self._data_directory)
+            self._filesystem.sync_directory(self._directory)
         lock = self._filesystem.lock(os.path.join(self._directory, ".lock"))
         if isinstance(lock, int):
             raise DirectoryInUseError(
                 f"{self._directory} is in use by process {lock}; stop it or give another directory"
             )
         self._lock = lock
-        tree = self._snapshots.load_newest()
-        for txn in self._txn_log.recover(tree.last_zxid):
-            tree.apply(txn)
-            self._changes_since_snapshot += _change_count(txn)
-        self._tree = tree
-        final = FinalProcessor(tree, self._watches, self._on_applied)
-        self._sync = SyncProcessor(
-            self._txn_log, self._executor, self._schedule, final, self._on_lost, self._on_broken
-        )
-        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync)
-        self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
-        for session_id, timeout_ms in list(tree.sessions.items()):
-            if timeout_ms == IN_PROCESS_TIMEOUT_MS:
-                self.submit(Request(session_id, CloseSession(), _ignore))
-        _log.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
+        try:
+            self._recover()
+        except BaseException:
+            lock.release()
+            raise
 
     def submit(self, request: Request) -> None:
         """Send a request down the chain."""
@@ -193,6 +185,23 @@ class ZooKeeperServer:
             len(self._watches),
             self._changes_since_snapshot,
         )
+
+    def _recover(self) -> None:
+        tree = self._snapshots.load_newest()
+        for txn in self._txn_log.recover(tree.last_zxid):
+            tree.apply(txn)
+            self._changes_since_snapshot += _change_count(txn)
+        self._tree = tree
+        final = FinalProcessor(tree, self._watches, self._on_applied)
+        self._sync = SyncProcessor(
+            self._txn_log, self._executor, self._schedule, final, self._on_lost, self._on_broken
+        )
+        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync)
+        self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
+        for session_id, timeout_ms in list(tree.sessions.items()):
+            if timeout_ms == IN_PROCESS_TIMEOUT_MS:
+                self.submit(Request(session_id, CloseSession(), _ignore))
+        _log.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
 
     def _on_applied(self, txn: Txn) -> None:
         self._prep.settle(txn.zxid)

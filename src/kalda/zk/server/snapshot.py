@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import Final
 
-from kalda.storage.filesystem import FileSystem
+from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.zk.proto.jute import INT, LONG, JuteError, Reader, write_buffer, write_int, write_long, write_text
 from kalda.zk.server.data_tree import DataTree, FrozenTree, TreeError, Znode
 from kalda.zk.server.errors import CorruptionError
@@ -148,6 +148,7 @@ class SnapshotStore:
             CorruptionError: there are snapshots, and none can be read.
             OSError: the directory or a file could not be read.
         """
+        self._remove_unfinished()
         files = self.files()
         for zxid, path in reversed(files):
             try:
@@ -157,6 +158,12 @@ class SnapshotStore:
         if files:
             raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
         return DataTree()
+
+    def _remove_unfinished(self) -> None:
+        # A crash while a snapshot was being written leaves the file under its temporary name.
+        for entry in self._filesystem.list_directory(self._directory):
+            if entry.name.startswith(FILE_PREFIX) and entry.name.endswith(TEMPORARY_SUFFIX):
+                self._filesystem.remove(os.path.join(self._directory, entry.name))
 
     def purge(self) -> int:
         """Delete all but the newest snapshots; return the zxid of the oldest one kept, 0 without any."""
