@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from kalda.broker.config.broker_config import BrokerConfig, base_name, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
-from kalda.common.config_def import ConfigError, ConfigKey, UpdateMode
+from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue, UpdateMode
 
 
 class ConfigSource(IntEnum):
@@ -57,9 +58,12 @@ def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Sequence[str] | None = None
 ) -> list[ConfigEntry]:
     """Describe a topic's settings; all of them, or those named that exist."""
-    values = config.topics.resolve(overrides)
+    defaults = _default_entries(config)
+    own = TOPIC_CONFIG.parse(overrides)
     return [
-        _topic_entry(config, TOPIC_CONFIG.keys[name], overrides, TOPIC_CONFIG.keys[name].format(values[name]))
+        _topic_entry(config, TOPIC_CONFIG.keys[name], own[name], is_own=True)
+        if name in own
+        else defaults[name]
         for name in _selected(TOPIC_CONFIG.keys, names)
     ]
 
@@ -93,17 +97,36 @@ def _selected(existing: Iterable[str], names: Sequence[str] | None) -> list[str]
     return [name for name in existing if name in wanted]
 
 
-def _topic_entry(
-    config: BrokerConfig, key: ConfigKey, overrides: Mapping[str, str], value: str | None
-) -> ConfigEntry:
+_default_entries_made: Final[
+    WeakKeyDictionary[BrokerConfig, tuple[Mapping[str, ConfigValue], dict[str, ConfigEntry]]]
+] = WeakKeyDictionary()
+
+
+def _default_entries(config: BrokerConfig) -> dict[str, ConfigEntry]:
+    """Describe a topic without overrides; kept until the broker's settings change.
+
+    Most topics have few overrides or none, and tools describe all topics at once.
+    """
+    defaults = config.topics.defaults
+    made = _default_entries_made.get(config)
+    if made is None or made[0] is not defaults:
+        entries = {
+            key.name: _topic_entry(config, key, defaults[key.name], is_own=False) for key in TOPIC_CONFIG
+        }
+        made = _default_entries_made[config] = (defaults, entries)
+    return made[1]
+
+
+def _topic_entry(config: BrokerConfig, key: ConfigKey, value: ConfigValue, *, is_own: bool) -> ConfigEntry:
+    text = key.format(value)
     synonyms: list[ConfigSynonym] = []
-    if key.name in overrides:
-        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+    if is_own:
+        synonyms.append(ConfigSynonym(key.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
     if key.name in TOPIC_SYNONYMS:
         synonyms += _broker_synonyms(config, TOPIC_SYNONYMS[key.name][0][0])
     return ConfigEntry(
         name=key.name,
-        value=value,
+        value=text,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         is_read_only=False,
         is_sensitive=key.type.is_sensitive,

@@ -65,14 +65,13 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> Del
                 name=name, topic_id=topic.topic_id, error_code=code, error_message=_message(code)
             )
         )
-    doomed = {result.name for result in results if result.error_code == ErrorCode.NONE}
-    codes = await services.topic_admin.delete_topics(
-        [name for name in doomed if name is not None], request.timeout_ms
-    )
-    for result in results:
-        if result.name in doomed and result.name is not None:
-            result.error_code = codes[result.name]
-            result.error_message = _message(codes[result.name])
+    doomed = [result for result in results if result.error_code == ErrorCode.NONE]
+    names = dict.fromkeys(result.name for result in doomed if result.name is not None)
+    codes = await services.topic_admin.delete_topics(names, request.timeout_ms)
+    for result in doomed:
+        code = codes[result.name or ""]
+        result.error_code = code
+        result.error_message = _message(code)
     return DeleteTopicsResponse(responses=results)
 
 

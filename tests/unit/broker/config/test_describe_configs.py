@@ -98,3 +98,18 @@ def test_a_listeners_setting_has_the_plain_one_as_synonym() -> None:
         ("max.connections", "20", ConfigSource.STATIC_BROKER_CONFIG),
         ("max.connections", "2147483647", ConfigSource.DEFAULT_CONFIG),
     ] == sources(entry)
+
+
+def test_descriptions_follow_changes_of_the_broker() -> None:
+    """They are kept between requests."""
+    config = BrokerConfig.from_properties({})
+
+    def value() -> str | None:
+        return only(describe_topic(config, {}, ["segment.bytes"])).value
+
+    assert "1073741824" == value()
+    config.apply_dynamic({"log.segment.bytes": "100"}, {})
+    assert "100" == value()
+    config.apply_dynamic({}, {"log.segment.bytes": "100"})
+    [entry] = describe_topic(config, {}, ["segment.bytes"])
+    assert ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG is entry.source
