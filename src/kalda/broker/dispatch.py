@@ -172,7 +172,9 @@ class Dispatcher:
             self._refuse(context.connection, frame, f"{api.title} has no version {version} here")
             return
         try:
-            decoded = codec.decode(registry.spec(key).request_class, version, frame, position)
+            decoded = codec.decode(
+                registry.spec(key).request_class, version, frame, position, allow_excess=True
+            )
         except ProtocolError as error:
             self._refuse(context.connection, frame, f"it is malformed: {error}")
             return
@@ -183,7 +185,9 @@ class Dispatcher:
     def _handle_message(self, api: _Api, context: RequestContext, frame: memoryview, position: int) -> None:
         spec = registry.spec(api.handler.key)
         try:
-            request = codec.decode(spec.request_class, context.api_version, frame, position)
+            request = codec.decode(
+                spec.request_class, context.api_version, frame, position, allow_excess=True
+            )
         except ProtocolError as error:
             self._refuse(context.connection, frame, f"it is malformed: {error}")
             return
@@ -306,7 +310,11 @@ class Dispatcher:
         """Decode the request of a raw handler that failed, to tell the peer in its own format."""
         try:
             return codec.decode(
-                registry.spec(api.handler.key).request_class, context.api_version, frame, position
+                registry.spec(api.handler.key).request_class,
+                context.api_version,
+                frame,
+                position,
+                allow_excess=True,
             )
         except ProtocolError:
             return None

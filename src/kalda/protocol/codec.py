@@ -64,8 +64,13 @@ def encode_chunks(message: Message, version: int) -> list[bytes | SizedRecords]:
     return chunks
 
 
-def decode(message_class: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """Read the body of a message, which must end where the buffer ends.
+def decode(
+    message_class: type[M], version: int, buffer: Buffer, position: int = 0, *, allow_excess: bool = False
+) -> M:
+    """Read the body of a message, which must end where the buffer ends unless `allow_excess`.
+
+    A broker allows it, as Kafka's does: librdkafka 2.16 leaves three zero bytes behind a MetadataRequest
+    for all topics, because it does not shrink the place that it kept for the array's length.
 
     Records come out as views of the buffer, everything else as values of its own. Tagged fields that are
     not declared are skipped.
@@ -90,7 +95,7 @@ def decode(message_class: type[M], version: int, buffer: Buffer, position: int =
         raise ProtocolError(f"{message_class.__name__} v{version}: truncated at {end} bytes") from None
     except (ProtocolError, UnicodeDecodeError) as error:
         raise ProtocolError(f"{message_class.__name__} v{version}: {error}") from None
-    if position != end:
+    if position != end and not allow_excess:
         raise ProtocolError(f"{message_class.__name__} v{version}: {end - position} bytes left over")
     return message
 
