@@ -1,0 +1,105 @@
+"""The client's side of a connection, fed by hand."""
+
+import pytest
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol import codec, registry
+from kalda.protocol.connection import ClientConnection
+from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.framing import frame
+from kalda.protocol.headers import RequestHeader, read_request_header, response_header
+from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kalda.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kalda.protocol.schema import Message
+
+
+def answer(correlation_id: int, response: Message, version: int) -> bytes:
+    api_key = response.SCHEMA.api_key
+    assert api_key is not None
+    header = response_header(correlation_id, registry.response_header_version(api_key, version))
+    return frame([header, codec.encode(response, version)])
+
+
+def test_a_request_goes_out_as_one_frame() -> None:
+    connection = ClientConnection("me")
+    data = connection.send(MetadataRequest(topics=None), 12)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    header, position = read_request_header(data, 4)
+    assert header == RequestHeader(ApiKey.METADATA, 12, 0, "me")
+    assert codec.decode(MetadataRequest, 12, data, position) == MetadataRequest(topics=None)
+    assert (connection.in_flight_count, connection.last_correlation_id) == (1, 0)
+
+
+def test_responses_are_read_in_the_versions_that_were_asked() -> None:
+    """Two requests in flight, their answers in one piece cut in the middle of a frame."""
+    connection = ClientConnection(None)
+    connection.send(MetadataRequest(), 1)
+    connection.send(ProduceRequest(acks=1), 9)
+    first, second = MetadataResponse(controller_id=4), ProduceResponse(throttle_time_ms=5)
+    stream = answer(0, first, 1) + answer(1, second, 9)
+    assert connection.receive(stream[:10]) == []
+    assert connection.receive(stream[10:]) == [(0, first), (1, second)]
+    assert connection.in_flight_count == 0
+
+
+def test_a_produce_request_without_acks_has_no_answer() -> None:
+    """Waiting for it would take the next response for its own."""
+    connection = ClientConnection(None)
+    connection.send(ProduceRequest(acks=0), 9)
+    assert connection.in_flight_count == 0
+    connection.send(MetadataRequest(), 1)
+    assert connection.receive(answer(1, MetadataResponse(), 1)) == [(1, MetadataResponse())]
+
+
+def test_an_old_broker_answers_api_versions_in_version_0() -> None:
+    """It says UNSUPPORTED_VERSION and what it has, in the one form that every client can read."""
+    connection = ClientConnection(None)
+    connection.send(ApiVersionsRequest(), 4)
+    response = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)],
+    )
+    assert connection.receive(answer(0, response, 0)) == [(0, response)]
+
+
+def test_api_versions_answer_has_no_tagged_header_in_any_version() -> None:
+    connection = ClientConnection(None)
+    connection.send(ApiVersionsRequest(), 4)
+    body = codec.encode(ApiVersionsResponse(), 4)
+    assert connection.receive(frame([b"\0\0\0\0", body])) == [(0, ApiVersionsResponse())]
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (answer(3, MetadataResponse(), 1), "response 3 came where Metadata 0 was due"),
+        (frame([b"\0\0\0\0junk"]), "cannot fit"),
+        (frame([b"\0\0"]), "truncated"),
+        (b"\xff\xff\xff\xff", "-1 bytes"),
+    ],
+)
+def test_a_stream_that_slipped_is_an_error(stream: bytes, reason: str) -> None:
+    connection = ClientConnection(None)
+    connection.send(MetadataRequest(), 1)
+    with pytest.raises(ProtocolError, match=reason):
+        connection.receive(stream)
+
+
+def test_a_response_that_nobody_asked_for_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="nothing was asked"):
+        ClientConnection(None).receive(answer(0, MetadataResponse(), 1))
+
+
+def test_misuse_is_refused_and_leaves_the_connection_as_it_was() -> None:
+    connection = ClientConnection(None, in_flight_max=1)
+    with pytest.raises(MessageError, match="not a request"):
+        connection.send(MetadataResponse(), 1)
+    with pytest.raises(MessageError, match="versions"):
+        connection.send(MetadataRequest(), 99)
+    assert connection.last_correlation_id == -1
+    connection.send(MetadataRequest(), 1)
+    with pytest.raises(MessageError, match="in flight"):
+        connection.send(MetadataRequest(), 1)
+    connection.send(ProduceRequest(acks=0), 9)

@@ -1,0 +1,112 @@
+"""Frames and headers: any cut of the stream, every bound, nothing but ProtocolError for junk."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kalda.protocol import registry
+from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.framing import FrameReader, frame
+from kalda.protocol.headers import (
+    RequestHeader,
+    read_request_header,
+    read_response_header,
+    request_header,
+)
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.lists(st.integers(0, 120), max_size=6))
+def test_frames_come_out_whole_however_the_stream_is_cut(payloads: list[bytes], cuts: list[int]) -> None:
+    """TCP keeps order, not borders."""
+    stream = b"".join(frame([payload]) for payload in payloads)
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    reader = FrameReader()
+    received = [found for start, end in pairwise(edges) for found in reader.feed(stream[start:end])]
+    assert received == payloads
+    assert reader.buffered_bytes == 0
+
+
+def test_an_unfinished_frame_waits() -> None:
+    reader = FrameReader()
+    assert reader.feed(b"\0\0\0\2a") == []
+    assert reader.buffered_bytes == 5
+    assert reader.feed(memoryview(b"b\0")) == [b"ab"]
+    assert reader.buffered_bytes == 1
+
+
+@pytest.mark.parametrize("size", [-1, 11, 0x7FFFFFFF])
+def test_a_size_out_of_bounds_is_refused_before_its_bytes_come(size: int) -> None:
+    """HTTP sent to the port reads as a frame of a gigabyte; nothing may be buffered for it."""
+    with pytest.raises(ProtocolError, match=f"{size} bytes"):
+        FrameReader(frame_bytes_max=10).feed(size.to_bytes(4, "big", signed=True))
+
+
+def test_frame_joins_its_chunks_behind_their_size() -> None:
+    assert frame([b"a", b"bc"]) == b"\0\0\0\3abc"
+
+
+@pytest.mark.parametrize("api_key", registry.declared_keys())
+def test_request_header_round_trips_in_every_version(api_key: int) -> None:
+    versions = registry.spec(api_key).versions
+    for version in range(versions.lowest, versions.highest + 1):
+        header = RequestHeader(api_key, version, 7, "client-é")
+        data = request_header(header, registry.request_header_version(api_key, version))
+        assert read_request_header(data) == (header, len(data))
+        for size in range(len(data)):
+            with pytest.raises(ProtocolError):
+                read_request_header(data[:size])
+
+
+def test_request_header_of_an_unknown_api_can_be_read() -> None:
+    """The dispatcher needs the key to refuse the request."""
+    header = RequestHeader(999, 3, 7, "c")
+    assert read_request_header(request_header(header, 1)) == (header, 11)
+
+
+def test_unknown_tagged_fields_of_headers_are_skipped() -> None:
+    data = request_header(RequestHeader(3, 12, 7, None), 1) + b"\x01\x05\x03abc"
+    assert read_request_header(data)[1] == len(data)
+    assert read_response_header(b"\0\0\0\7\x01\x05\x03abc", 1) == (7, 10)
+    with pytest.raises(ProtocolError, match="over the end"):
+        read_request_header(data[:-1])
+    with pytest.raises(ProtocolError, match="over the end"):
+        read_response_header(b"\0\0\0\7\x01\x05\x04abc", 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\0\3\0\1\0\0\0\7\xff\xfe", "length -2"),
+        (b"\0\3\0\1\0\0\0\7\0\2\xff\xff", "UTF-8"),
+        (b"\0\3\0\1\0\0\0\7\x7f\xffx", "over the end"),
+        (b"\0\3\0\x0c\0\0\0\7\xff\xff\xff\xff\xff\xff\xff\xff", "5 bytes"),
+    ],
+)
+def test_a_broken_request_header_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        read_request_header(data)
+
+
+@given(st.binary(max_size=30))
+def test_junk_headers_raise_our_error_only(junk: bytes) -> None:
+    for read in (read_request_header, lambda data: read_response_header(data, 1)):
+        try:
+            _, position = read(junk)
+        except ProtocolError:
+            continue
+        assert position <= len(junk)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        RequestHeader(40_000, 0, 0, None),
+        RequestHeader(3, 0, 1 << 31, None),
+        RequestHeader(3, 0, 0, "x" * 32_768),
+    ],
+)
+def test_a_header_that_cannot_be_written_is_our_error(header: RequestHeader) -> None:
+    with pytest.raises(MessageError):
+        request_header(header, 1)

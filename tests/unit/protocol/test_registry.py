@@ -1,0 +1,98 @@
+"""The registry: what is declared, the rules of headers and their exceptions, lazy imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kalda.common.api_keys import ApiKey
+from kalda.protocol import registry
+from kalda.protocol.messages.produce import ProduceRequest
+
+
+def test_request_and_response_of_an_api_agree() -> None:
+    for key in registry.declared_keys():
+        spec = registry.spec(key)
+        assert spec.request_class.SCHEMA.versions == spec.response_class.SCHEMA.versions == spec.versions
+        assert spec.request_class.SCHEMA.flexible == spec.response_class.SCHEMA.flexible
+        assert spec.request_class.SCHEMA.api_key == spec.response_class.SCHEMA.api_key == key
+
+
+@pytest.mark.parametrize(
+    ("key", "highest", "flexible_from"),
+    [
+        (ApiKey.PRODUCE, 11, 9),
+        (ApiKey.FETCH, 17, 12),
+        (ApiKey.LIST_OFFSETS, 9, 6),
+        (ApiKey.METADATA, 12, 9),
+        (ApiKey.FIND_COORDINATOR, 6, 3),
+        (ApiKey.API_VERSIONS, 4, 3),
+        (ApiKey.CREATE_TOPICS, 7, 5),
+        (ApiKey.DELETE_TOPICS, 6, 4),
+        (ApiKey.DELETE_RECORDS, 2, 2),
+        (ApiKey.INIT_PRODUCER_ID, 5, 2),
+        (ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, 4),
+        (ApiKey.DESCRIBE_CONFIGS, 4, 4),
+        (ApiKey.ALTER_CONFIGS, 2, 2),
+        (ApiKey.CREATE_PARTITIONS, 3, 2),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, 1),
+        (ApiKey.DESCRIBE_CLUSTER, 1, 0),
+        (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
+    ],
+)
+def test_versions_reach_from_0_to_what_clients_use(key: ApiKey, highest: int, flexible_from: int) -> None:
+    spec = registry.spec(key)
+    assert (spec.versions.lowest, spec.versions.highest) == (0, highest)
+    assert spec.flexible_from == registry.flexible_from(key) == flexible_from
+
+
+def test_header_versions_follow_the_first_flexible_version() -> None:
+    assert [registry.request_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)] == [
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert [registry.response_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+
+
+def test_api_versions_answers_with_header_0_always() -> None:
+    """A client cannot know the header before it knows what the broker speaks (KIP-511)."""
+    assert {registry.response_header_version(ApiKey.API_VERSIONS, version) for version in range(5)} == {0}
+    assert registry.request_header_version(ApiKey.API_VERSIONS, 3) == 2
+    assert registry.UNKNOWN_VERSION_ANSWERS == {ApiKey.API_VERSIONS: 0}
+
+
+def test_plain_numbers_are_keys_too() -> None:
+    """The wire has numbers; handlers have the enum."""
+    assert registry.spec(3) == registry.spec(ApiKey.METADATA)
+    assert registry.request_header_version(3, 12) == 2
+
+
+@pytest.mark.parametrize("key", [-1, 4, 999])
+def test_an_api_that_is_not_declared_is_a_key_error(key: int) -> None:
+    with pytest.raises(KeyError, match=str(key)):
+        registry.spec(key)
+    assert registry.flexible_from(key) > 32_767
+
+
+def test_only_produce_without_acks_is_silent() -> None:
+    assert not registry.expects_response(ProduceRequest(acks=0))
+    for key in registry.declared_keys():
+        assert registry.expects_response(registry.spec(key).request_class()) == (key != ApiKey.PRODUCE)
+    assert registry.expects_response(ProduceRequest(acks=-1))
+
+
+def test_importing_the_protocol_imports_no_message() -> None:
+    """A starting broker must not pay for seventeen modules before it has a request."""
+    code = (
+        "import sys; from kalda.protocol import codec, connection, headers, registry;"
+        "print([name for name in sys.modules if name.startswith('kalda.protocol.messages.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
