@@ -109,6 +109,13 @@ class Reader:
         except UnicodeDecodeError as error:
             raise JuteError(f"a text before {self.position} is not UTF-8: {error}") from None
 
+    def skip(self, expected: bytes) -> bool:
+        """Move past these bytes if they come next."""
+        is_next = self._buffer.startswith(expected, self.position)
+        if is_next:
+            self.position += len(expected)
+        return is_next
+
     def count(self, item_bytes_min: int) -> int:
         """Read a vector's length, refusing one whose items cannot fit into what is left."""
         length = self.unpack(INT)[0]

@@ -21,7 +21,7 @@ from typing import Final
 from kalda.storage.filesystem import File, FileSystem
 from kalda.zk.proto.jute import JuteError
 from kalda.zk.server.errors import CorruptionError
-from kalda.zk.server.txns import Txn, decode_txn
+from kalda.zk.server.txns import Txn, decode_txn, peek_zxid
 
 FILE_PREFIX: Final = "log."
 
@@ -39,7 +39,7 @@ RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What one file holds: its transactions, where the last good record ends, and the size of the file."""
+    """What one file holds: the transactions asked for, where the last good record ends, the file's size."""
 
     txns: list[Txn]
     valid_size: int
@@ -51,21 +51,31 @@ def frame(payload: bytes) -> bytes:
     return _FRAME.pack(zlib.adler32(payload), len(payload)) + payload + _END_OF_RECORD
 
 
-def read_log(data: bytes) -> LogContents:
-    """Read the records of a file up to the first that is cut short, damaged or out of order."""
+def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
+    """Read the records of a file up to the first that is cut short, damaged or out of order.
+
+    Those up to `after_zxid` are checked but not decoded.
+    """
     txns: list[Txn] = []
     if data[: len(_FILE_HEADER)] != _FILE_HEADER:
         return LogContents(txns, 0, len(data))
     valid_size = len(_FILE_HEADER)
-    for txn, end in _records(data):
-        if txns and txn.zxid <= txns[-1].zxid:
+    last_zxid = 0
+    for payload, end in _payloads(data):
+        try:
+            zxid = peek_zxid(payload)
+            if zxid <= last_zxid:
+                break
+            if zxid > after_zxid:
+                txns.append(decode_txn(payload))
+        except JuteError:
             break
-        txns.append(txn)
+        last_zxid = zxid
         valid_size = end
     return LogContents(txns, valid_size, len(data))
 
 
-def _records(data: bytes) -> Iterator[tuple[Txn, int]]:
+def _payloads(data: bytes) -> Iterator[tuple[bytes, int]]:
     position = len(_FILE_HEADER)
     while position + _FRAME.size <= len(data):
         checksum, length = _FRAME.unpack_from(data, position)
@@ -77,10 +87,7 @@ def _records(data: bytes) -> Iterator[tuple[Txn, int]]:
         payload = data[start : end - 1]
         if data[end - 1 : end] != _END_OF_RECORD or zlib.adler32(payload) != checksum:
             return
-        try:
-            yield decode_txn(payload), end
-        except JuteError:
-            return
+        yield payload, end
         position = end
 
 
@@ -183,15 +190,13 @@ class TxnLog:
         previous = after_zxid
         for index, path in enumerate(needed):
             is_last = index == len(needed) - 1
-            contents = read_log(self._filesystem.read(path))
+            contents = read_log(self._filesystem.read(path), after_zxid)
             if contents.valid_size < contents.file_size and not is_last:
                 raise CorruptionError(
                     f"{path} has a bad record at {contents.valid_size} of {contents.file_size} bytes, and a "
                     "newer file follows; restore the directory from a copy"
                 )
             for txn in contents.txns:
-                if txn.zxid <= after_zxid:
-                    continue
                 if txn.zxid != previous + 1:
                     raise CorruptionError(
                         f"{path} goes on with transaction {txn.zxid:#x}, but {previous + 1:#x} is next; "
@@ -235,7 +240,7 @@ class TxnLog:
             self._file = None
 
     def _cut_tail(self, path: str, contents: LogContents) -> None:
-        if contents.txns:
+        if contents.valid_size > len(_FILE_HEADER):
             file = self._filesystem.open(path)
             file.truncate(contents.valid_size)
             file.sync()

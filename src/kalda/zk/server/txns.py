@@ -137,6 +137,15 @@ def decode_txn(data: bytes) -> Txn:
     return Txn(session_id, cxid, zxid, time_ms, _read_body(reader, kind))
 
 
+def peek_zxid(data: bytes) -> int:
+    """Return a record's transaction id without decoding the rest.
+
+    Raises:
+        JuteError: it is shorter than a header.
+    """
+    return Reader(data).unpack(_HEADER)[2]
+
+
 def write_acls(out: bytearray, acls: tuple[Acl, ...]) -> None:
     """Append an access list."""
     write_int(out, len(acls))
@@ -147,16 +156,26 @@ def write_acls(out: bytearray, acls: tuple[Acl, ...]) -> None:
 
 
 def read_acls(reader: Reader) -> tuple[Acl, ...]:
-    """Read an access list; the open one is shared, not copied."""
-    acls = tuple(Acl(reader.int32(), reader.text(), reader.text()) for _ in range(reader.count(12)))
-    return OPEN_ACL if acls == OPEN_ACL else acls
+    """Read an access list; the open one, which nearly all znodes have, is recognised by its bytes."""
+    if reader.skip(_OPEN_ACL_BYTES):
+        return OPEN_ACL
+    return tuple(Acl(reader.int32(), reader.text(), reader.text()) for _ in range(reader.count(12)))
+
+
+def _acl_bytes(acls: tuple[Acl, ...]) -> bytes:
+    out = bytearray()
+    write_acls(out, acls)
+    return bytes(out)
+
+
+_OPEN_ACL_BYTES: Final = _acl_bytes(OPEN_ACL)
 
 
 def _write_body(out: bytearray, body: TxnBody) -> None:
     if isinstance(body, CreateTxn):
         write_text(out, body.path)
         write_buffer(out, body.data)
-        write_acls(out, body.acl)
+        out += _OPEN_ACL_BYTES if body.acl is OPEN_ACL else _acl_bytes(body.acl)
         out.append(1 if body.ephemeral else 0)
         write_int(out, body.parent_cversion)
     elif isinstance(body, SetDataTxn):
