@@ -96,6 +96,7 @@ def test_snapshot_is_taken_after_enough_changes_and_bounds_the_log() -> None:
     logs = [name for name in files.inodes if "/log." in name]
     assert len(SnapshotStore(DIRECTORY, files).files()) == 3
     assert len(logs) <= 5
+    assert f"{DIRECTORY}/log.1" not in logs
     files.crash(lambda size: 0)
     again = Bench(files)
     assert again.server.freeze() == bench.server.freeze()
