@@ -22,8 +22,8 @@ M = TypeVar("M", bound=Message)
 _BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
 
 _encoders: dict[tuple[type[Message], int], Callable[[Message], Parts]] = {}
-_decoders: dict[tuple[type[Message], int], Callable[..., tuple[Any, int]]] = {}
-_record_carriers: set[type[Message]] = set()
+_decoders: dict[tuple[type[Message], int], tuple[Callable[..., tuple[Any, int]], bool]] = {}
+"""With each decoder, whether it must be given a view because the message carries records."""
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -79,14 +79,17 @@ def decode(
         ProtocolError: the bytes are not such a message.
         MessageError: the message has no such version.
     """
-    decoder = _decoders.get((message_class, version))
-    if decoder is None:
-        decoder = _compile_decoder(message_class, version)
+    found = _decoders.get((message_class, version))
+    if found is None:
+        decoder = compile_decoder(message_class, version)
+        found = _decoders[message_class, version] = (decoder, has_records(message_class))
+    decoder, needs_view = found
     end = len(buffer)
-    # Slicing bytes is twice as fast as slicing a view, and worth the copy unless there may be megabytes.
-    if message_class in _record_carriers:
-        data: Buffer = memoryview(buffer)
+    data: Buffer
+    if needs_view:
+        data = memoryview(buffer)
     else:
+        # Slicing bytes is twice as fast as slicing a view, and worth the copy unless there may be megabytes.
         data = buffer if type(buffer) is bytes else bytes(buffer)
     try:
         message: M
@@ -109,10 +112,3 @@ def _encode_parts(message: Message, version: int) -> Parts:
         return encoder(message)
     except (struct.error, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
         raise MessageError(f"{message_class.__name__} v{version} cannot carry a value: {error}") from error
-
-
-def _compile_decoder(message_class: type[Message], version: int) -> Callable[..., tuple[Any, int]]:
-    decoder = compile_decoder(message_class, version)
-    if has_records(message_class):
-        _record_carriers.add(message_class)
-    return _decoders.setdefault((message_class, version), decoder)

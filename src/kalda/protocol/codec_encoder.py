@@ -11,7 +11,7 @@ the length of what comes next, become one `struct` call:
 from collections.abc import Callable
 from struct import Struct as Packing
 from struct import pack
-from typing import Any
+from typing import Any, Final
 
 from kalda.protocol.codec_source import (
     SMALL_ARRAY_COUNT,
@@ -38,7 +38,10 @@ from kalda.protocol.wire_format import STRING_BYTES_MAX, encode_uvarint
 Parts = list[Any]
 """Bytes-like objects and sized records, in order."""
 
-_BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
+_BYTES_LIKE: Final = frozenset((bytes, bytearray, memoryview))
+
+_USUAL_COUNTS: Final = (1, 3, 0)
+"""The replication factors of laptops and of clusters, and the offline replicas of healthy ones."""
 
 
 def compile_encoder(message_class: type[Message], version: int) -> Callable[[Message], Parts]:
@@ -242,10 +245,34 @@ class _EncoderEmitter:
 
     def _write_fixed_array(self, items: str, count: str, element: FixedKind[Any]) -> None:
         """Emit the run, the length and all elements as one `struct` call while the array is small."""
+        run = self._run
+        self._source.line(f"{count} = len({items})")
+        word = "if"
+        if element is not UUID_KIND:
+            for usual in _USUAL_COUNTS:
+                with self._source.block(f"{word} {count} == {usual}:"):
+                    self._run = run
+                    self._write_usual_array(items, usual, element)
+                word = "elif"
+        with self._source.block(f"{word} {count} < {SMALL_ARRAY_COUNT}:"):
+            self._run = run
+            self._write_small_array(items, count, element)
+        with self._source.block("else:"):
+            self._run = run
+            self._write_large_array(items, count, element)
+
+    def _write_usual_array(self, items: str, count: int, element: FixedKind[Any]) -> None:
+        """Naming the elements halves the cost against handing them over with a star."""
+        names = [self._source.local("v") for _ in range(count)]
+        if names:
+            self._source.line(f"{', '.join(names)}{',' * (count == 1)} = {items}")
+        length = ("B", str(count + 1)) if self._source.flexible else ("i", str(count))
+        self._run = [*self._run, length, *((element.code, name) for name in names)]
+        self.flush()
+
+    def _write_small_array(self, items: str, count: str, element: FixedKind[Any]) -> None:
         flexible = self._source.flexible
-        unpacked = f"*[item.bytes for item in {items}]" if element is UUID_KIND else f"*{items}"
         codes = "".join(code for code, _ in self._run) + ("B" if flexible else "i")
-        values = [value for _, value in self._run if value]
         packers = self._source.constant(
             "pack_small",
             (codes, element.code),
@@ -253,29 +280,28 @@ class _EncoderEmitter:
                 Packing(f">{codes}{element.code * small}").pack for small in range(SMALL_ARRAY_COUNT)
             ),
         )
-        length = f"{count} + 1" if flexible else count
-        self._source.line(f"{count} = len({items})")
-        run = self._run
-        with self._source.block(f"if {count} < {SMALL_ARRAY_COUNT}:"):
-            arguments = ", ".join([*values, length, unpacked])
-            self._source.line(f"{self._add}({packers}[{count}]({arguments}))")
-        with self._source.block("else:"):
-            self._run = run
-            if flexible:
-                self.flush()
-                self._source.line(
-                    f"{self._add}({self._source.bind('encode_uvarint', encode_uvarint)}({length}))"
-                )
-            else:
-                self._run.append(("i", count))
-                self.flush()
-            codes = (
-                f'">" + {element.code!r} * {count}'
-                if element is UUID_KIND
-                else f'f">{{{count}}}{element.code}"'
-            )
-            self._source.line(f"{self._add}({self._source.bind('pack', pack)}({codes}, {unpacked}))")
+        values = [value for _, value in self._run if value]
+        arguments = [*values, f"{count} + 1" if flexible else count, self._starred(items, element)]
+        self._source.line(f"{self._add}({packers}[{count}]({', '.join(arguments)}))")
         self._run = []
+
+    def _write_large_array(self, items: str, count: str, element: FixedKind[Any]) -> None:
+        if self._source.flexible:
+            self.flush()
+            uvarint = self._source.bind("encode_uvarint", encode_uvarint)
+            self._source.line(f"{self._add}({uvarint}({count} + 1))")
+        else:
+            self._run = [*self._run, ("i", count)]
+            self.flush()
+        # A count before "s" would make one long string of bytes, so ids repeat their code.
+        codes = (
+            f'">" + {element.code!r} * {count}' if element is UUID_KIND else f'f">{{{count}}}{element.code}"'
+        )
+        bound = self._source.bind("pack", pack)
+        self._source.line(f"{self._add}({bound}({codes}, {self._starred(items, element)}))")
+
+    def _starred(self, items: str, element: FixedKind[Any]) -> str:
+        return f"*[item.bytes for item in {items}]" if element is UUID_KIND else f"*{items}"
 
     def _write_tagged_section(self, variable: str, fields: list[Field]) -> None:
         if not fields:

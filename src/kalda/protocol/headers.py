@@ -48,7 +48,8 @@ def read_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeade
         elif length != -1:
             raise ProtocolError(f"request header: client id has length {length}")
         if api_version >= flexible_from(api_key):
-            position = skip_tagged_fields(buffer, position, len(buffer))
+            # Nearly every header has an empty tagged section; that one byte is not worth a call.
+            position = skip_tagged_fields(buffer, position, len(buffer)) if buffer[position] else position + 1
     except (struct.error, IndexError):
         raise ProtocolError(f"request header: truncated at {len(buffer)} bytes") from None
     except UnicodeDecodeError as error:
