@@ -78,7 +78,12 @@ def run(directory: Path, config: BrokerConfig) -> int:
     """Run until a signal or a fault; return the exit code."""
     try:
         with _Directory(directory):
-            return asyncio.run(_main(directory, config, _print_ready))
+            code = asyncio.run(_main(directory, config, _print_ready))
+            # The loop's handlers are gone. A second signal, as when a terminal's Ctrl-C reaches this process
+            # and its parent sends SIGTERM too, must not turn a finished shutdown into a failure.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            return code
     except START_ERRORS as error:
         print(f"kalda: {error}", file=sys.stderr)
         return 1
