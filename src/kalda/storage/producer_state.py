@@ -228,11 +228,6 @@ class ProducerState:
         if self._unreplicated:
             self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
 
-    def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Let go of ended transactions below the log's new start."""
-        self.on_high_watermark(log_start_offset)
-        self.end_offset = max(self.end_offset, log_start_offset)
-
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that were idle for `producer.id.expiration.ms`; return how many."""
         expired = [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]

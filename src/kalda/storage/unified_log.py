@@ -606,7 +606,6 @@ class UnifiedLog:
         self.log_start_offset = offset
         self._local.recovery_point = max(self.recovery_point, offset)
         self._mark_moved()
-        self.producer_state.on_log_start_offset(offset)
         try:
             self.leader_epochs.truncate_from_start(offset)
         except OSError as error:

@@ -75,7 +75,7 @@ class AppendValidator:
         """
         header = read_header(records)
         size = header.batch_length + LOG_OVERHEAD
-        if size > self._bytes_max and origin is not AppendOrigin.REPLICATION:
+        if size > self._bytes_max:
             raise MessageTooLargeError(
                 f"batch of {size} bytes is above max.message.bytes={self._bytes_max}; "
                 "send smaller batches or raise the limit"

@@ -1,0 +1,315 @@
+"""What the log keeps up to date beside the records: indexes, epochs, checkpoints, caches, what is synced."""
+
+import errno
+import os
+
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.records.batch import read_header
+from kalda.records.control import ControlRecordType
+from kalda.storage.checkpoints import read_offset_checkpoint
+from kalda.storage.config import LogConfig
+from kalda.storage.errors import LogStorageError, OutOfOrderSequenceError
+from kalda.storage.handles import HandleCache
+from kalda.storage.log_types import FetchIsolation
+from kalda.storage.offset_index import PENDING_ENTRIES_MAX, OffsetIndex, OffsetPosition
+from kalda.storage.producer_snapshot import format_snapshot
+from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
+from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, PARTITION, Broker, append, batch, read_all
+from tests.unit.storage.test_producer_state import ABORT, end_transaction, produce
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
+PATH = f"{DIRECTORY}/orders-0"
+
+
+def test_after_a_flush_every_file_is_on_the_device() -> None:
+    broker = Broker(SMALL)
+    synced: list[str] = []
+    broker.file_system.fault = lambda operation, path: synced.append(path) if operation == "sync" else None
+    for number in range(20):
+        append(broker.log, b"%d" % number, leader_epoch=number // 5)
+    broker.log.flush()
+    assert broker.log.recovery_point == 20
+    assert not any(segment.offset_index.has_pending for segment in broker.log.segments)
+    for name in broker.file_names():
+        node = broker.file_system.nodes[f"{PATH}/{name}"]
+        assert broker.file_system.durable_names.get(f"{PATH}/{name}") is node, name
+        assert node.durable == bytes(node.content), name
+    assert synced.count(DIRECTORY) == 1, "the partition's own name is made durable once"
+
+
+def test_what_recovery_read_still_counts_as_not_synced() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    assert broker.kill().log.recovery_point == 0
+
+
+def test_truncation_takes_the_recovery_point_down() -> None:
+    log = Broker(SMALL).log
+    for _ in range(20):
+        append(log, b"x")
+    log.flush()
+    log.truncate_to(7)
+    assert log.recovery_point == 7
+
+
+def test_truncation_drops_index_entries_in_memory_and_on_disk() -> None:
+    broker = Broker(LogConfig(index_interval_bytes=0))
+    for number in range(150):
+        append(broker.log, b"%d" % number, timestamp=NOW_MS + number)
+    (segment,) = broker.log.segments
+    assert segment.offset_index.written > 100
+    assert segment.offset_index.has_pending
+    for offset in (145, 100):
+        broker.log.truncate_to(offset)
+        assert segment.offset_index.last().offset == offset - 1
+        assert segment.time_index.last() == (NOW_MS + offset - 1, offset - 1)
+        assert segment.largest == (NOW_MS + offset - 1, offset - 1)
+    append(broker.log, b"earlier", timestamp=NOW_MS)
+    append(broker.log, b"later", timestamp=NOW_MS + 101)
+    assert segment.offset_index.last().offset == 101
+    assert segment.time_index.last() == (NOW_MS + 101, 101)
+
+
+def test_reads_after_a_truncation_do_not_use_old_positions() -> None:
+    log = Broker().log
+    for _ in range(10):
+        append(log, b"x")
+    log.truncate_to(5)
+    append(log, *[b"long" * 20] * 4)
+    append(log, b"y")
+    stored = log.read(7, 1000).records.read()
+    assert (read_header(stored).base_offset, read_header(stored).last_offset) == (5, 8)
+
+
+def test_truncation_drops_leader_epochs() -> None:
+    log = Broker().log
+    for epoch in range(4):
+        append(log, b"a", b"b", leader_epoch=epoch)
+    log.truncate_to(5)
+    assert log.leader_epochs.entries == ((0, 0), (1, 2), (2, 4))
+
+
+def test_a_start_brings_stale_leader_epochs_to_the_start_offset() -> None:
+    broker = Broker()
+    for epoch in range(4):
+        append(broker.log, b"a", b"b", leader_epoch=epoch)
+    stale = bytes(broker.file_system.nodes[f"{PATH}/leader-epoch-checkpoint"].content)
+    broker.log.delete_records_before(5)
+    broker.manager.checkpoint_log_start_offsets()
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/leader-epoch-checkpoint"] = Node(stale)
+    assert Broker(file_system=after).log.leader_epochs.entries == ((2, 5), (3, 6))
+
+
+def test_a_high_watermark_above_a_cut_tail_comes_down() -> None:
+    broker = Broker()
+    for _ in range(3):
+        append(broker.log, b"x")
+    broker.manager.checkpoint_high_watermarks()
+    after = broker.file_system.crash()
+    del after.nodes[f"{PATH}/{0:020d}.log"].content[-1:]
+    restarted = Broker(file_system=after)
+    assert (restarted.log.high_watermark, restarted.log.log_end_offset) == (2, 2)
+
+
+def test_an_index_that_cannot_belong_to_its_log_is_rebuilt() -> None:
+    broker = Broker(SMALL)
+    for number in range(20):
+        append(broker.log, b"%d" % number)
+    broker.manager.close()
+    after = broker.file_system.crash()
+    index = after.nodes[f"{PATH}/{0:020d}.index"]
+    good = bytes(index.content)
+    index.content[-4:] = (10_000).to_bytes(4)
+    restarted = Broker(SMALL, after)
+    assert bytes(index.content) == good
+    assert [offset for offset, _ in read_all(restarted.log)] == list(range(20))
+
+
+def test_a_kill_does_not_shift_the_index_entries_that_follow() -> None:
+    config = LogConfig(index_interval_bytes=150)
+    whole, killed = Broker(config), Broker(config)
+    for number in range(20):
+        append(whole.log, b"x", timestamp=NOW_MS + number)
+        append(killed.log, b"x", timestamp=NOW_MS + number)
+        killed = killed.kill()
+    whole.log.segments[0].write_pending()
+    killed.log.segments[0].write_pending()
+    path = f"{PATH}/{0:020d}.index"
+    assert killed.file_system.nodes[path].content == whole.file_system.nodes[path].content
+
+
+def test_an_index_finds_entries_wherever_they_are() -> None:
+    """In the file, in the cached copy of it, in memory: lookups see one row."""
+    index = OffsetIndex(FaultyFileSystem(), "/0.index", 0, 0, HandleCache(10_000))
+    for number in range(1, 3 * PENDING_ENTRIES_MAX):
+        index.append(10 * number, 100 * number)
+        for asked in (1, number // 2, number):
+            if asked:
+                assert index.lookup(10 * asked + 9) == OffsetPosition(10 * asked, 100 * asked)
+                assert index.first_at_position(100 * asked - 5) == OffsetPosition(10 * asked, 100 * asked)
+    assert index.written == 2 * PENDING_ENTRIES_MAX
+
+
+def test_a_failed_index_write_is_made_up_for() -> None:
+    file_system = FaultyFileSystem()
+    index = OffsetIndex(file_system, "/0.index", 0, 0, HandleCache(10_000))
+    for number in range(1, 200):
+        file_system.space_left = 0 if number < 150 else None
+        index.append(number, 10 * number)
+    index.write_pending()
+    assert len(file_system.nodes["/0.index"].content) == 8 * 199
+    assert index.lookup(77) == OffsetPosition(77, 770)
+
+
+def test_a_torn_append_is_cut_off_the_file() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    size = broker.log.size
+    broker.file_system.space_left = 10
+    with pytest.raises(LogStorageError):
+        append(broker.log, b"b")
+    assert len(broker.file_system.nodes[f"{PATH}/{0:020d}.log"].content) == size
+
+
+def test_short_writes_are_completed() -> None:
+    """A write may take fewer bytes without an error; the rest follows."""
+    broker = Broker()
+    append(broker.log, b"a")
+    taken: list[int] = []
+
+    def take_little(size: int, grown: int) -> int:
+        taken.append(min(size, 7))
+        return min(size, 7)
+
+    broker.file_system.take_space = take_little  # type: ignore[method-assign]  # the fault under test
+    append(broker.log, b"b")
+    assert len(taken) > 5
+    assert read_all(broker.kill().log) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_marker_at_the_high_watermark_is_not_replicated_yet() -> None:
+    log = Broker().log
+    produce(log, 0, producer_id=1, transactional=True)
+    end_transaction(log, ABORT, 1)
+    log.advance_high_watermark(1)
+    assert log.last_stable_offset == 0
+    log.advance_high_watermark(2)
+    assert log.last_stable_offset == 2
+
+
+def test_an_open_transaction_below_the_start_holds_the_start() -> None:
+    log = Broker().log
+    produce(log, 0, producer_id=1, transactional=True)
+    append(log, b"a")
+    append(log, b"b")
+    log.delete_records_before(2)
+    assert log.last_stable_offset == 2
+
+
+def test_the_earliest_open_transaction_counts_after_a_restart() -> None:
+    """A snapshot lists producers as they came, not as their transactions began."""
+    broker = Broker()
+    produce(broker.log, 0, producer_id=1)
+    produce(broker.log, 0, producer_id=2, transactional=True)
+    produce(broker.log, 1, producer_id=1, transactional=True)
+    broker.log.advance_high_watermark(3)
+    assert broker.log.last_stable_offset == 1
+    restarted = broker.stop()
+    assert restarted.log.last_stable_offset == 1
+    end_transaction(restarted.log, ControlRecordType.COMMIT, 2)
+    restarted.log.advance_high_watermark(4)
+    assert restarted.log.last_stable_offset == 2
+
+
+def test_a_new_epoch_forgets_the_old_ones_batches() -> None:
+    log = Broker().log
+    for sequence in range(4):
+        produce(log, sequence, epoch=0)
+    produce(log, 0, epoch=1)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(log, 3, epoch=1)
+
+
+def test_a_read_tells_only_of_aborts_that_it_may_touch() -> None:
+    log = Broker(LogConfig(index_interval_bytes=0)).log
+    for _ in range(10):
+        append(log, b"x" * 50)
+    produce(log, 0, producer_id=1, transactional=True)
+    end_transaction(log, ABORT, 1)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
+    whole = log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
+    assert whole.aborted_transactions == [AbortedTransaction(1, 10, 11, 12)]
+
+
+def test_the_search_for_aborts_ends_where_all_was_stable() -> None:
+    index = TransactionIndex(FaultyFileSystem(), "/0.txnindex", 0)
+    index.append(AbortedTransaction(1, 0, 5, 3))
+    index.append(AbortedTransaction(2, 3, 9, 10))
+    found: list[AbortedTransaction] = []
+    assert not index.collect(6, 20, found)
+    assert found == [AbortedTransaction(2, 3, 9, 10)]
+    assert index.collect(0, 3, found)
+
+
+def test_snapshots_of_no_segment_are_removed_at_the_start() -> None:
+    broker = Broker(SMALL)
+    for sequence in range(20):
+        produce(broker.log, sequence)
+    broker.manager.close()
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/{3:020d}.snapshot"] = Node(format_snapshot([]))
+    restarted = Broker(SMALL, after)
+    assert f"{3:020d}.snapshot" not in restarted.file_names()
+    assert f"{20:020d}.snapshot" in restarted.file_names(), "the one that the clean stop left"
+
+
+def test_a_moved_high_watermark_alone_is_checkpointed() -> None:
+    broker = Broker()
+    for _ in range(3):
+        broker.log.append_as_leader(batch(b"x"), 0)
+    broker.manager.checkpoint_high_watermarks()
+    broker.log.advance_high_watermark(2)
+    assert broker.manager.environment.moved == {broker.log}
+    broker.manager.checkpoint_high_watermarks()
+    assert not broker.manager.environment.moved
+    assert broker.kill().log.high_watermark == 2
+
+
+def test_a_failed_checkpoint_is_written_with_the_next_call() -> None:
+    broker = Broker()
+    path = f"{DIRECTORY}/replication-offset-checkpoint"
+    append(broker.log, b"a")
+    broker.file_system.space_left = 0
+    broker.manager.checkpoint_high_watermarks()
+    broker.file_system.space_left = None
+    assert path not in broker.file_system.nodes
+    broker.manager.checkpoint_high_watermarks()
+    assert read_offset_checkpoint(broker.file_system, path) == {PARTITION: 1}
+
+
+def test_a_deleted_partition_leaves_the_checkpoints() -> None:
+    broker = Broker()
+    append(broker.manager.get_or_create(TopicPartition("other", 1)), b"x")
+    broker.manager.delete(PARTITION)
+    broker.manager.checkpoint_high_watermarks()
+    offsets = read_offset_checkpoint(broker.file_system, f"{DIRECTORY}/replication-offset-checkpoint")
+    assert offsets == {TopicPartition("other", 1): 1}
+
+
+def test_a_log_that_cannot_be_synced_at_the_stop_prevents_the_marker() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    broker.file_system.fault = fail
+    broker.manager.close()
+    assert f"{DIRECTORY}/replication-offset-checkpoint" in broker.file_system.nodes
+    assert f"{DIRECTORY}/.kafka_cleanshutdown" not in broker.file_system.nodes
