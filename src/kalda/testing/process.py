@@ -93,7 +93,13 @@ class KaldaProcess:
             self._process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=os.environ.copy()
             )
-        self.bootstrap = self._wait_ready(begin + self._start_timeout_seconds)
+        try:
+            self.bootstrap = self._wait_ready(begin + self._start_timeout_seconds)
+        except BaseException:
+            # An interrupt here comes before `with` has anything to undo.
+            if self.is_running:
+                self.kill()
+            raise
         self.start_seconds = time.monotonic() - begin
         self._port = int(self.bootstrap.split(",")[0].rpartition(":")[2])
 
