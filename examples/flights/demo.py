@@ -35,7 +35,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     missing = _missing()
     if missing:
-        console.print(f"[red]{missing}[/]")
+        console.print(f"[red]{missing}[/]", soft_wrap=True)
         return 1
     try:
         _run(console)
@@ -43,7 +43,7 @@ def main() -> int:
         console.print("interrupted; the broker and Spark are stopped")
         return 130
     except (CheckError, DataMissingError, KaldaProcessError) as error:
-        console.print(f"[red]the demo failed:[/] {error}")
+        console.print(f"[red]the demo failed:[/] {error}", soft_wrap=True)
         return 1
     finally:
         shutil.rmtree(DIRECTORY / "broker", ignore_errors=True)
