@@ -202,8 +202,8 @@ class LogManager:
     def close(self, broker_epoch: int = -1) -> None:
         """Sync and close everything, write the checkpoints, then the clean-shutdown markers. Blocks.
 
-        The executor must have finished what it was given (`EventLoopExecutor.close`) before. A directory in
-        which anything fails gets no marker: its next start recovers.
+        What the executor still has to do may go on meanwhile. A directory in which anything fails gets no
+        marker: its next start recovers.
         """
         failed: set[str] = set()
         for log in self._logs.values():

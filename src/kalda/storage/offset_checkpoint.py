@@ -5,6 +5,7 @@ one join; without a change it costs nothing.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -22,7 +23,16 @@ OffsetOf = Callable[[UnifiedLog], int | None]
 class OffsetCheckpointFile:
     """The file and what it should hold."""
 
-    __slots__ = ("_file_system", "_is_changed", "_is_writing", "_lines", "_offset_of", "path")
+    __slots__ = (
+        "_file_system",
+        "_is_changed",
+        "_is_writing",
+        "_lines",
+        "_lock",
+        "_offset_of",
+        "_version",
+        "path",
+    )
 
     def __init__(self, file_system: FileSystem, path: str, offset_of: OffsetOf) -> None:
         """Describe the file at `path`; `offset_of` gives a log's offset, or ``None`` for no line."""
@@ -32,6 +42,10 @@ class OffsetCheckpointFile:
         self._lines: dict[TopicPartition, bytes] = {}
         self._is_changed = True
         self._is_writing = False
+        # Counts the contents handed out for writing: the clean stop overtakes a write that still waits in
+        # the pool, which must then not put back older offsets.
+        self._version = 0
+        self._lock = threading.Lock()
 
     def note(self, log: UnifiedLog) -> None:
         """Take over a log's offset."""
@@ -51,8 +65,8 @@ class OffsetCheckpointFile:
 
     def write_now(self) -> None:
         """Replace the file on this thread, whatever changed: the clean stop. Raises `OSError`."""
-        data = format_offset_checkpoint_lines(list(self._lines.values()))
-        self._file_system.replace(self.path, data, sync=True)
+        self._version += 1
+        self._replace(format_offset_checkpoint_lines(list(self._lines.values())), self._version)
         self._is_changed = False
 
     def write(self, executor: BackgroundExecutor) -> None:
@@ -62,6 +76,8 @@ class OffsetCheckpointFile:
         data = format_offset_checkpoint_lines(list(self._lines.values()))
         self._is_changed = False
         self._is_writing = True
+        self._version += 1
+        version = self._version
 
         def finished(error: BaseException | None) -> None:
             self._is_writing = False
@@ -69,4 +85,10 @@ class OffsetCheckpointFile:
                 self._is_changed = True
                 _logger.warning("checkpoint %s not written: %s", self.path, error)
 
-        executor.submit(lambda: self._file_system.replace(self.path, data, sync=True), finished)
+        executor.submit(lambda: self._replace(data, version), finished)
+
+    def _replace(self, data: bytes, version: int) -> None:
+        """Write unless a newer content was handed out meanwhile; on any thread."""
+        with self._lock:
+            if version == self._version:
+                self._file_system.replace(self.path, data, sync=True)

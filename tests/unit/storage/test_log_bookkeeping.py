@@ -17,7 +17,16 @@ from kalda.storage.offset_index import PENDING_ENTRIES_MAX, OffsetIndex, OffsetP
 from kalda.storage.producer_snapshot import format_snapshot
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
-from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, PARTITION, Broker, append, batch, read_all
+from tests.unit.storage.log_fixtures import (
+    DIRECTORY,
+    NOW_MS,
+    PARTITION,
+    Broker,
+    QueueExecutor,
+    append,
+    batch,
+    read_all,
+)
 from tests.unit.storage.test_producer_state import ABORT, end_transaction, produce
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
@@ -129,17 +138,33 @@ def test_an_index_that_cannot_belong_to_its_log_is_rebuilt() -> None:
     assert [offset for offset, _ in read_all(restarted.log)] == list(range(20))
 
 
-def test_a_kill_does_not_shift_the_index_entries_that_follow() -> None:
+@pytest.mark.parametrize("kill_at", range(4, 8))
+def test_a_kill_does_not_shift_the_index_entries_that_follow(kill_at: int) -> None:
     config = LogConfig(index_interval_bytes=150)
     whole, killed = Broker(config), Broker(config)
     for number in range(20):
+        if number == kill_at:
+            killed = killed.kill()
         append(whole.log, b"x", timestamp=NOW_MS + number)
         append(killed.log, b"x", timestamp=NOW_MS + number)
-        killed = killed.kill()
     whole.log.segments[0].write_pending()
     killed.log.segments[0].write_pending()
     path = f"{PATH}/{0:020d}.index"
     assert killed.file_system.nodes[path].content == whole.file_system.nodes[path].content
+
+
+@pytest.mark.parametrize("restart", ["kill", "stop"])
+def test_the_largest_timestamp_survives_a_restart(restart: str) -> None:
+    """Retention and time-based rolling go by it; the last time index entry must be there."""
+    broker = Broker(LogConfig(retention_ms=1000))
+    append(broker.log, b"a", timestamp=NOW_MS + 5)
+    append(broker.log, b"b", timestamp=NOW_MS + 1)
+    restarted = broker.kill() if restart == "kill" else broker.stop()
+    assert restarted.log.segments[0].largest == (NOW_MS + 5, 0)
+    restarted.clock.advance(1.005)
+    assert restarted.log.delete_old_segments() == 0
+    restarted.clock.advance(0.001)
+    assert restarted.log.delete_old_segments() == 1
 
 
 def test_an_index_finds_entries_wherever_they_are() -> None:
@@ -290,6 +315,19 @@ def test_a_failed_checkpoint_is_written_with_the_next_call() -> None:
     assert path not in broker.file_system.nodes
     broker.manager.checkpoint_high_watermarks()
     assert read_offset_checkpoint(broker.file_system, path) == {PARTITION: 1}
+
+
+def test_a_checkpoint_that_waits_does_not_undo_the_one_of_the_stop() -> None:
+    executor = QueueExecutor()
+    broker = Broker(executor=executor)
+    for _ in range(3):
+        append(broker.log, b"x")
+    broker.log.delete_records_before(1)
+    broker.manager.checkpoint_log_start_offsets()
+    broker.log.delete_records_before(2)
+    broker.manager.close()
+    executor.run()
+    assert Broker(file_system=broker.file_system.crash()).log.log_start_offset == 2
 
 
 def test_a_deleted_partition_leaves_the_checkpoints() -> None:
