@@ -2,8 +2,8 @@
 
 The code that does it is compiled per message and version when first needed, and kept. What a message may
 carry is the declaration's affair (`schema`); limits are these: a string has at most 32,767 bytes, an array
-never more elements than bytes remain for them, and a body ends where its buffer ends. A decoded message
-takes memory in proportion to its bytes, so the bound on the frame's size bounds it.
+never more elements than bytes remain for them, all arrays of structs and strings of a message together at
+most `wire_format.ELEMENTS_MAX`, and a body ends where its buffer ends.
 """
 
 import struct

@@ -37,7 +37,13 @@ from kalda.protocol.schema import (
     Message,
     Struct,
 )
-from kalda.protocol.wire_format import STRING_BYTES_MAX, read_uvarint, skip_tagged_fields, uuid_from_bytes
+from kalda.protocol.wire_format import (
+    ELEMENTS_MAX,
+    STRING_BYTES_MAX,
+    read_uvarint,
+    skip_tagged_fields,
+    uuid_from_bytes,
+)
 
 
 def compile_decoder(message_class: type[Message], version: int) -> Callable[..., tuple[Any, int]]:
@@ -60,6 +66,7 @@ def _emit(message_class: type[Message], version: int) -> SourceWriter:
     source.bind("refuse", _refuse)
     source.bind("read_uvarint", read_uvarint)
     with source.block("def decode(data, position, end):"):
+        source.line(f"room = {ELEMENTS_MAX}")
         emitter = _DecoderEmitter(source, is_view=has_records(message_class))
         variable = emitter.read_struct(message_class)
         emitter.flush()
@@ -238,6 +245,9 @@ class _DecoderEmitter:
             if self._source.flexible:
                 self._source.line(f"{count} -= 1")
             self._check_fits(count, element)
+            self._source.line(f"room -= {count}")
+            with self._source.block("if room < 0:"):
+                self._source.line(f'refuse("more than {ELEMENTS_MAX} elements", position)')
             self._source.line(f"{target} = {items} = []")
             with self._source.block(f"for _ in range({count}):"):
                 if isinstance(element, Kind):

@@ -22,7 +22,7 @@ from kalda.protocol.schema import (
     Struct,
     StructType,
 )
-from kalda.protocol.wire_format import STRING_BYTES_MAX
+from kalda.protocol.wire_format import ELEMENTS_MAX, STRING_BYTES_MAX
 
 M = TypeVar("M", bound=Message)
 S = TypeVar("S", bound=Struct)
@@ -167,6 +167,7 @@ class _Reader:
         self.flexible = flexible
         self.data = data
         self.position = 0
+        self.elements = 0
 
     def read_struct(self, struct_class: type[S]) -> S:
         value = struct_class()
@@ -233,6 +234,10 @@ class _Reader:
         # Every element occupies at least one byte, so a larger count is junk; nothing is allocated for it.
         if count > len(self.data) - self.position:
             raise self._error(f"an array of {count} elements does not fit in the bytes that remain")
+        if not isinstance(kind.element, FixedKind):
+            self.elements += count
+            if self.elements > ELEMENTS_MAX:
+                raise self._error(f"more than {ELEMENTS_MAX} elements")
         items: list[object] = []
         for _ in range(count):
             if isinstance(kind.element, Kind):

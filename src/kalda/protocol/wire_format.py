@@ -16,6 +16,14 @@ Buffer = bytes | bytearray | memoryview
 STRING_BYTES_MAX: Final = 0x7FFF
 """Kafka caps a string at what an int16 length can say, in the compact form too."""
 
+ELEMENTS_MAX: Final = 1_000_000
+"""Elements that all arrays of structs and strings of one message may have together.
+
+An empty element has 2 bytes on the wire and 70 or more in memory, so a frame of 100 MB of them would take
+gigabytes and hold the event loop for many seconds. The largest honest message is the metadata of a whole
+cluster, which with 200,000 partitions is far below. Numbers need no such bound: they grow by less than 10.
+"""
+
 _SHORT_UVARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 
 

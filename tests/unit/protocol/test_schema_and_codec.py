@@ -31,7 +31,7 @@ from kalda.protocol.schema import (
     parse_versions,
     wire,
 )
-from kalda.protocol.wire_format import encode_uvarint, read_uvarint
+from kalda.protocol.wire_format import ELEMENTS_MAX, encode_uvarint, read_uvarint
 
 
 class Extra(Struct):
@@ -53,6 +53,18 @@ class EveryKind(Message, versions="0-2", flexible="1+"):
     maybe: Extra | None = wire(Extra, "1+", nullable="1+", default=None)
     late_tag: int = wire(INT8, "1+", default=5, tag=1, tagged="2+")
     first_tag: bytes | None = wire(BYTES, "2+", nullable="2+", default=None, tag=0)
+
+
+class Row(Struct):
+    """An array inside an array."""
+
+    names: list[str] = wire(array(STRING), "0+")
+
+
+class Rows(Message, versions="0"):
+    """Arrays of arrays."""
+
+    rows: list[Row] = wire(array(Row), "0+")
 
 
 class FileSlice:
@@ -126,6 +138,23 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made(
         decoder(MetadataRequest, version, count + bytes(8))
     with pytest.raises(ProtocolError):
         decoder(EveryKind, 0, bytes(8) + b"\x7f\xff\xff\xff")
+
+
+@pytest.mark.parametrize("decoder", [codec.decode, decode_reference])
+def test_a_frame_of_tiny_elements_is_refused(decoder: Any) -> None:
+    """Two bytes of wire make seventy of memory: a frame of them must not take the broker down."""
+    nameless = encode_uvarint(ELEMENTS_MAX + 2) + b"\1\0" * (ELEMENTS_MAX + 1)
+    with pytest.raises(ProtocolError, match="1000000 elements"):
+        decoder(MetadataRequest, 9, nameless + b"\0\0\0\0")
+
+
+def test_the_bound_on_elements_holds_over_all_arrays_of_a_message() -> None:
+    """Splitting the elements over many arrays does not help."""
+    half = ELEMENTS_MAX // 2
+    row = half.to_bytes(4, "big") + b"\0\0" * half
+    assert len(codec.decode(Rows, 0, b"\0\0\0\1" + row).rows[0].names) == half
+    with pytest.raises(ProtocolError, match="1000000 elements"):
+        codec.decode(Rows, 0, b"\0\0\0\2" + row + row)
 
 
 @pytest.mark.parametrize("decoder", [codec.decode, decode_reference])
