@@ -213,6 +213,7 @@ class BrokerServer:
         )
         self._dispatcher = Dispatcher(services, HANDLERS, self.metrics, tasks)
         self._server = Server(_server_config(config), self._dispatcher.on_frame)
+        services.config_store.on_broker_change(lambda _: self._server.reconfigure(_server_config(config)))
         self._server.register_metrics(self.metrics)
         for purgatory in services.purgatories.values():
             purgatory.register_metrics(self.metrics)
@@ -313,6 +314,11 @@ def _endpoint(listener: ListenerConfig, ports: dict[str, int]) -> ListenerEndpoi
 
 
 def _server_config(config: BrokerConfig) -> ServerConfig:
+    """Take the limits of connections from the settings.
+
+    Socket buffers have Kafka's size only where it is asked for: left alone, the system grows them as needed.
+    """
+    written = config.static
     return ServerConfig(
         socket_request_max_bytes=config.socket_request_max_bytes,
         connections_max_idle_ms=config.connections_max_idle_ms,
@@ -320,4 +326,10 @@ def _server_config(config: BrokerConfig) -> ServerConfig:
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
         socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_send_buffer_bytes=(
+            config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in written else -1
+        ),
+        socket_receive_buffer_bytes=(
+            config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in written else -1
+        ),
     )

@@ -74,7 +74,7 @@ class Server:
         self.frame_bytes_max: int = config.socket_request_max_bytes
         self.bytes_in = 0
         self.bytes_out = 0
-        self._config: Final = config
+        self._config = config
         self._on_frame: Final = on_frame
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[int, Connection] = {}
@@ -87,6 +87,11 @@ class Server:
         self._closed = 0
         self._rejected = 0
         self._expired = 0
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Put new limits in force; connections that are open stay, however many there may be."""
+        self._config = config
+        self.frame_bytes_max = config.socket_request_max_bytes
 
     async def listen(self, name: str, host: str, port: int, *, accept: bool = True) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.

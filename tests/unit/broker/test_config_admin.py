@@ -207,11 +207,11 @@ async def test_a_brokers_settings_reach_its_topics(world: AdminWorld) -> None:
     world.store.on_broker_change(changed.append)
 
     await change(world, BROKER, "", ("log.segment.bytes", SET, "100"))
-    await change(world, BROKER, "0", ("log.segment.bytes", SET, "200"), ("background.threads", SET, "7"))
+    await change(world, BROKER, "0", ("log.segment.bytes", SET, "200"), ("max.connections", SET, "7"))
 
     assert [("a", 100), ("a", 200)] == heard
-    assert [{"log.segment.bytes"}, {"log.segment.bytes", "background.threads"}] == changed
-    assert 7 == world.config.background_threads
+    assert [{"log.segment.bytes"}, {"log.segment.bytes", "max.connections"}] == changed
+    assert 7 == world.config.max_connections
     assert {"log.segment.bytes": "100"} == world.cluster.stored["brokers", "<default>"]
     [entry] = described(world, TOPIC, "a", "segment.bytes", synonyms=True).configs
     assert ("200", 2) == (entry.value, entry.config_source)
@@ -314,8 +314,8 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
     world.cluster.stored = {
         ("topics", "a"): {"retention.ms": "5", "no.such": "1"},
         ("brokers", "<default>"): {"log.segment.bytes": "100", "message.max.bytes": "nonsense"},
-        ("brokers", "0"): {"background.threads": "7"},
-        ("brokers", "1"): {"background.threads": "9"},
+        ("brokers", "0"): {"max.connections": "7"},
+        ("brokers", "1"): {"max.connections": "9"},
     }
 
     class Following:
@@ -331,6 +331,6 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
 
     assert {"retention.ms": "5"} == world.store.topic_overrides("a")
     assert (5, 100) == (world.store.log_config("a").retention_ms, world.store.log_config("a").segment_bytes)
-    assert 7 == world.config.background_threads
+    assert 7 == world.config.max_connections
     assert 1048588 == world.store.log_config("b").max_message_bytes
     assert 2 == sum("is left out" in record.message for record in caplog.records)

@@ -33,66 +33,38 @@ class BrokerConfig:
     advertised_listeners: tuple[ListenerConfig, ...]
     """As clients are told; the same names as `listeners`. An empty host must be filled in by the server."""
     auto_create_topics_enable: bool
-    auto_leader_rebalance_enable: bool
-    background_threads: int
     broker_id: int
     broker_rack: str | None
     connections_max_idle_ms: int
-    controlled_shutdown_enable: bool
-    controlled_shutdown_max_retries: int
-    controlled_shutdown_retry_backoff_ms: int
     default_replication_factor: int
-    delete_records_purgatory_purge_interval_requests: int
     delete_topic_enable: bool
     fetch_max_bytes: int
-    fetch_purgatory_purge_interval_requests: int
-    inter_broker_listener_name: str
-    leader_imbalance_check_interval_seconds: int
-    leader_imbalance_per_broker_percentage: int
     listeners: tuple[ListenerConfig, ...]
     log_dirs: tuple[str, ...]
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
-    log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
-    message_max_bytes: int
     metrics_port: int | None
-    min_insync_replicas: int
     num_partitions: int
-    num_recovery_threads_per_data_dir: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
-    producer_id_expiration_check_interval_ms: int
-    producer_id_expiration_ms: int
-    producer_purgatory_purge_interval_requests: int
-    queued_max_request_bytes: int
-    queued_max_requests: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
-    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
-    replica_lag_time_max_ms: int
-    request_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
-    transaction_max_timeout_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     unclean_leader_election_enable: bool
-    zookeeper_connect: str | None
-    zookeeper_connection_timeout_ms: int | None
-    zookeeper_session_timeout_ms: int
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static: Final = dict(static)
@@ -186,10 +158,11 @@ class BrokerConfig:
         advertised = listeners
         if get["advertised.listeners"]:
             advertised = parse_listeners("advertised.listeners", str(get["advertised.listeners"]), protocols)
+        _check_advertised(listeners, advertised)
+        _check_inter_broker_listener(get, advertised)
         return {
             "listeners": listeners,
-            "advertised_listeners": _checked_advertised(listeners, advertised),
-            "inter_broker_listener_name": _inter_broker_listener(get, advertised),
+            "advertised_listeners": advertised,
             "log_dirs": _log_dirs(get),
             "max_connections_per_ip_overrides": _connection_overrides(
                 str(get["max.connections.per.ip.overrides"])
@@ -200,7 +173,6 @@ class BrokerConfig:
 _DERIVED: Final = frozenset(
     {
         "advertised_listeners",
-        "inter_broker_listener_name",
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
@@ -217,6 +189,7 @@ SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*
     "listener.security.protocol.map",
     "log.dir",
     "node.id",
+    "producer.id.expiration.ms",
 }
 """The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
 
@@ -322,9 +295,7 @@ def _log_dirs(get: Mapping[str, ConfigValue]) -> tuple[str, ...]:
     return directories
 
 
-def _checked_advertised(
-    listeners: tuple[ListenerConfig, ...], advertised: tuple[ListenerConfig, ...]
-) -> tuple[ListenerConfig, ...]:
+def _check_advertised(listeners: tuple[ListenerConfig, ...], advertised: tuple[ListenerConfig, ...]) -> None:
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:
@@ -338,10 +309,11 @@ def _checked_advertised(
                 "advertised.listeners",
                 f"`advertised.listeners`: clients cannot connect to {listener}; name a host they can reach",
             )
-    return advertised
 
 
-def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...]) -> str:
+def _check_inter_broker_listener(
+    get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...]
+) -> None:
     wanted = get["inter.broker.listener.name"]
     if wanted is not None:
         name = str(wanted).upper()
@@ -355,7 +327,6 @@ def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[Lis
         raise ConfigError(
             setting, f"`{setting}`={get[setting]} is not an advertised listener, which are {names}"
         )
-    return found[0]
 
 
 def _connection_overrides(text: str) -> dict[str, int]:

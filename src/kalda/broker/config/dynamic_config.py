@@ -22,7 +22,9 @@ _log: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
-_DEFAULTS_OF_TOPICS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names)
+_SETTINGS_OF_LOGS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names) | {
+    "producer.id.expiration.ms"
+}
 
 TopicListener = Callable[[str, LogConfig], None]
 BrokerListener = Callable[[frozenset[str]], None]
@@ -130,7 +132,7 @@ class ConfigStore:
         self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)
-        if changed.isdisjoint(_DEFAULTS_OF_TOPICS):
+        if changed.isdisjoint(_SETTINGS_OF_LOGS):
             return
         for topic in self._topic_names():
             log_config = self.log_config(topic)

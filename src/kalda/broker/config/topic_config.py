@@ -15,7 +15,14 @@ _LOG_FIELDS: Final = {
 }
 """Field of the storage's config to topic setting; `producer_id_expiration_ms` is the broker's alone."""
 
-TOPIC_SETTINGS_READ: Final = frozenset(_LOG_FIELDS.values()) | {"message.timestamp.difference.max.ms"}
+TOPIC_SETTINGS_READ: Final = (frozenset(_LOG_FIELDS.values()) | {"message.timestamp.difference.max.ms"}) - {
+    # The cleaner's, which does not compact yet, and the old formats', which are not served yet.
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "message.downconversion.enable",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+}
 """The topic settings that code reads: what the documentation marks as in effect."""
 
 _TIMESTAMP_BOUND_DEFAULT: Final = TOPIC_CONFIG.defaults["message.timestamp.before.max.ms"]

@@ -18,7 +18,6 @@ PYTHON_TYPES = {
 }
 DERIVED = {
     "advertised_listeners",
-    "inter_broker_listener_name",
     "listeners",
     "log_dirs",
     "max_connections_per_ip_overrides",
@@ -129,7 +128,6 @@ def test_listeners_with_names_of_their_own() -> None:
 
     assert ["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:0"] == [str(one) for one in config.listeners]
     assert ListenerConfig("OUTSIDE", "broker.example", 19092) == config.advertised_listeners[1]
-    assert "INSIDE" == config.inter_broker_listener_name
 
 
 def test_two_listeners_may_not_share_a_port() -> None:
@@ -160,30 +158,29 @@ def test_a_listeners_own_setting_is_checked_by_what_it_overrides() -> None:
 
 
 def test_dynamic_settings_lie_over_static_ones_in_place() -> None:
-    config = read(log_retention_hours="1", background_threads="4")
+    config = read(log_retention_hours="1", max_connections="4")
 
     changed = config.apply_dynamic(
-        {"background.threads": "6"}, {"background.threads": "5", "message.max.bytes": "2000"}
+        {"max.connections": "6"}, {"max.connections": "5", "fetch.max.bytes": "2000"}
     )
 
-    assert {"background.threads", "message.max.bytes"} == changed
-    assert (6, 2000) == (config.background_threads, config.message_max_bytes)
-    assert 2000 == config.log_config({}).max_message_bytes
-    assert {"background.threads"} == config.apply_dynamic({}, config.dynamic_default)
-    assert 5 == config.background_threads
+    assert {"max.connections", "fetch.max.bytes"} == changed
+    assert (6, 2000) == (config.max_connections, config.fetch_max_bytes)
+    assert {"max.connections"} == config.apply_dynamic({}, config.dynamic_default)
+    assert 5 == config.max_connections
     config.apply_dynamic({}, {})
-    assert (4, 1048588) == (config.background_threads, config.message_max_bytes)
+    assert (4, 57671680) == (config.max_connections, config.fetch_max_bytes)
 
 
 def test_dynamic_settings_that_are_not_allowed_change_nothing() -> None:
     config = read()
-    config.apply_dynamic({"background.threads": "6"}, {})
+    config.apply_dynamic({"max.connections": "6"}, {})
 
     with pytest.raises(ConfigError):
-        config.apply_dynamic({"background.threads": "7", "log.retention.ms": "0"}, {})
+        config.apply_dynamic({"max.connections": "7", "log.retention.ms": "0"}, {})
 
-    assert 6 == config.background_threads
-    assert {"background.threads": "6"} == config.dynamic_broker
+    assert 6 == config.max_connections
+    assert {"max.connections": "6"} == config.dynamic_broker
 
 
 def test_reading_is_quick() -> None:

@@ -1,0 +1,52 @@
+"""A limit of connections that changes while the broker runs counts for the next connection."""
+
+from pathlib import Path
+
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kalda.testing import KaldaProcess
+from tests.integration.admin.test_admin_wire_versions import Wire
+
+BROKER, SET, DELETE = 4, 0, 1
+
+
+def change(wire: Wire, setting: str, operation: int, value: str | None) -> None:
+    config = AlterableConfig(name=setting, config_operation=operation, value=value)
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=[config])
+    response = wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
+    assert [ErrorCode.NONE] == [result.error_code for result in response.responses]
+
+
+def is_accepted(bootstrap: str) -> bool:
+    """Whether the broker answers a new connection at all."""
+    try:
+        wire = Wire(bootstrap)
+        change(wire, "max.connections", SET, "100")
+    except (TimeoutError, AssertionError, ConnectionError):
+        return False
+    wire.socket.close()
+    return True
+
+
+def test_connections_are_bounded_from_now_on_and_the_bound_outlives_a_restart(tmp_path: Path) -> None:
+    with KaldaProcess(tmp_path / "data") as kalda:
+        wire = Wire(kalda.bootstrap)
+        assert is_accepted(kalda.bootstrap)
+        change(wire, "max.connections.per.ip", SET, "1")
+        assert not is_accepted(kalda.bootstrap)
+        change(wire, "max.connections.per.ip", DELETE, None)
+        assert is_accepted(kalda.bootstrap)
+
+        change(wire, "max.connections.per.ip", SET, "1")
+        wire.socket.close()
+        kalda.stop()
+        kalda.start()
+        wire = Wire(kalda.bootstrap)
+        assert not is_accepted(kalda.bootstrap)
+        wire.socket.close()
