@@ -184,7 +184,8 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> dict[int, int]
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, low)])
         values: dict[int, int] = {}
         while len(values) < high - low:
-            batch = consumer.consume(10_000, timeout=CONSUME_SECONDS)
+            # It waits for as many as are asked for.
+            batch = consumer.consume(min(10_000, high - low - len(values)), timeout=CONSUME_SECONDS)
             assert batch, f"{topic}-{partition}: {len(values)} of {high - low} records could be read"
             for message in batch:
                 assert message.error() is None, message.error()
