@@ -1,8 +1,8 @@
 """Which messages exist, in which versions, and every exception to the rules of the wire format.
 
 Message modules are imported when an API is first asked for: a broker that starts pays for none of them.
-Every special case of the protocol belongs in `_RESPONSE_HEADER_EXCEPTIONS` or a table beside it, never
-inline where it would be met.
+Every special case of the protocol (a header, an answer in another version, no answer at all) stands in one of
+the tables at the top, never inline where it would be met.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,6 @@ UNKNOWN_VERSION_ANSWERS: Final[dict[ApiKey, int]] = {
     # (KIP-511). For every other API the connection is closed.
     ApiKey.API_VERSIONS: 0,
 }
-
 
 _SILENT_REQUESTS: Final[dict[ApiKey | None, Callable[[Message], bool]]] = {
     # With acks=0 not even an error is sent; the broker closes the connection instead.
