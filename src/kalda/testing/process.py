@@ -97,7 +97,7 @@ class KaldaProcess:
             self.bootstrap = self._wait_ready(begin + self._start_timeout_seconds)
         except BaseException:
             # An interrupt here comes before `with` has anything to undo.
-            if self.is_running:
+            if self._process.poll() is None:
                 self.kill()
             raise
         self.start_seconds = time.monotonic() - begin
