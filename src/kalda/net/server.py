@@ -83,6 +83,8 @@ class Server:
         self._sweep: asyncio.TimerHandle | None = None
         self._accept_pause: asyncio.TimerHandle | None = None
         self._is_accepting = False
+        # Whether accepting stopped because of max.connections.
+        self._is_full = False
         self._accepted = 0
         self._closed = 0
         self._rejected = 0
@@ -92,6 +94,7 @@ class Server:
         """Put new limits in force; connections that are open stay, however many there may be."""
         self._config = config
         self.frame_bytes_max = config.socket_request_max_bytes
+        self._accept_if_not_full()
 
     async def listen(self, name: str, host: str, port: int, *, accept: bool = True) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
@@ -197,8 +200,7 @@ class Server:
         if not self._per_ip[connection.peer_address]:
             del self._per_ip[connection.peer_address]
         self._limiter.log(level, "connection %d from %s closed: %s", connection.id, connection.peer, reason)
-        if not self._is_accepting and self._accept_pause is None and self._listeners:
-            self._start_accepting()
+        self._accept_if_not_full()
 
     # Accepting.
 
@@ -206,6 +208,7 @@ class Server:
         for _ in range(ACCEPTS_PER_TURN_MAX):
             if len(self._connections) >= self._config.max_connections:
                 self._stop_accepting()
+                self._is_full = True
                 self._limiter.log(
                     logging.WARNING,
                     "max.connections=%d is reached; new connections wait until one closes",
@@ -250,6 +253,12 @@ class Server:
         loop = asyncio.get_running_loop()
         connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
         self._connections[connection.id] = connection
+
+    def _accept_if_not_full(self) -> None:
+        """Accept again after max.connections was reached, if there is room now and no shutdown."""
+        if self._is_full and len(self._connections) < self._config.max_connections and self._listeners:
+            self._is_full = False
+            self._start_accepting()
 
     def _rest_from_accepting(self, error: OSError) -> None:
         self._stop_accepting()

@@ -248,6 +248,31 @@ async def test_max_connections_makes_new_ones_wait() -> None:
         third[1].close()
 
 
+async def test_max_connections_may_be_raised_while_full() -> None:
+    """Else the broker would go on refusing until somebody happens to leave."""
+    async with serving(max_connections=1) as (server, port):
+        first, second = [await open_stream(port) for _ in range(2)]
+        assert await ask(*first, b"1") == b"1"
+        waiting = asyncio.ensure_future(ask(*second, b"2"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        server.reconfigure(ServerConfig(max_connections=2))
+        assert await asyncio.wait_for(waiting, 5) == b"2"
+        first[1].close()
+        second[1].close()
+
+
+async def test_limits_that_change_before_the_start_do_not_begin_it() -> None:
+    server = Server(ServerConfig(), echo)
+    port = await server.listen("PLAINTEXT", "127.0.0.1", 0, accept=False)
+    server.reconfigure(ServerConfig(max_connections=5))
+    _, writer = await open_stream(port)
+    await asyncio.sleep(0.05)
+    assert server.statistics().accepted == 0
+    writer.close()
+    await server.close()
+
+
 async def test_max_connections_per_ip_closes_what_is_above() -> None:
     overrides = {"127.0.0.2": 5}
     async with serving(max_connections_per_ip=1, max_connections_per_ip_overrides=overrides) as (
