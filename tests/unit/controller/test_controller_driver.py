@@ -228,11 +228,11 @@ async def test_disk_that_fills_up_delays_topics_but_loses_none(stage: Stage) -> 
     node = await stage.start(1)
     creating = asyncio.create_task(node.cluster.create_topics([topic("t", (1,))]))
     await until(creating.done)
-    stage.coordination.files.room = 0
+    stage.coordination.files.failures["sync"] = OSError(28, "no space left on device")
     for _ in range(100):
         await asyncio.sleep(0)
     assert stage.brokers.leader(1, P0) is None
-    stage.coordination.files.room = None
+    stage.coordination.files.failures.clear()
     await until(lambda: stage.brokers.leader(1, P0) == 1)
     assert node.driver.is_active
 

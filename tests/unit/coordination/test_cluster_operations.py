@@ -272,11 +272,11 @@ async def test_deleted_topics_leave_nothing() -> None:
 async def test_full_disk_is_told_and_the_same_operation_succeeds_later() -> None:
     coordination = InMemoryCoordination()
     cluster = await coordination.cluster()
-    coordination.files.room = 20
+    coordination.files.failures["sync"] = OSError(28, "no space left on device")
     with pytest.raises(StorageError, match="no space left"):
         await cluster.allocate_producer_ids(1)
     assert await cluster.topics() == []
-    coordination.files.room = None
+    coordination.files.failures.clear()
     assert (await cluster.allocate_producer_ids(1)).first == 0
 
 

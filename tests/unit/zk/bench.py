@@ -7,13 +7,20 @@ from kalda.coordination.port import Operation
 from kalda.storage.background import InlineExecutor
 from kalda.zk.server.requests import Multi, Read, Request, Write
 from kalda.zk.server.server import ZooKeeperServer
+from kalda.zk.server.txn_log import RESERVE_BYTES
 from tests.unit.zk.memory_files import MemoryFileSystem
 
 
 class Bench:
     """One life of a server, from `start` to a crash or an end."""
 
-    def __init__(self, files: MemoryFileSystem, *, snapshot_changes: int = 10_000) -> None:
+    def __init__(
+        self,
+        files: MemoryFileSystem,
+        *,
+        snapshot_changes: int = 10_000,
+        log_reserve_bytes: int = RESERVE_BYTES,
+    ) -> None:
         self.files = files
         self.clock = ManualClock()
         self._soon: list[Callable[[], None]] = []
@@ -24,6 +31,7 @@ class Bench:
             clock=self.clock,
             schedule=self._soon.append,
             snapshot_changes=snapshot_changes,
+            log_reserve_bytes=log_reserve_bytes,
         )
         self.server.start()
         self.settle()

@@ -1,5 +1,6 @@
 """A file system in memory that fills up, fails to sync, and crashes: what was not synced is lost or torn."""
 
+import bisect
 import errno
 from collections.abc import Callable
 
@@ -8,6 +9,12 @@ from kalda.storage.filesystem import Buffer, DirectoryEntry, DirectoryLock, File
 
 class Crash(BaseException):
     """The machine stops in the middle of a call to the file system."""
+
+
+def common_size(one: bytes, other: bytes) -> int:
+    """How many bytes the two begin with in common."""
+    size = min(len(one), len(other))
+    return bisect.bisect_left(range(size), True, key=lambda end: one[: end + 1] != other[: end + 1])
 
 
 class Inode:
@@ -29,8 +36,9 @@ class MemoryFile:
 
     def write_at(self, data: Buffer, position: int) -> int:
         self._filesystem.on_change("write")
-        room = self._filesystem.take_room(len(data))
-        raw = bytes(data)[:room]
+        # Only what makes the file longer takes room.
+        growth = max(0, position + len(data) - len(self._inode.data))
+        raw = bytes(data)[: len(data) - growth + self._filesystem.take_room(growth)]
         end = position + len(raw)
         if len(self._inode.data) < end:
             self._inode.data.extend(bytes(end - len(self._inode.data)))
@@ -84,7 +92,7 @@ class MemoryFileSystem:
             raise self.failures[kind]
 
     def take_room(self, wanted: int) -> int:
-        if self.room is None:
+        if self.room is None or not wanted:
             return wanted
         if not self.room:
             raise OSError(errno.ENOSPC, "no space left on device")
@@ -93,7 +101,7 @@ class MemoryFileSystem:
         return taken
 
     def crash(self, survivors: Callable[[int], int]) -> None:
-        """Lose what was not synced, save a part: of n bytes appended, the first `survivors(n)` are there."""
+        """Lose what was not synced, save a part: of n bytes written, the first `survivors(n)` are there."""
         self.crash_at = -1
         self._locks.clear()
         names = dict(self._durable_names)
@@ -102,9 +110,9 @@ class MemoryFileSystem:
             if name not in names and survivors(1):
                 names[name] = inode
         for inode in set(names.values()):
-            durable = inode.durable
-            appended = bytes(inode.data[len(durable) :]) if inode.data.startswith(durable) else b""
-            inode.data = bytearray(durable + appended[: survivors(len(appended))])
+            same = common_size(bytes(inode.data), inode.durable)
+            kept = same + survivors(len(inode.data) - same)
+            inode.data = bytearray(bytes(inode.data[:kept]) + inode.durable[kept:])
             inode.durable = bytes(inode.data)
         self.inodes = names
         self._durable_names = dict(names)

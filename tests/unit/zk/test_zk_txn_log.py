@@ -44,7 +44,7 @@ def txn(zxid: int) -> Txn:
 
 
 def log_with(files: MemoryFileSystem, *zxids: int) -> TxnLog:
-    log = TxnLog(DIRECTORY, files)
+    log = TxnLog(DIRECTORY, files, reserve_bytes=0)
     log.append([frame(encode_txn(txn(zxid))) for zxid in zxids], zxids[0])
     return log
 
@@ -63,7 +63,7 @@ def test_file_has_zookeepers_layout() -> None:
     """ZooKeeper's own tools read these files, so the bytes are pinned."""
     files = MemoryFileSystem()
     payload = encode_txn(Txn(0x0102, 3, 4, 5, CreateTxn("/a", b"hi", OPEN_ACL, False, 1)))
-    TxnLog(DIRECTORY, files).append([frame(payload)], 4)
+    TxnLog(DIRECTORY, files, reserve_bytes=0).append([frame(payload)], 4)
     assert payload.hex() == (
         "00000000000001020000000300000000000000040000000000000005000000010000000"
         "22f61000000026869000000010000001f00000005776f726c6400000006616e796f6e650000000001"
@@ -165,7 +165,7 @@ def test_purge_keeps_what_the_oldest_snapshot_needs() -> None:
 
 def test_large_file_is_followed_by_a_new_one() -> None:
     files = MemoryFileSystem()
-    log = TxnLog(DIRECTORY, files, file_bytes_max=100)
+    log = TxnLog(DIRECTORY, files, file_bytes_max=100, reserve_bytes=0)
     for zxid in (1, 2, 3):
         log.append([frame(encode_txn(txn(zxid)))], zxid)
     assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
@@ -185,6 +185,49 @@ def test_append_after_a_partial_write_leaves_no_torn_record_between(room: int) -
     (inode,) = files.inodes.values()
     assert read_log(bytes(inode.data)).file_size == read_log(bytes(inode.data)).valid_size
     assert recovered(files) == [1, 2]
+
+
+def test_refused_records_do_not_come_back_behind_those_that_replaced_them() -> None:
+    """A sync failed: its second record is whole, and would stand right behind a new first one of its size."""
+    files = MemoryFileSystem()
+    log = log_with(files, 1)
+    first, second = (
+        frame(encode_txn(Txn(5, 0, zxid, 0, SetDataTxn("/a", b"same size", zxid)))) for zxid in (2, 3)
+    )
+    files.failures["sync"] = OSError(errno.EIO, "input/output error")
+    with pytest.raises(OSError, match="input/output"):
+        log.append([first, second], 2)
+    files.failures.clear()
+    log.append([first], 2)
+    files.crash(lambda size: size)
+    assert recovered(files) == [1, 2]
+
+
+def test_file_begun_and_given_up_does_not_hide_the_records_of_the_one_before() -> None:
+    files = MemoryFileSystem()
+    log_with(files, 1, 2, 3, 4)
+    whole = bytes(files.inodes[f"{DIRECTORY}/log.1"].data)
+    files.open(f"{DIRECTORY}/log.3", create=True).write_at(whole[:16], 0)
+    assert recovered(files, after=3) == [4]
+    assert list(files.inodes) == [f"{DIRECTORY}/log.1"]
+
+
+def test_new_file_that_finds_no_room_leaves_the_old_one_in_use() -> None:
+    """Snapshots ask for a new file; a full disk must not make that refuse changes that still fit."""
+    files = MemoryFileSystem()
+    log = TxnLog(DIRECTORY, files, reserve_bytes=1000)
+    log.append([frame(encode_txn(txn(1)))], 1)
+    log.roll()
+    files.room = 10
+    log.append([frame(encode_txn(txn(2)))], 2)
+    files.room = None
+    log.append([frame(encode_txn(txn(3)))], 3)
+    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
+    log.close()
+    assert read_log(bytes(files.inodes[f"{DIRECTORY}/log.3"].data)).file_size == 16 + len(
+        frame(encode_txn(txn(3)))
+    )
+    assert recovered(files) == [1, 2, 3]
 
 
 def test_file_that_could_not_be_begun_leaves_no_trace() -> None:

@@ -21,7 +21,7 @@ from kalda.zk.server.prep import PrepProcessor
 from kalda.zk.server.requests import CloseSession, CreateSession, Read, Request
 from kalda.zk.server.snapshot import SnapshotStore
 from kalda.zk.server.sync import SyncProcessor
-from kalda.zk.server.txn_log import TxnLog
+from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
 from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
 
@@ -62,6 +62,7 @@ class ZooKeeperServer:
         schedule: Callable[[Callable[[], None]], object],
         sync: bool = True,
         snapshot_changes: int = SNAPSHOT_CHANGES,
+        log_reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -71,7 +72,7 @@ class ZooKeeperServer:
         self._snapshot_changes_min = snapshot_changes
         data_directory = os.path.join(directory, "version-2")
         self._data_directory = data_directory
-        self._txn_log = TxnLog(data_directory, filesystem, sync=sync)
+        self._txn_log = TxnLog(data_directory, filesystem, sync=sync, reserve_bytes=log_reserve_bytes)
         self._snapshots = SnapshotStore(data_directory, filesystem)
         self._tree = DataTree()
         self._watches = WatchTable()

@@ -5,12 +5,17 @@ of the payload, a 4-byte length, the payload, and the byte ``B``. Calls block, s
 thread, one at a time.
 
 The one thing not to break: nothing is ever written behind a record that may be torn. `durable_size` moves
-only after a successful sync, and an append that follows a failed one cuts the file back to it first. So in a
-file the good records are a prefix, and what recovery cuts off was never acknowledged.
+only after a successful sync, and an append that follows a failed one first writes zeros over what that one
+may have left. So in a file the good records are a prefix, and what recovery cuts off was never acknowledged.
+
+As in ZooKeeper the file runs ahead of its records with zeros. That space is ours when the disk is full, so
+that topics can still be deleted to make room.
 """
 
+import contextlib
 import errno
 import itertools
+import logging
 import os.path
 import struct
 import zlib
@@ -37,6 +42,13 @@ RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
 """A length above this is nonsense in the tail: the largest multi we accept is far below."""
 
 
+RESERVE_BYTES: Final = 256 * 1024
+"""How far a file is extended at a time. At least half of it is left when the disk fills up: room for the
+deletion of some hundred topics."""
+
+_log: Final = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class LogContents:
     """What one file holds: the transactions asked for, where the last good record ends, the file's size."""
@@ -44,6 +56,8 @@ class LogContents:
     txns: list[Txn]
     valid_size: int
     file_size: int
+    is_tail_zero: bool
+    """Whether only zeros follow: room that no record has used."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -58,7 +72,7 @@ def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
     """
     txns: list[Txn] = []
     if data[: len(_FILE_HEADER)] != _FILE_HEADER:
-        return LogContents(txns, 0, len(data))
+        return LogContents(txns, 0, len(data), not data.strip(b"\x00"))
     valid_size = len(_FILE_HEADER)
     last_zxid = 0
     for payload, end in _payloads(data):
@@ -72,7 +86,7 @@ def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
             break
         last_zxid = zxid
         valid_size = end
-    return LogContents(txns, valid_size, len(data))
+    return LogContents(txns, valid_size, len(data), not data[valid_size:].strip(b"\x00"))
 
 
 def _payloads(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -116,17 +130,22 @@ class TxnLog:
         *,
         sync: bool = True,
         file_bytes_max: int = FILE_BYTES_MAX,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
         self._sync = sync
         self._file_bytes_max = file_bytes_max
+        self._reserve_bytes = reserve_bytes
         self._file: File | None = None
         self._path = ""
         self.durable_size = 0
         """Bytes of the current file up to which all is durable. Invariant: whole records only."""
-        self._is_torn = False
-        """Whether there may be bytes after `durable_size`."""
+        self._torn_end = 0
+        """Where a write that failed may have reached; at or below `durable_size` there was none."""
+        self._allocated = 0
+        """Size to which the file was extended. Invariant: `durable_size`, `_torn_end` <= `_allocated`."""
+        self._is_roll_due = False
 
     def append(self, records: Sequence[bytes], first_zxid: int) -> None:
         """Write framed records, the first of them of `first_zxid`, and return when they are durable.
@@ -134,33 +153,35 @@ class TxnLog:
         Raises:
             OSError: none of them counts as written; the next call starts where this one did.
         """
-        if self._is_torn:
-            self._cut_back()
-        if self._file is None or self.durable_size >= self._file_bytes_max:
+        if self._torn_end > self.durable_size:
+            self._clear_torn()
+        if self._file is None or self._is_roll_due or self.durable_size >= self._file_bytes_max:
             self._open_next(first_zxid)
         file = self._file
         assert file is not None, "an append has a file"
         data = b"".join(records)
-        self._is_torn = True
+        self._reserve(file, len(data))
+        self._torn_end = self.durable_size + len(data)
         _write(file, data, self.durable_size, self._path)
         if self._sync:
             file.sync()
-        self.durable_size += len(data)
-        self._is_torn = False
+        self.durable_size = self._torn_end
 
     def roll(self) -> None:
         """Have the next append begin a new file; done after a snapshot so that old files can be purged."""
-        if self._is_torn:
-            self._cut_back()
-        self._file = None
+        self._is_roll_due = self._file is not None
 
     def close(self) -> None:
-        """Let go of the file, without bytes after the last durable record if that can be had."""
-        try:
-            if self._is_torn:
-                self._cut_back()
-        finally:
-            self._file = None
+        """Let go of the file, without what follows its last durable record if that can be had.
+
+        Raises:
+            OSError: something follows; recovery will cut it off.
+        """
+        file, self._file = self._file, None
+        if file is not None:
+            file.truncate(self.durable_size)
+            if self._sync:
+                file.sync()
 
     def files(self) -> list[tuple[int, str]]:
         """Return first zxid and path of every file, oldest first."""
@@ -180,18 +201,11 @@ class TxnLog:
             CorruptionError: a file that is not the last one has a bad record, or transactions are missing.
             OSError: a file could not be read or cut.
         """
-        files = self.files()
-        # A file's transactions end where the next file's begin.
-        needed = [
-            path
-            for index, (_, path) in enumerate(files)
-            if index + 1 == len(files) or files[index + 1][0] > after_zxid + 1
-        ]
+        needed = self._needed_files(after_zxid)
         previous = after_zxid
         for index, path in enumerate(needed):
-            is_last = index == len(needed) - 1
             contents = read_log(self._filesystem.read(path), after_zxid)
-            if contents.valid_size < contents.file_size and not is_last:
+            if not contents.is_tail_zero and index < len(needed) - 1:
                 raise CorruptionError(
                     f"{path} has a bad record at {contents.valid_size} of {contents.file_size} bytes, and a "
                     "newer file follows; restore the directory from a copy"
@@ -207,6 +221,21 @@ class TxnLog:
             if contents.valid_size < contents.file_size:
                 self._cut_tail(path, contents)
 
+    def _needed_files(self, after_zxid: int) -> list[str]:
+        # A file without records was begun and given up; the one before it may have gone on.
+        kept: list[tuple[int, str]] = []
+        for zxid, path in self.files():
+            if self._filesystem.open(path).size() <= len(_FILE_HEADER):
+                self._filesystem.remove(path)
+            else:
+                kept.append((zxid, path))
+        # A file's transactions end where the next file's begin.
+        return [
+            path
+            for index, (_, path) in enumerate(kept)
+            if index + 1 == len(kept) or kept[index + 1][0] > after_zxid + 1
+        ]
+
     def purge(self, oldest_snapshot_zxid: int) -> None:
         """Delete the files that no retained snapshot needs: whose successor starts at or before it."""
         files = self.files()
@@ -216,30 +245,54 @@ class TxnLog:
 
     def _open_next(self, first_zxid: int) -> None:
         path = os.path.join(self._directory, file_name(first_zxid))
-        file = self._filesystem.open(path, create=True)
+        try:
+            file = self._filesystem.open(path, create=True)
+            file.truncate(0)
+            _write(file, _FILE_HEADER, 0, path)
+            if self._sync:
+                file.sync()
+                self._filesystem.sync_directory(self._directory)
+        except OSError:
+            if self._file is None:
+                raise
+            # There is room in the file we have, if not for a new one.
+            self._filesystem.remove(path)
+            return
+        before = self._file
+        if before is not None:
+            with contextlib.suppress(OSError):
+                before.truncate(self.durable_size)
         self._file, self._path = file, path
-        self.durable_size = 0
-        self._is_torn = True
-        file.truncate(0)
-        _write(file, _FILE_HEADER, 0, path)
-        if self._sync:
-            file.sync()
-            self._filesystem.sync_directory(self._directory)
-        self.durable_size = len(_FILE_HEADER)
-        self._is_torn = False
+        self._is_roll_due = False
+        self.durable_size = self._torn_end = self._allocated = len(_FILE_HEADER)
 
-    def _cut_back(self) -> None:
+    def _reserve(self, file: File, size: int) -> None:
+        """Extend the file so that `size` bytes fit, and more if the disk has room."""
+        end = self.durable_size + size
+        if end + self._reserve_bytes // 2 <= self._allocated:
+            return
+        target = end + self._reserve_bytes
+        try:
+            _write(file, bytes(target - self._allocated), self._allocated, self._path)
+            self._allocated = target
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(self._allocated)
+            if end > self._allocated:
+                raise
+
+    def _clear_torn(self) -> None:
+        # Zeros, not a cut: the space would be somebody else's before we could have it back.
         assert self._file is not None, "a torn file is open"
-        self._file.truncate(self.durable_size)
+        _write(self._file, bytes(self._torn_end - self.durable_size), self.durable_size, self._path)
         if self._sync:
             self._file.sync()
-        self._is_torn = False
-        if self.durable_size == 0:
-            # Not even the header is there: begin the file again under the next transaction's name.
-            self._filesystem.remove(self._path)
-            self._file = None
+        self._torn_end = self.durable_size
 
     def _cut_tail(self, path: str, contents: LogContents) -> None:
+        if not contents.is_tail_zero:
+            lost = contents.file_size - contents.valid_size
+            _log.warning("%s ends in %d bytes of a write that was never acknowledged: cut off", path, lost)
         if contents.valid_size > len(_FILE_HEADER):
             file = self._filesystem.open(path)
             file.truncate(contents.valid_size)
