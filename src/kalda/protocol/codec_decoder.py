@@ -278,11 +278,14 @@ class _DecoderEmitter:
         general = (
             f'">" + {element.code!r} * {count}' if element is UUID_KIND else f'f">{{{count}}}{element.code}"'
         )
-        with self._source.block(f"if {'0 <' if flexible else '0 <='} {count} < {SMALL_ARRAY_COUNT}:"):
+        empty = int(flexible)
+        with self._source.block(f"if {empty} < {count} < {SMALL_ARRAY_COUNT}:"):
             self._store_array(target, f"{small}[{count}](data, position)", element)
             size = f"{count} * {element.size}{f' - {element.size}' * flexible}"
             self._source.line(f"position += {size}")
-        with self._source.block(f"elif {count} > 0:"):
+        with self._source.block(f"elif {count} == {empty}:"):
+            self._source.line(f"{target} = []")
+        with self._source.block(f"elif {count} > {empty}:"):
             if flexible:
                 with self._source.block(f"if {count} > 127:"):
                     self._source.line(f"{count}, position = read_uvarint(data, position - 1)")

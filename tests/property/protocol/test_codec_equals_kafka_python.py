@@ -54,7 +54,7 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message_class: type[Messag
         sample.error_code = 0  # type: ignore[attr-defined]  # the one class that has it
     assert through_peer(sample, version) == codec.encode(sample, version)
 
-    @settings(max_examples=6, deadline=None, database=None)
+    @settings(max_examples=4, deadline=None, database=None)
     @given(structs(message_class, version))
     def check(message: Message) -> None:
         if not is_read_as_version_0(message):

@@ -20,8 +20,8 @@ from tests.property.protocol.declared_messages import (
 every_message_version = pytest.mark.parametrize(
     ("message_class", "version"), MESSAGE_VERSIONS, ids=MESSAGE_VERSION_IDS
 )
-quick = settings(max_examples=12, deadline=None, database=None)
-quick_junk = settings(max_examples=20, deadline=None, database=None)
+quick = settings(max_examples=8, deadline=None, database=None)
+quick_junk = settings(max_examples=14, deadline=None, database=None)
 
 
 def decoded_or_none(decoder: Any, message_class: type[Message], version: int, data: bytes) -> Message | None:
