@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from kalda.broker.config import ConfigStore
 from kalda.broker.config.definitions import TOPIC_CONFIG
 from kalda.broker.config_admin import ConfigChangeRequest, ConfigOperation, changed_settings
 from kalda.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
@@ -334,3 +335,16 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
     assert 7 == world.config.max_connections
     assert 1048588 == world.store.log_config("b").max_message_bytes
     assert 2 == sum("is left out" in record.message for record in caplog.records)
+
+
+def test_settings_can_be_loaded_before_there_are_logs() -> None:
+    """A broker that had a stored default of topics did not start: its logs are opened after the settings."""
+
+    def no_logs_yet() -> list[str]:
+        raise AssertionError("the log manager does not exist yet")
+
+    store = ConfigStore(AdminWorld().config, no_logs_yet)
+
+    store.set_broker({"log.segment.bytes": "100"})
+
+    assert 100 == store.log_config("a").segment_bytes

@@ -132,7 +132,8 @@ class ConfigStore:
         self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)
-        if changed.isdisjoint(_SETTINGS_OF_LOGS):
+        # At the start there are no logs yet, and nobody who listens for them.
+        if not self._topic_listeners or changed.isdisjoint(_SETTINGS_OF_LOGS):
             return
         for topic in self._topic_names():
             log_config = self.log_config(topic)
