@@ -511,25 +511,26 @@ class UnifiedLog:
         if path is not None:
             self._flusher.add_snapshot(path)
 
-    def close(self) -> None:
-        """Complete and sync all files, on this thread, and let go of them: the clean stop.
+    def close(self) -> Callable[[], None] | None:
+        """Complete all files, let go of them, and return what brings them to the device, if anything does.
+
+        The recovery point counts as moved already: what the caller runs must succeed before it is
+        checkpointed.
 
         Raises:
             LogStorageError: the disk failed; the next start recovers this log.
         """
         try:
             self.take_producer_snapshot()
-            if self.log_end_offset > self.recovery_point:
-                work = self._flusher.prepare()
-                self._local.close()
-                work()
-                self._local.recovery_point = self.log_end_offset
-            else:
-                self._local.close()
+            is_synced = self.log_end_offset <= self.recovery_point
+            sync = None if is_synced else self._flusher.prepare()
+            self._local.close()
+            self._local.recovery_point = self.log_end_offset
         except OSError as error:
             raise self._storage_error("close", error) from error
         finally:
             self.forget("the log is closed")
+        return sync
 
     def forget(self, reason: str) -> None:
         """Let go of all files without writing; later appends are refused with `reason`."""

@@ -348,7 +348,11 @@ def test_a_log_that_cannot_be_synced_at_the_stop_prevents_the_marker() -> None:
         if operation == "sync" and path.endswith(".log"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    other = TopicPartition("other", 0)
+    append(broker.manager.get_or_create(other), b"b")
+    broker.manager.get_or_create(other).flush()
     broker.file_system.fault = fail
     broker.manager.close()
-    assert f"{DIRECTORY}/replication-offset-checkpoint" in broker.file_system.nodes
+    offsets = read_offset_checkpoint(broker.file_system, f"{DIRECTORY}/recovery-point-offset-checkpoint")
+    assert offsets == {PARTITION: 0, other: 1}, "it may not claim what was not synced"
     assert f"{DIRECTORY}/.kafka_cleanshutdown" not in broker.file_system.nodes
