@@ -74,7 +74,7 @@ class StorageError(CoordinationError):
     """The server could not make the change durable; it did not take effect.
 
     The disk is full or broken. The message names the file and the system's error. The same operation may
-    succeed later: the server cuts its log back to the last durable change before it writes again.
+    succeed later: the server clears what the failed write left in its log before it writes again.
     """
 
     code = -1
