@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 # A third of the usual limit of 1,024 descriptors, so that connections have room without any tuning.
 OPEN_FILES_MAX_DEFAULT: Final = 340
-# Index bytes in memory; an index of a full 1 GiB segment is 2 MiB.
-INDEX_BYTES_MAX_DEFAULT: Final = 16 * 1024 * 1024
+# Index bytes in memory: at 4 KiB an index, enough for 2,000 segments that are read at the same time.
+INDEX_BYTES_MAX_DEFAULT: Final = 8 * 1024 * 1024
 
 
 class Releasable(Protocol):

@@ -17,6 +17,9 @@ from kalda.storage.handles import HandleCache
 _INT32_MAX: Final = 2**31 - 1
 # Entries that wait in memory before a write; at the usual 4 KiB between entries that is one per 256 KiB.
 PENDING_ENTRIES_MAX: Final = 64
+# A search reads single entries until it knows this many bytes to look in, which it keeps for the next one:
+# readers move forward, so that one usually needs no read at all.
+WINDOW_BYTES: Final = 4096
 
 
 class OffsetPosition(NamedTuple):
@@ -29,11 +32,21 @@ class OffsetPosition(NamedTuple):
 class SparseIndex:
     """What the offset and the time index share: fixed-size entries, ascending, written in groups.
 
-    Entries live in three places: the file holds the first `written` ones, `_pending` the rest, and `_loaded`
-    is a cached copy of the file's part that may be dropped at any time.
+    The file holds the first `written` entries, `_pending` the rest. `_window` is a copy of a part of the
+    file, from slot `_window_slot` on, that may be dropped at any time.
     """
 
-    __slots__ = ("_file_system", "_indexes", "_loaded", "_pending", "base_offset", "entry", "path", "written")
+    __slots__ = (
+        "_file_system",
+        "_indexes",
+        "_pending",
+        "_window",
+        "_window_slot",
+        "base_offset",
+        "entry",
+        "path",
+        "written",
+    )
 
     def __init__(
         self,
@@ -51,8 +64,9 @@ class SparseIndex:
         self.entry = entry
         # Entries in the file; a torn one at the end does not count.
         self.written = file_size // entry.size
-        self._loaded: bytearray | None = None
         self._pending = bytearray()
+        self._window = b""
+        self._window_slot = 0
 
     @property
     def entries(self) -> int:
@@ -77,9 +91,6 @@ class SparseIndex:
             position += taken
             view = view[taken:]
         view.release()
-        if self._loaded is not None:
-            self._loaded += pending
-            self._indexes.hold(self, len(self._loaded))
         self.written += len(pending) // self.entry.size
         self._pending = bytearray()
 
@@ -100,12 +111,11 @@ class SparseIndex:
         if count < self.written or count == 0:
             self.written = min(count, self.written)
             self._file_system.open(self.path, create=True).truncate(self.written * self.entry.size)
-            self.release()
-            self._indexes.forget(self)
+            self.forget()
 
     def release(self) -> None:
-        """Drop the cached copy of the file."""
-        self._loaded = None
+        """Drop the cached part of the file."""
+        self._window = b""
 
     def close(self) -> None:
         """Write what waits and leave the cache."""
@@ -115,7 +125,7 @@ class SparseIndex:
     def forget(self) -> None:
         """Leave the cache without writing: the files are going to be deleted."""
         self._indexes.forget(self)
-        self._loaded = None
+        self._window = b""
 
     def sync(self) -> None:
         """Sync the file to the device; what waits is not part of it."""
@@ -126,8 +136,12 @@ class SparseIndex:
         entry = self.entry
         if slot >= self.written:
             first, second = entry.unpack_from(self._pending, (slot - self.written) * entry.size)
-        else:
-            first, second = entry.unpack_from(self._load(), slot * entry.size)
+            return first, second
+        at = (slot - self._window_slot) * entry.size
+        if not 0 <= at < len(self._window):
+            self._read_window(slot)
+            at = (slot - self._window_slot) * entry.size
+        first, second = entry.unpack_from(self._window, at)
         return first, second
 
     def last_fields(self) -> tuple[int, int] | None:
@@ -138,8 +152,6 @@ class SparseIndex:
             return first, second
         if self.written == 0:
             return None
-        if self._loaded is not None:
-            return self.fields(self.written - 1)
         tail = self._file_system.open(self.path).read_at(entry.size, (self.written - 1) * entry.size)
         if len(tail) < entry.size:
             raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
@@ -148,31 +160,53 @@ class SparseIndex:
 
     def slot_at_or_below(self, target: int, field: int) -> int:
         """Return the last slot whose `field` is at most `target`, or -1."""
-        low, high = 0, self.entries
-        if self._pending:
-            first = self.entry.unpack_from(self._pending, 0)[field]
-            if target >= first:
-                low = self.written + 1
-            else:
-                high = self.written
+        entry, pending = self.entry, self._pending
+        if pending and target >= entry.unpack_from(pending, 0)[field]:
+            return self.written + last_at_or_below(pending, entry, target, field)
+        if not self.written:
+            return -1
+        window = self._window
+        if window:
+            end = self._window_slot + len(window) // entry.size
+            if target >= entry.unpack_from(window, 0)[field] and (
+                end == self.written or target < entry.unpack_from(window, len(window) - entry.size)[field]
+            ):
+                return self._window_slot + last_at_or_below(window, entry, target, field)
+        slot = self._find_window(target, field)
+        if slot < 0:
+            return -1
+        self._read_window(slot)
+        return self._window_slot + last_at_or_below(self._window, entry, target, field)
+
+    def _find_window(self, target: int, field: int) -> int:
+        """Return the first slot of the window that holds the answer, or -1 if all entries are above."""
+        entry = self.entry
+        count = WINDOW_BYTES // entry.size
+        if self.written <= count:
+            return 0 if target >= self.fields(0)[field] else -1
+        file = self._file_system.open(self.path)
+        low, high = 0, (self.written + count - 1) // count
         while low < high:
             middle = (low + high) >> 1
-            if self.fields(middle)[field] <= target:
+            found = file.read_at(entry.size, middle * count * entry.size)
+            if len(found) < entry.size:
+                raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
+            if entry.unpack(found)[field] <= target:
                 low = middle + 1
             else:
                 high = middle
-        return low - 1
+        return (low - 1) * count
 
-    def _load(self) -> bytearray:
-        loaded = self._loaded
-        if loaded is None:
-            size = self.written * self.entry.size
-            loaded = bytearray(self._file_system.open(self.path).read_at(size, 0))
-            if len(loaded) < size:
-                raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
-            self._loaded = loaded
-            self._indexes.hold(self, size)
-        return loaded
+    def _read_window(self, slot: int) -> None:
+        entry = self.entry
+        count = WINDOW_BYTES // entry.size
+        first = slot - slot % count
+        size = min(count, self.written - first) * entry.size
+        window = self._file_system.open(self.path).read_at(size, first * entry.size)
+        if len(window) < size:
+            raise CorruptIndexError(f"{self.path} is shorter than its {self.written} entries")
+        self._window, self._window_slot = window, first
+        self._indexes.hold(self, WINDOW_BYTES)
 
     def _append(self, first: int, second: int) -> None:
         self._pending += self.entry.pack(first, second)
@@ -182,6 +216,19 @@ class SparseIndex:
             except OSError:
                 # A full disk fails the append of the records, not that of a hint; the next group retries.
                 return
+
+
+def last_at_or_below(entries: bytes | bytearray, entry: struct.Struct, target: int, field: int) -> int:
+    """Return the last slot of a row of ascending entries whose `field` is at most `target`, or -1."""
+    unpack_from, size = entry.unpack_from, entry.size
+    low, high = 0, len(entries) // size
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack_from(entries, middle * size)[field] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 ENTRY: Final = struct.Struct(">ii")

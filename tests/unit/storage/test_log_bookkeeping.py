@@ -169,7 +169,7 @@ def test_the_largest_timestamp_survives_a_restart(restart: str) -> None:
 
 
 def test_an_index_finds_entries_wherever_they_are() -> None:
-    """In the file, in the cached copy of it, in memory: lookups see one row."""
+    """In the file, in the window kept of it, in memory: lookups see one row."""
     index = OffsetIndex(FaultyFileSystem(), "/0.index", 0, 0, HandleCache(10_000))
     for number in range(1, 3 * PENDING_ENTRIES_MAX):
         index.append(10 * number, 100 * number)
@@ -178,6 +178,23 @@ def test_an_index_finds_entries_wherever_they_are() -> None:
                 assert index.lookup(10 * asked + 9) == OffsetPosition(10 * asked, 100 * asked)
                 assert index.first_at_position(100 * asked - 5) == OffsetPosition(10 * asked, 100 * asked)
     assert index.written == 2 * PENDING_ENTRIES_MAX
+
+
+@pytest.mark.parametrize("entries", [511, 512, 513, 1024, 2000])
+def test_a_long_index_is_searched_window_by_window(entries: int) -> None:
+    file_system = FaultyFileSystem()
+    index = OffsetIndex(file_system, "/0.index", 0, 0, HandleCache(10_000))
+    for number in range(1, entries + 1):
+        index.append(2 * number, 20 * number)
+    index.write_pending()
+    order = [*range(2 * entries + 3), *range(2 * entries + 2, -1, -1), *range(0, 2 * entries, 37)]
+    reads: list[str] = []
+    file_system.fault = lambda operation, path: reads.append(path) if operation == "read" else None
+    for offset in order:
+        found = offset // 2 if offset // 2 <= entries else entries
+        assert index.lookup(offset) == OffsetPosition(2 * found, 20 * found)
+    assert len(reads) < len(order) // 10 + 100
+    assert index.first_at_position(20 * entries + 1) is None
 
 
 def test_a_failed_index_write_is_made_up_for() -> None:
