@@ -80,9 +80,9 @@ class LocalLog:
         return position
 
     def read(
-        self, offset: int, max_bytes: int, bound_offset: int, min_one_batch: bool
+        self, offset: int, max_bytes: int, bound_offset: int, min_one_batch: bool, want_upper: bool
     ) -> tuple[FileSlice, int]:
-        """Return records from `offset` on, and an offset that they lie below.
+        """Return records from `offset` on, and an offset that they lie below: a close one if `want_upper`.
 
         The slice begins with the batch that holds `offset`, stays below `bound_offset` (whose batch is not in
         it) and inside one segment. It has at most `max_bytes`, or one batch if `min_one_batch`; it may end
@@ -114,9 +114,10 @@ class LocalLog:
                 size = min(first, size)
             else:
                 return EMPTY_SLICE, upper
-            entry = segment.offset_index.first_at_position(position + size)
-            if entry is not None:
-                upper = min(upper, entry.offset + 1)
+            if want_upper:
+                entry = segment.offset_index.first_at_position(position + size)
+                if entry is not None:
+                    upper = min(upper, entry.offset + 1)
         return segment.records.slice(position, size), upper
 
     def collect_aborted(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:

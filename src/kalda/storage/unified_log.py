@@ -285,7 +285,8 @@ class UnifiedLog:
         records, upper = EMPTY_SLICE, offset
         if offset < bound:
             try:
-                records, upper = local.read(offset, max_bytes, bound, min_one_batch)
+                is_committed = isolation is FetchIsolation.TXN_COMMITTED
+                records, upper = local.read(offset, max_bytes, bound, min_one_batch, is_committed)
             except OSError as error:
                 raise self._storage_error("read", error) from error
         if isolation is not FetchIsolation.TXN_COMMITTED:
