@@ -1,4 +1,4 @@
-"""One partition that this broker holds a replica of: its leadership, its in-sync replicas, its high watermark.
+"""One partition of which this broker has a replica: its leadership, in-sync replicas, high watermark.
 
 It decides and keeps state; it does no request handling and writes nothing to coordination. The controller's
 requests change it (`become_leader`, `become_follower`), appends and follower fetches move the high watermark:

@@ -25,7 +25,7 @@ from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 logger = logging.getLogger(__name__)
 
 LEADER_DURING_DELETE: Final = -2
-"""The leader epoch of a StopReplica that holds whatever the replica's epoch is: its topic is being deleted."""
+"""The leader epoch of a StopReplica that holds whatever the replica's is: its topic is being deleted."""
 
 _NO_PARTITIONS: Final[dict[int, Partition]] = {}
 
@@ -76,8 +76,8 @@ class FetchParams:
 class ReplicaManager:
     """The partitions of one broker.
 
-    `topic_is_known` asks the metadata cache about a partition that is not here: an unknown partition and one
-    that lives elsewhere get different errors.
+    `partition_is_known` asks the metadata cache about a partition that is not here: an unknown partition and
+    one that lives elsewhere get different errors.
     """
 
     def __init__(
@@ -341,12 +341,17 @@ class ReplicaManager:
         self, partition: Partition, requested: FetchPartitionFields
     ) -> tuple[int, int] | None:
         """Return where a follower's log parts from this one's, if it does (KIP-595)."""
-        found = partition.log.end_offset_for_epoch(requested.last_fetched_epoch)
-        if found is None:
+        log = partition.log
+        epoch, end_offset = log.end_offset_for_epoch(requested.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
             raise OffsetOutOfRangeError(
                 f"no end offset is known for epoch {requested.last_fetched_epoch} of {partition}"
             )
-        epoch, end_offset = found
+        if requested.fetch_offset < log.log_start_offset:
+            # Where the logs part is of no use to a follower whose next offset is gone: it starts over.
+            raise OffsetOutOfRangeError(
+                f"offset {requested.fetch_offset} of {partition} is below {log.log_start_offset}"
+            )
         if epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset:
             return epoch, end_offset
         return None

@@ -300,7 +300,7 @@ class BrokerServer:
         self._upkeep.append(tasks.create_task(repeat(), name=name))
 
     async def _apply_retention(self) -> None:
-        while not self.services.log_manager.retention_step():
+        while not self.services.log_manager.retention_step():  # noqa: ASYNC110
             # Requests go between two steps of a pass over thousands of logs.
             await asyncio.sleep(0)
 

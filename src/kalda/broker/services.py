@@ -43,4 +43,4 @@ class BrokerServices:
     purgatories: "dict[str, DelayedOperationPurgatory]"
     """By name: ``fetch``, ``produce``, ``topic``."""
     listeners: "tuple[BrokerEndpoint, ...]"
-    """Where clients reach this broker: the advertised address of each listener, the first one is the default."""
+    """Where clients reach this broker: the advertised address of each listener, the default first."""

@@ -1,4 +1,4 @@
-"""A fetch that found fewer bytes than it wants, and waits for more (``fetch.min.bytes``, ``fetch.max.wait.ms``).
+"""A fetch that found fewer bytes than it wants, and waits (``fetch.min.bytes``, ``fetch.max.wait.ms``).
 
 It completes when the bytes are there, when a partition can no longer be read here, or when its time is over;
 then it reads whatever there is. An append to a partition asks every fetch that waits for it, so asking is
@@ -17,6 +17,8 @@ from kalda.storage.unified_log import FetchIsolation
 
 class DelayedFetch(DelayedOperation):
     """One waiting fetch request; `respond` is called once, with what was read."""
+
+    __slots__ = ("_entries", "_is_cancelled", "_params", "_read", "_replica_manager", "_respond", "_waits")
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ class ProduceWait:
 class DelayedProduce(DelayedOperation):
     """One waiting produce request; `respond` is called once, after every wait has its code."""
 
+    __slots__ = ("_respond", "_waits")
+
     def __init__(self, timeout_ms: int, waits: list[ProduceWait], respond: Callable[[], None]) -> None:
         super().__init__(timeout_ms)
         self._waits: Final = waits

@@ -1,7 +1,7 @@
 """InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
 
-v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets a
-new id instead: that is as good, and what Kafka answers. Transactions are not built: a transactional id is
+v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
+a new id instead: that is as good, and what Kafka answers. Transactions are not built: a transactional id is
 refused with COORDINATOR_NOT_AVAILABLE, since no coordinator exists.
 """
 

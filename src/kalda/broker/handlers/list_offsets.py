@@ -31,6 +31,7 @@ LATEST_TIERED: Final = -5
 
 _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The first version that knows each special timestamp."""
+CONSUMER_REPLICA_ID: Final = -1
 _READ_COMMITTED: Final = 1
 _NO_TIMESTAMP: Final = -1
 _NO_OFFSET: Final = -1
@@ -87,6 +88,8 @@ def _look_up(
     if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
     timestamp, offset, epoch = _offset(partition.log, wanted.timestamp, end)
+    if request.replica_id == CONSUMER_REPLICA_ID and (wanted.timestamp == LATEST or offset == _NO_OFFSET):
+        _check_high_watermark(partition, version)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         timestamp=timestamp,
@@ -94,6 +97,12 @@ def _look_up(
         # Version 4 brought the field; before it there is no room for one.
         leader_epoch=epoch if version >= 4 else _NO_EPOCH,
     )
+
+
+def _check_high_watermark(partition: Partition, version: int) -> None:
+    """Answer nothing from before the leader's epoch as the end: the high watermark is still catching up."""
+    if partition.leader_epoch_start_offset > partition.log.high_watermark:
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:

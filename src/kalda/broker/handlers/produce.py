@@ -1,7 +1,7 @@
 """Produce (key 0), versions 0-11: append record batches.
 
-The path of the usual request, one batch for one partition, is the first function below: parse, look up, append,
-answer, with nothing made per record. Everything else about a request goes the general way.
+The path of the usual request, one batch for one partition, is the first function below: parse, look up,
+append, answer, with nothing made per record. Everything else about a request goes the general way.
 
 Versions 0-2 carry message sets of the formats before 0.11. They are advertised, because librdkafka before
 2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
@@ -206,9 +206,7 @@ def _first_batch(records: memoryview, batch_size: int) -> memoryview:
 def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:
     """Turn what refused a batch into the partition's answer."""
     code: ErrorCode = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-    if isinstance(error, _RefusedError):
-        message = error.message
-    elif isinstance(error, ApiError):
+    if isinstance(error, (_RefusedError, ApiError)):
         message = error.message
     else:
         message = str(error)

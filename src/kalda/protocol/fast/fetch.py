@@ -119,7 +119,7 @@ class PartitionFetchResult(NamedTuple):
 
 
 def parse_fetch_request(frame: memoryview, position: int, version: int) -> FetchRequestFields:
-    """Read the body of a Fetch request that begins at `position` and fills the frame.
+    """Read the body of a Fetch request that begins at `position`; bytes behind it are passed over.
 
     Raises:
         ProtocolError: the bytes are not a request of this version.
@@ -134,15 +134,10 @@ def parse_fetch_request(frame: memoryview, position: int, version: int) -> Fetch
             position = _read_forgotten(frame, position, version, fields)
         if version >= 11:
             fields.rack_id, position = read_text(frame, position, limit, flexible)
-        if flexible:
-            if frame[position] == 0:
-                position += 1
-            else:
-                position = _read_tags(frame, position, version, fields)
+        if flexible and frame[position] != 0:
+            _read_tags(frame, position, version, fields)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"fetch request v{version} ends too early: {error}") from None
-    if position != limit:
-        raise ProtocolError(f"{limit - position} bytes follow the fetch request")
     return fields
 
 
@@ -248,7 +243,7 @@ def _read_forgotten(frame: memoryview, position: int, version: int, fields: Fetc
     return position
 
 
-def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequestFields) -> int:
+def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequestFields) -> None:
     """Read the top level's tagged fields: 1 is the replica state; the cluster id (0) is not used."""
     limit = len(frame)
     count, position = read_unsigned_varint(frame, position)
@@ -262,7 +257,6 @@ def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequ
             (fields.replica_id,) = INT32.unpack_from(frame, position)
             (fields.replica_epoch,) = INT64.unpack_from(frame, position + 4)
         position = end
-    return position
 
 
 Chunk = bytes | SizedRecords

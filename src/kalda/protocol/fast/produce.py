@@ -71,7 +71,7 @@ class PartitionProduceResult(NamedTuple):
 
 
 def parse_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
-    """Read the body of a Produce request that begins at `position` and fills the frame.
+    """Read the body of a Produce request that begins at `position`; bytes behind it are passed over.
 
     Raises:
         ProtocolError: the bytes are not a request of this version.
@@ -104,9 +104,7 @@ def _parse(
             position = skip_tagged_fields(frame, position, limit)
         topics.append((name, partitions))
     if flexible:
-        position = skip_tagged_fields(frame, position, limit)
-    if position != limit:
-        raise ProtocolError(f"{limit - position} bytes follow the produce request")
+        skip_tagged_fields(frame, position, limit)
     return ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
 
 
