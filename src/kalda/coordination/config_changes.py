@@ -83,8 +83,15 @@ class ConfigChanges:
                 continue
             except CoordinationError as error:
                 _log.warning("reading configuration changes failed, will retry: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._changed.set()
+                await self._try_again()
+            except Exception:
+                # A broker that no longer hears of changes would look well and be wrong.
+                _log.exception("following configuration changes failed, will retry")
+                await self._try_again()
+
+    async def _try_again(self) -> None:
+        await asyncio.sleep(_RETRY_SECONDS)
+        self._changed.set()
 
     async def _read_new(self) -> None:
         names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)

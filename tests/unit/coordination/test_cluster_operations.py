@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from kalda.common.types import TopicPartition
-from kalda.coordination import paths, schema
+from kalda.coordination import config_changes, paths, schema
 from kalda.coordination.cluster import BrokerIdInUseError, Cluster, NewTopic
 from kalda.coordination.config_changes import ConfigChange
 from kalda.coordination.controller_store import ControllerMovedError, ControllerStore, elect
@@ -170,6 +170,30 @@ async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
     await changes.close()
     assert seen == ["bad", "good"]
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+async def test_follower_goes_on_after_coordination_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Purging needs a write; a disk that is full for a while must not end the following."""
+    monkeypatch.setattr(config_changes, "_RETRY_SECONDS", 0)
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    seen: list[str] = []
+    changes = await cluster.watch_config_changes(lambda change: seen.append(change.entity_name))
+    await cluster.set_config("topics", "old", {})
+    await turn()
+    coordination.clock.advance(15 * 60 + 1)
+    await cluster.set_config("topics", "a", {})
+    coordination.files.failures["sync"] = OSError(28, "no space left on device")
+    await turn()
+    assert "reading configuration changes failed" in caplog.text
+    coordination.files.failures.clear()
+    await turn()
+    await cluster.set_config("topics", "b", {})
+    await turn()
+    await changes.close()
+    assert seen == ["old", "a", "b"]
 
 
 async def test_old_config_notifications_are_purged() -> None:
