@@ -12,20 +12,19 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from kalda.broker.auto_created_topics import BROKER_DEFAULT, auto_created_topic
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config_admin import ConfigAdmin
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.broker.purgatory import DelayedOperationPurgatory
 from kalda.broker.replica_assignment import assign_replicas
 from kalda.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
     collision_key,
     has_collision_characters,
     topic_name_problem,
@@ -37,6 +36,7 @@ from kalda.broker.topic_rules import (
     validate_assignment,
     validate_partition_count,
 )
+from kalda.broker.topic_wait import TopicWait
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
@@ -45,15 +45,10 @@ from kalda.coordination.errors import BadVersionError, NodeExistsError
 from kalda.coordination.port import WatchEvent
 from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
-from kalda.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-)
+from kalda.protocol.messages.create_topics import CreatableTopic
 
 _log: Final = logging.getLogger(__name__)
 
-BROKER_DEFAULT: Final = -1
-"""A count of partitions or replicas that leaves the choice to the broker (KIP-464)."""
 _CONFLICT_RETRIES: Final = 10
 """Attempts to grow a topic. Each failure means that another broker changed the same topic in between."""
 
@@ -97,7 +92,7 @@ class TopicAdmin:
         self._cluster: Final = cluster
         self._cache: Final = metadata_cache
         self._config_store: Final = config_store
-        self._purgatory: Final = purgatory
+        self._wait: Final = TopicWait(purgatory)
         self._clock: Final = clock
         self._chance: Final = chance if chance is not None else random.Random()
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
@@ -138,7 +133,7 @@ class TopicAdmin:
         planned = [outcome for outcome in outcomes.values() if isinstance(outcome, CreatedTopic)]
         outcomes.update(await self._write_new_topics(planned))
         created = [outcome for outcome in outcomes.values() if isinstance(outcome, CreatedTopic)]
-        await self._wait_for({new.name: partial(self._has_leaders, new) for new in created}, timeout_ms)
+        await self._wait.wait_for({new.name: partial(self._has_leaders, new) for new in created}, timeout_ms)
         for new in created:
             if timeout_ms <= 0 or not self._has_leaders(new):
                 outcomes[new.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -163,7 +158,9 @@ class TopicAdmin:
                 wanted.append(name)
         self._being_auto_created.update(wanted)
         try:
-            outcomes = await self.create_topics([self._auto_topic(name) for name in wanted], timeout_ms=0)
+            outcomes = await self.create_topics(
+                [auto_created_topic(name, self._config) for name in wanted], timeout_ms=0
+            )
         finally:
             self._being_auto_created.difference_update(wanted)
         for name, outcome in outcomes.items():
@@ -192,7 +189,7 @@ class TopicAdmin:
             if error is not None and not isinstance(error, NodeExistsError):
                 raise error
             _log.info("topic %s is to be deleted", name)
-        await self._wait_for(
+        await self._wait.wait_for(
             {name: partial(self._is_gone, name, topic_id) for name, topic_id in doomed.items()}, timeout_ms
         )
         await self._wait_for_marks(doomed.keys(), deadline)
@@ -224,7 +221,9 @@ class TopicAdmin:
                 grown.append(topic)
         if validate_only:
             return outcomes
-        await self._wait_for({topic.name: partial(self._has_grown, topic) for topic in grown}, timeout_ms)
+        await self._wait.wait_for(
+            {topic.name: partial(self._has_grown, topic) for topic in grown}, timeout_ms
+        )
         for topic in grown:
             if timeout_ms <= 0 or not self._has_grown(topic):
                 outcomes[topic.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
@@ -289,35 +288,6 @@ class TopicAdmin:
 
     def _racks(self) -> dict[int, str | None]:
         return {broker.id: broker.rack for broker in self._cache.brokers.values()}
-
-    def _auto_topic(self, name: str) -> CreatableTopic:
-        config = self._config
-        partitions = replicas = BROKER_DEFAULT
-        settings: dict[str, str] = {}
-        if name == GROUP_METADATA_TOPIC:
-            partitions = config.offsets_topic_num_partitions
-            replicas = config.offsets_topic_replication_factor
-            settings = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            }
-        elif name == TRANSACTION_STATE_TOPIC:
-            partitions = config.transaction_state_log_num_partitions
-            replicas = config.transaction_state_log_replication_factor
-            settings = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(config.transaction_state_log_min_isr),
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-                "unclean.leader.election.enable": "false",
-            }
-        return CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
-        )
 
     # Writing.
 
@@ -417,8 +387,8 @@ class TopicAdmin:
     # Waiting for the metadata.
 
     def _on_metadata_change(self, topics: frozenset[str]) -> None:
+        self._wait.topics_changed(topics)
         for topic in topics:
-            self._purgatory.check_and_complete(topic)
             if topic not in self._cache:
                 self._config_store.set_topic(topic, {})
 
@@ -458,43 +428,6 @@ class TopicAdmin:
                         return
                     await changed.wait()
 
-    async def _wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
-        """Return when every topic's condition holds, or after the time-out."""
-        if not conditions or timeout_ms <= 0:
-            return
-        done = asyncio.get_running_loop().create_future()
-        waiting = _DelayedTopicOperation(timeout_ms, list(conditions.values()), done)
-        self._purgatory.try_complete_else_watch(waiting, list(conditions))
-        try:
-            await done
-        finally:
-            waiting.force_complete()
-
 
 def _set(changed: asyncio.Event, _: WatchEvent) -> None:
     changed.set()
-
-
-class _DelayedTopicOperation(DelayedOperation):
-    """Waits until all conditions hold.
-
-    Only the last one that did not hold yet is asked, so that a change of each of n topics costs n in all.
-    """
-
-    __slots__ = ("_conditions", "_done")
-
-    def __init__(
-        self, delay_ms: int, conditions: list[Callable[[], bool]], done: asyncio.Future[None]
-    ) -> None:
-        super().__init__(delay_ms)
-        self._conditions = conditions
-        self._done = done
-
-    def try_complete(self) -> bool:
-        while self._conditions and self._conditions[-1]():
-            self._conditions.pop()
-        return not self._conditions and self.force_complete()
-
-    def on_complete(self) -> None:
-        if not self._done.done():
-            self._done.set_result(None)

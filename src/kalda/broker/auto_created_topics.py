@@ -1,0 +1,44 @@
+"""What topics are like that come to be because somebody asked for them.
+
+Ordinary ones have the broker's defaults. The brokers' own topics have what their coordinators need: they keep
+state by key, so they are compacted, and their segments are small, so that they load fast.
+"""
+
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+BROKER_DEFAULT: Final = -1
+"""A count of partitions or replicas that leaves the choice to the broker (KIP-464)."""
+
+
+def auto_created_topic(name: str, config: BrokerConfig) -> CreatableTopic:
+    """Return the request that creates the topic."""
+    partitions = replicas = BROKER_DEFAULT
+    settings: dict[str, str] = {}
+    if name == GROUP_METADATA_TOPIC:
+        partitions = config.offsets_topic_num_partitions
+        replicas = config.offsets_topic_replication_factor
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+    elif name == TRANSACTION_STATE_TOPIC:
+        partitions = config.transaction_state_log_num_partitions
+        replicas = config.transaction_state_log_replication_factor
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+    )
