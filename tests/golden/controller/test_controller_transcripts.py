@@ -24,6 +24,7 @@ from kalda.controller.effects import (
     UpdateMetadata,
     UpdatePartitionStates,
 )
+from kalda.controller.events import BrokerFellBehind
 from kalda.coordination.schema import PartitionState
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
@@ -78,6 +79,9 @@ def _do(simulation: Simulation, words: list[str]) -> None:
         case "grow":
             simulation.assign(arguments[0], _assignment(arguments[1:]))
             simulation.tell_assignments()
+        case "behind":
+            simulation.unanswered = [each for each in simulation.unanswered if each[0] != int(arguments[0])]
+            simulation.feed(BrokerFellBehind(int(arguments[0])))
         case "unclean":
             simulation.unclean.update(arguments)
         case "delete":

@@ -182,6 +182,24 @@ async def test_unreachable_broker_is_tried_until_it_answers(stage: Stage) -> Non
     await until(lambda: stage.brokers.leader(2, P0) == 1)
 
 
+async def test_broker_too_far_behind_is_told_everything_anew(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is bounded; what was dropped from it must not be missed for ever."""
+    monkeypatch.setattr(channels_module, "_BACKLOG_MAX", 4)
+    first, _ = await stage.start(1), await stage.start(2)
+    stage.brokers.unreachable.add(2)
+    for name in ("t", "u", "v", "w"):
+        await first.cluster.create_topics([topic(name, (1, 2))])
+        await until(lambda name=name: stage.brokers.leader(1, TopicPartition(name, 0)) == 1)  # type: ignore[misc]  # binds the loop's value
+    stage.brokers.unreachable.clear()
+    for name in ("t", "u", "v", "w"):
+        await until(lambda name=name: stage.brokers.leader(2, TopicPartition(name, 0)) == 1)  # type: ignore[misc]  # binds the loop's value
+    roles = [request for request in stage.brokers.heard[2] if isinstance(request, LeaderAndIsr)]
+    assert {told.topic for told in roles[-1].partitions} >= {"v", "w"}
+    assert any(request.is_full and request.partitions for request in roles)
+
+
 async def test_controller_that_loses_its_session_is_succeeded_and_follows(stage: Stage) -> None:
     first, second = await stage.start(1), await stage.start(2)
     await first.cluster.create_topics([topic("t", (1, 2))])
