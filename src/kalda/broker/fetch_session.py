@@ -283,7 +283,7 @@ class FetchSessionCache:
         self._sessions[session.id] = session
 
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
-        """Evict for a new session: a stale one, else the smallest that is no more worth than the new one.
+        """Evict for a new session: a stale one, else the one worth least if that is less than the new one.
 
         Followers are privileged; among equals a bigger session is worth more, and a session is safe from
         clients (and a follower's from all) until it has lived `EVICTION_MS`.

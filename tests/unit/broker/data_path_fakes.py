@@ -1,0 +1,269 @@
+"""One broker's data path over real logs in a temporary directory: no sockets, a clock that tests move."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from kalda.broker.api import Pending, RequestContext
+from kalda.broker.fetch_session import FetchSessionCache
+from kalda.broker.handlers.fetch import handle_fetch
+from kalda.broker.handlers.produce import handle_produce
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.partition import Partition
+from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.services import BrokerServices
+from kalda.common.clock import ManualClock
+from kalda.common.errors import ErrorCode
+from kalda.common.timing_wheel import TimingWheel
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, UpdateMetadata
+from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
+from kalda.protocol import codec
+from kalda.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kalda.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kalda.records.record import RecordBatchBuilder
+from kalda.storage.config import LogConfig
+from kalda.storage.file_records import FileSlice
+from kalda.storage.log_manager import LogManager
+
+BROKER_ID = 1
+TOPIC = "orders"
+TOPIC_ID = uuid.UUID(int=7)
+
+
+class FakeConnection:
+    """Takes note of being closed."""
+
+    def __init__(self) -> None:
+        self.listener = "PLAINTEXT"
+        self.peer = "test"
+        self.closed: list[str] = []
+
+    def close(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+class CountedErrors:
+    """The error codes that a handler counted."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def count_error(self, code: int) -> None:
+        self.codes.append(code)
+
+
+def leadership(
+    partition: int = 0,
+    *,
+    topic: str = TOPIC,
+    topic_id: uuid.UUID = TOPIC_ID,
+    leader: int = BROKER_ID,
+    leader_epoch: int = 3,
+    replicas: Sequence[int] = (BROKER_ID,),
+    isr: Sequence[int] | None = None,
+) -> PartitionLeadership:
+    return PartitionLeadership(
+        topic,
+        topic_id,
+        partition,
+        controller_epoch=1,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        isr=tuple(replicas if isr is None else isr),
+        partition_epoch=0,
+        replicas=tuple(replicas),
+    )
+
+
+def batch(*values: bytes, **settings: Any) -> bytes:
+    """Build a batch with a record for each value."""
+    builder = RecordBatchBuilder(**settings)
+    for value in values or (b"value",):
+        builder.append(timestamp=1_700_000_000_000, key=b"key", value=value)
+    return bytes(builder.build())
+
+
+class DataPath:
+    """A broker's data path, and short words for what tests do to it."""
+
+    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+        self.clock = ManualClock()
+        self.config = config or LogConfig()
+        self.wheel: TimingWheel[DelayedOperation] = TimingWheel(self.clock)
+        self.logs = LogManager([str(directory)], lambda _: self.config, self.clock)
+        self.logs.load()
+        self.errors = CountedErrors()
+        self.connection = FakeConnection()
+        services = self.services = BrokerServices()
+        services.broker_id = BROKER_ID
+        services.clock = self.clock
+        services.log_manager = self.logs
+        services.config = cast("Any", type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}))
+        services.purgatories = {
+            name: DelayedOperationPurgatory(name, self.wheel) for name in ("fetch", "produce")
+        }
+        cache = self.cache = services.metadata_cache = MetadataCache()
+        ids = iter(range(1000, 2000))
+        services.fetch_sessions = FetchSessionCache(10, self.clock, lambda: next(ids))
+        self.replicas = services.replica_manager = ReplicaManager(
+            BROKER_ID,
+            self.logs,
+            self.clock,
+            services.purgatories["fetch"],
+            services.purgatories["produce"],
+            lambda partition: cache.partition(partition) is not None,
+            lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
+        )
+
+    def close(self) -> None:
+        self.logs.close()
+
+    def host(self, *partitions: PartitionLeadership) -> Mapping[TopicPartition, ErrorCode]:
+        """Do what the controller does: leadership to this broker, metadata to all."""
+        errors = self.replicas.apply_leader_and_isr(LeaderAndIsr(1, 1, list(partitions)))
+        brokers = [
+            BrokerInfo(broker, (ListenerEndpoint("PLAINTEXT", f"host{broker}", 9092),), None)
+            for broker in (1, 2, 3)
+        ]
+        self.cache.apply(UpdateMetadata(1, 1, list(partitions), brokers))
+        return errors
+
+    def partition(self, index: int = 0, topic: str = TOPIC) -> Partition:
+        return self.replicas.partition(TopicPartition(topic, index))
+
+    def configure(self, **changes: Any) -> None:
+        """Change the settings of every log."""
+        self.config = replace(self.config, **changes)
+        for topic in {each.topic for each in self.logs.logs()}:
+            self.logs.update_topic_config(topic, self.config)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass and expire what is due."""
+        self.clock.advance(milliseconds / 1000)
+        for operation in self.wheel.advance():
+            operation.expire()
+
+    def context(self, version: int, client_id: str = "test") -> RequestContext:
+        return RequestContext(
+            cast("Any", self.connection), 0, version, 77, client_id, 0.0, cast("Any", self.errors)
+        )
+
+    # Requests, through the handlers and the wire's bytes.
+
+    def produce_request(
+        self,
+        records: Mapping[int, bytes | None] | bytes,
+        *,
+        acks: int = 1,
+        version: int = 9,
+        topic: str = TOPIC,
+        client_id: str = "test",
+        timeout_ms: int = 1000,
+    ) -> Any:
+        """Send a produce request and return what the handler returned."""
+        by_partition = {0: records} if isinstance(records, bytes) else records
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        PartitionProduceData(index=index, records=each)
+                        for index, each in by_partition.items()
+                    ],
+                )
+            ],
+        )
+        frame = memoryview(bytearray(codec.encode(request, version)))
+        return handle_produce(self.services, self.context(version, client_id), frame, 0)
+
+    def produce(
+        self, records: Mapping[int, bytes | None] | bytes, **options: Any
+    ) -> PartitionProduceResponse:
+        """Produce and return the first partition's answer."""
+        response = self.produce_response(self.produce_request(records, **options), options.get("version", 9))
+        return response.responses[0].partition_responses[0]
+
+    def produce_response(self, reply: object, version: int = 9) -> ProduceResponse:
+        return codec.decode(ProduceResponse, version, _body(reply, version >= 9))
+
+    def fetch_request(
+        self,
+        offsets: Mapping[int, int] | None = None,
+        *,
+        version: int = 11,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        partition_max_bytes: int = 1 << 20,
+        topic_id: uuid.UUID = TOPIC_ID,
+        topic: str = TOPIC,
+        forgotten: Iterable[Any] = (),
+        **fields: Any,
+    ) -> Any:
+        """Send a fetch request and return what the handler returned."""
+        epoch = fields.pop("current_leader_epoch", -1)
+        last_epoch = fields.pop("last_fetched_epoch", -1)
+        partitions = [
+            FetchPartition(
+                partition=index,
+                fetch_offset=offset,
+                partition_max_bytes=partition_max_bytes,
+                current_leader_epoch=epoch,
+                last_fetched_epoch=last_epoch,
+            )
+            for index, offset in ({0: 0} if offsets is None else offsets).items()
+        ]
+        name: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"topic": topic}
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(**name, partitions=partitions)] if partitions else [],
+            forgotten_topics_data=list(forgotten),
+            **fields,
+        )
+        frame = memoryview(bytearray(codec.encode(request, version)))
+        return handle_fetch(self.services, self.context(version), frame, 0)
+
+    def fetch(self, offsets: Mapping[int, int] | None = None, **options: Any) -> FetchResponse:
+        """Fetch what is there and return the response."""
+        return self.fetch_response(self.fetch_request(offsets, **options), options.get("version", 11))
+
+    def fetch_response(self, reply: object, version: int = 11) -> FetchResponse:
+        return codec.decode(FetchResponse, version, _body(reply, version >= 12))
+
+
+def records_of(partition: PartitionData) -> bytes:
+    """Return the records of a decoded answer."""
+    records = partition.records
+    assert isinstance(records, bytes | memoryview)
+    return bytes(records)
+
+
+def _body(reply: object, flexible: bool) -> bytes:
+    """Join a reply's chunks, check its frame and return the body."""
+    if isinstance(reply, Pending):
+        reply = reply.value
+    chunks = [reply] if isinstance(reply, bytes) else cast("list[bytes | FileSlice]", reply)
+    frame = b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert int.from_bytes(frame[4:8], "big") == 77
+    return frame[9:] if flexible else frame[8:]

@@ -1,0 +1,243 @@
+"""Produce: what is appended, and which error each refusal has."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kalda.broker.api import Pending
+from kalda.common.errors import ErrorCode
+from kalda.records.compression import Compression
+from kalda.records.record import RecordBatchBuilder
+from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership, records_of
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.host(leadership(0), leadership(1))
+    yield path
+    path.close()
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_is_appended_at_the_end_and_answered_with_its_offset(
+    broker: DataPath, version: int, acks: int
+) -> None:
+    first = broker.produce(batch(b"a", b"b"), version=version, acks=acks)
+    second = broker.produce(batch(b"c"), version=version, acks=acks)
+
+    assert (0, 0) == (first.error_code, first.base_offset)
+    assert (0, 2) == (second.error_code, second.base_offset)
+    assert -1 == second.log_append_time_ms
+    assert 3 == broker.partition().log.high_watermark
+
+
+def test_several_partitions_are_answered_each(broker: DataPath) -> None:
+    reply = broker.produce_request({0: batch(b"a"), 5: batch(b"b"), 1: batch(b"c")})
+    answers = broker.produce_response(reply).responses[0].partition_responses
+
+    assert [(0, 0), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, 0)] == [
+        (answer.index, answer.error_code) for answer in answers
+    ]
+    assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == broker.errors.codes
+
+
+def test_acks_0_has_no_answer_but_the_records_are_there(broker: DataPath) -> None:
+    assert broker.produce_request(batch(b"a"), acks=0) is None
+    assert 1 == broker.partition().log.log_end_offset
+    assert [] == broker.connection.closed
+
+
+def test_an_error_with_acks_0_closes_the_connection(broker: DataPath) -> None:
+    """The client has no other way to learn that its metadata is stale."""
+    assert broker.produce_request(batch(b"a"), acks=0, topic="unknown") is None
+    assert ["produce with acks=0 failed: UNKNOWN_TOPIC_OR_PARTITION"] == broker.connection.closed
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+def test_acks_that_do_not_exist_are_refused(broker: DataPath, acks: int) -> None:
+    assert ErrorCode.INVALID_REQUIRED_ACKS == broker.produce(batch(b"a"), acks=acks).error_code
+    assert 0 == broker.partition().log.log_end_offset
+
+
+def corrupt(records: bytes) -> bytes:
+    return records[:-1] + bytes([records[-1] ^ 0xFF])
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "expected"),
+    [
+        (corrupt(batch(b"a")), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a") + batch(b"b"), 9, ErrorCode.INVALID_RECORD),
+        (b"", 9, ErrorCode.INVALID_RECORD),
+        (None, 9, ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:-1], 9, ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:16] + b"\x01" + batch(b"a")[17:], 9, ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:16] + b"\x09" + batch(b"a")[17:], 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a")[:8] + b"\x00\x00\x00\x05" + batch(b"a")[12:], 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a", compression=Compression.ZSTD), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (batch(b"a"), 0, ErrorCode.UNSUPPORTED_VERSION),
+        (batch(b"a"), 2, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_is_not_one_sound_batch_is_refused(
+    broker: DataPath, records: bytes | None, version: int, expected: ErrorCode
+) -> None:
+    answer = broker.produce({0: records}, version=version)
+
+    assert (expected, -1) == (ErrorCode(answer.error_code), answer.base_offset)
+    assert 0 == broker.partition().log.log_end_offset
+
+
+def test_zstd_is_accepted_from_version_7(broker: DataPath) -> None:
+    assert 0 == broker.produce(batch(b"a", compression=Compression.ZSTD), version=7).error_code
+
+
+def test_an_incomplete_second_batch_is_cut_off(broker: DataPath) -> None:
+    assert 0 == broker.produce(batch(b"a") + batch(b"b")[:30]).error_code
+    assert len(batch(b"a")) == broker.partition().log.size
+
+
+def test_a_batch_above_the_limit_is_too_large_and_says_why(broker: DataPath) -> None:
+    broker.configure(max_message_bytes=100)
+    answer = broker.produce(batch(b"x" * 200))
+    assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
+    assert "max.message.bytes=100" in (answer.error_message or "")
+
+
+def test_a_compacted_topic_wants_keys(tmp_path: Path) -> None:
+    path = DataPath(tmp_path, LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
+    path.host(leadership())
+    keyless = _builder_without_key()
+    assert ErrorCode.INVALID_RECORD == path.produce(keyless).error_code
+    path.close()
+
+
+def _builder_without_key() -> bytes:
+    builder = RecordBatchBuilder()
+    builder.append(timestamp=1, key=None, value=b"v")
+    return bytes(builder.build())
+
+
+def test_append_time_is_answered_where_the_topic_stamps_it(broker: DataPath) -> None:
+    broker.configure(message_timestamp_type=TimestampTypeConfig.LOG_APPEND_TIME)
+    assert broker.clock.time_ms() == broker.produce(batch(b"a")).log_append_time_ms
+
+
+def idempotent(sequence: int, epoch: int = 0) -> bytes:
+    return batch(b"a", producer_id=9, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_duplicate_is_answered_with_the_first_offset_and_not_written_again(broker: DataPath) -> None:
+    broker.produce(batch(b"before"))
+    assert 1 == broker.produce(idempotent(0)).base_offset
+    broker.produce(idempotent(1))
+
+    again = broker.produce(idempotent(0))
+
+    assert (0, 1) == (again.error_code, again.base_offset)
+    assert 3 == broker.partition().log.log_end_offset
+
+
+def test_a_gap_in_the_sequence_and_an_old_epoch_are_refused(broker: DataPath) -> None:
+    broker.produce(idempotent(0, epoch=1))
+    assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER == broker.produce(idempotent(2, epoch=1)).error_code
+    assert ErrorCode.INVALID_PRODUCER_EPOCH == broker.produce(idempotent(1, epoch=0)).error_code
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"is_transactional": True}, ErrorCode.INVALID_TXN_STATE),
+        ({"is_control": True}, ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_transactions_and_control_records_are_refused(
+    broker: DataPath, settings: dict[str, Any], expected: ErrorCode
+) -> None:
+    records = batch(b"a", producer_id=9, producer_epoch=0, base_sequence=0, **settings)
+    assert expected == broker.produce(records).error_code
+
+
+def test_internal_topics_are_written_by_the_admin_client_only(broker: DataPath) -> None:
+    broker.host(leadership(topic="__consumer_offsets", topic_id=uuid.UUID(int=8)))
+    internal: dict[str, Any] = {"topic": "__consumer_offsets"}
+    assert ErrorCode.INVALID_TOPIC_EXCEPTION == broker.produce(batch(b"a"), **internal).error_code
+    assert 0 == broker.produce(batch(b"a"), client_id="__admin_client", **internal).error_code
+
+
+def test_who_does_not_lead_names_the_leader_from_version_10(broker: DataPath) -> None:
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(2, 1)))
+
+    response = broker.produce_response(broker.produce_request(batch(b"a"), version=10), 10)
+
+    answer = response.responses[0].partition_responses[0]
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == answer.error_code
+    assert (2, 4) == (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+    assert [(2, "host2", 9092)] == [(n.node_id, n.host, n.port) for n in response.node_endpoints]
+
+
+def test_acks_all_waits_for_the_in_sync_replicas(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    reply = broker.produce_request(batch(b"a"), acks=-1)
+    assert isinstance(reply, Pending)
+    assert not reply.is_done
+
+    broker.fetch({0: 1}, replica_id=2, current_leader_epoch=4)
+
+    assert 0 == broker.produce_response(reply).responses[0].partition_responses[0].base_offset
+    assert 1 == broker.partition().log.high_watermark
+
+
+def test_acks_1_does_not_wait(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    assert 0 == broker.produce(batch(b"a"), acks=1).error_code
+    assert 0 == broker.partition().log.high_watermark
+
+
+def test_acks_all_times_out_without_the_replicas(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    reply = broker.produce_request(batch(b"a"), acks=-1, timeout_ms=500)
+
+    broker.advance(600)
+
+    answer = broker.produce_response(reply).responses[0].partition_responses[0]
+    assert ErrorCode.REQUEST_TIMED_OUT == answer.error_code
+
+
+def test_acks_all_ends_when_leadership_is_lost(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    reply = broker.produce_request(batch(b"a"), acks=-1)
+
+    broker.host(leadership(leader=2, leader_epoch=5, replicas=(1, 2)))
+
+    answer = broker.produce_response(reply).responses[0].partition_responses[0]
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == answer.error_code
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(broker: DataPath) -> None:
+    broker.configure(min_insync_replicas=2)
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2), isr=(1,)))
+    assert ErrorCode.NOT_ENOUGH_REPLICAS == broker.produce(batch(b"a"), acks=-1).error_code
+    assert 0 == broker.partition().log.log_end_offset
+    assert 0 == broker.produce(batch(b"a"), acks=1).error_code
+
+
+def test_one_replica_is_enough_whatever_min_insync_replicas_says(broker: DataPath) -> None:
+    """The setting never asks for more replicas than the partition has."""
+    broker.configure(min_insync_replicas=2)
+    assert 0 == broker.produce(batch(b"a"), acks=-1).error_code
+
+
+def test_a_fetch_that_waits_is_answered_by_the_append(broker: DataPath) -> None:
+    waiting = broker.fetch_request(max_wait_ms=500)
+    assert not waiting.is_done
+    broker.produce(batch(b"a"))
+    data = broker.fetch_response(waiting).responses[0].partitions[0]
+    assert batch(b"a")[61:] == records_of(data)[61:]
+    assert TOPIC == broker.fetch_response(waiting).responses[0].topic

@@ -1,0 +1,149 @@
+"""What the controller's requests do to the hosted partitions."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kalda.broker.partition import FollowerState
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import LeaderAndIsr, StopReplica
+from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+
+PARTITION = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    yield path
+    path.close()
+
+
+def stop(broker: DataPath, epoch: int, *, delete: bool) -> dict[TopicPartition, ErrorCode]:
+    request = StopReplica(1, 1, [PARTITION], delete, {PARTITION: epoch})
+    return broker.replicas.apply_stop_replica(request)
+
+
+def test_leadership_is_taken_and_handed_over_by_epoch(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=3, replicas=(1, 2)))
+    assert broker.partition().is_leader
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    assert not broker.partition().is_leader
+    assert 2 == broker.partition().leader_id
+
+
+def test_an_older_leader_epoch_changes_nothing(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=3))
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.host(leadership(leader=2, leader_epoch=2))
+    assert broker.partition().is_leader
+
+
+def test_a_replaced_controller_is_refused(broker: DataPath) -> None:
+    broker.host(leadership())
+    broker.replicas.apply_leader_and_isr(LeaderAndIsr(1, 5, []))
+    request = LeaderAndIsr(1, 4, [leadership(leader=2, leader_epoch=9)])
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.apply_leader_and_isr(request)
+    stale = StopReplica(1, 4, [PARTITION], True, {})
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.apply_stop_replica(stale)
+    assert broker.partition().is_leader
+
+
+def test_a_partition_without_a_replica_here_is_refused(broker: DataPath) -> None:
+    errors = broker.host(leadership(leader=2, replicas=(2, 3)))
+    assert {PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == errors
+
+
+def test_another_topic_of_the_same_name_is_refused(broker: DataPath) -> None:
+    broker.host(leadership())
+    other = leadership(topic_id=uuid.UUID(int=99), leader_epoch=9)
+    assert {PARTITION: ErrorCode.INCONSISTENT_TOPIC_ID} == broker.host(other)
+
+
+def test_a_stopped_replica_is_gone_and_its_log_deleted_if_asked(broker: DataPath) -> None:
+    broker.host(leadership())
+    broker.produce(batch(b"a"))
+    assert {} == stop(broker, -2, delete=True)
+    assert broker.logs.get(PARTITION) is None
+    with pytest.raises(ApiError) as caught:
+        broker.partition()
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER is caught.value.code
+    assert (
+        ErrorCode.UNKNOWN_TOPIC_ID
+        == broker.fetch(version=13, topic_id=uuid.UUID(int=1)).responses[0].partitions[0].error_code
+    )
+
+
+def test_a_stopped_replica_keeps_its_log_by_default(broker: DataPath) -> None:
+    broker.host(leadership())
+    broker.produce(batch(b"a"))
+    assert {} == stop(broker, 3, delete=False)
+    broker.host(leadership(leader_epoch=4))
+    assert 1 == broker.partition().log.log_end_offset
+
+
+def test_a_stop_of_an_older_epoch_is_fenced(broker: DataPath) -> None:
+    broker.host(leadership(leader_epoch=3))
+    assert {PARTITION: ErrorCode.FENCED_LEADER_EPOCH} == stop(broker, 2, delete=True)
+    assert broker.partition().is_leader
+
+
+def test_a_deleted_topic_can_come_back_under_its_name(broker: DataPath) -> None:
+    broker.host(leadership())
+    broker.produce(batch(b"a"))
+    stop(broker, -2, delete=True)
+    broker.host(leadership(topic_id=uuid.UUID(int=8), leader_epoch=0))
+    assert 0 == broker.produce(batch(b"b")).base_offset
+
+
+def test_the_high_watermark_is_the_least_end_of_the_isr(broker: DataPath) -> None:
+    """Broker 3 lags but is out of sync, so only broker 2 holds it back."""
+    broker.host(leadership(replicas=(1, 2, 3), isr=(1, 2)))
+    for _ in range(3):
+        broker.produce(batch(b"a"))
+    partition = broker.partition()
+    partition.update_follower(3, 1, 0, 0.0)
+    assert 0 == partition.log.high_watermark
+    assert partition.update_follower(2, 2, 0, 0.0)
+    assert 2 == partition.log.high_watermark
+
+
+def test_the_high_watermark_rests_below_min_insync_replicas(broker: DataPath) -> None:
+    broker.configure(min_insync_replicas=2)
+    broker.host(leadership(replicas=(1, 2), isr=(1,)))
+    broker.produce(batch(b"a"), acks=1)
+    assert 0 == broker.partition().log.high_watermark
+
+
+def test_what_is_known_of_followers_survives_a_change_of_the_isr_only(broker: DataPath) -> None:
+    broker.host(leadership(replicas=(1, 2)))
+    broker.produce(batch(b"a"))
+    partition = broker.partition()
+    partition.update_follower(2, 1, 0, 0.0)
+    change = replace(leadership(replicas=(1, 2, 3)), partition_epoch=1)
+    assert not partition.become_leader(change)
+    assert 1 == partition.followers[2].log_end_offset
+    assert partition.become_leader(leadership(leader_epoch=4, replicas=(1, 2)))
+    assert -1 == partition.followers[2].log_end_offset
+
+
+def test_a_stranger_is_no_follower(broker: DataPath) -> None:
+    broker.host(leadership(replicas=(1, 2)))
+    with pytest.raises(ApiError) as caught:
+        broker.partition().update_follower(7, 0, 0, 0.0)
+    assert ErrorCode.UNKNOWN_LEADER_EPOCH is caught.value.code
+
+
+def test_a_follower_of_a_busy_leader_counts_as_caught_up() -> None:
+    """It never reaches the end, but each fetch has what the leader had at the one before."""
+    follower = FollowerState()
+    follower.fetched(10, 0, leader_end_offset=10, now=1.0)
+    follower.fetched(15, 0, leader_end_offset=20, now=2.0)
+    assert 1.0 == follower.last_caught_up
+    follower.fetched(20, 0, leader_end_offset=30, now=3.0)
+    assert 2.0 == follower.last_caught_up
+    follower.fetched(25, 0, leader_end_offset=40, now=4.0)
+    assert 2.0 == follower.last_caught_up
