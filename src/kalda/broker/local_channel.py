@@ -1,9 +1,9 @@
 """The controller's way to the brokers of its own process: a call instead of a request."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata_cache import MetadataCache
@@ -14,7 +14,9 @@ from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, U
 from kalda.coordination.cluster import Cluster
 
 PARTITIONS_PER_SLICE: Final = 50
-"""New partitions between two turns of other requests. Making a log takes about half a millisecond."""
+"""Partitions between two turns of other requests. Making a log takes about half a millisecond."""
+
+Request = TypeVar("Request", LeaderAndIsr, StopReplica)
 
 
 class LocalChannel:
@@ -46,21 +48,11 @@ class LocalChannel:
             # A new topic's settings must be known before its logs are made.
             new = {each.topic for each in request.partitions if each.is_new}
             await self._config_store.load_topics(self._cluster, sorted(new))
-            return await self._apply_leader_and_isr(request)
+            return await _in_slices(request, self._replica_manager.apply_leader_and_isr)
         if isinstance(request, StopReplica):
-            return self._replica_manager.apply_stop_replica(request)
+            return await _in_slices(request, self._replica_manager.apply_stop_replica)
         self._apply_metadata(request)
         return {}
-
-    async def _apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        """Apply a request in slices: making thousands of logs must not keep everybody else waiting."""
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for start in range(0, len(request.partitions), PARTITIONS_PER_SLICE):
-            if start:
-                await asyncio.sleep(0)
-            partitions = request.partitions[start : start + PARTITIONS_PER_SLICE]
-            errors.update(self._replica_manager.apply_leader_and_isr(replace(request, partitions=partitions)))
-        return errors
 
     def _apply_metadata(self, request: UpdateMetadata) -> None:
         before = {each.topic for each in request.partitions}
@@ -70,3 +62,18 @@ class LocalChannel:
     def _forget_configs(self, topics: Iterable[str]) -> None:
         for topic in topics:
             self._config_store.set_topic(topic, {})
+
+
+async def _in_slices(
+    request: Request, apply: Callable[[Request], dict[TopicPartition, ErrorCode]]
+) -> dict[TopicPartition, ErrorCode]:
+    """Apply a request slice by slice: thousands of logs must not keep everybody else waiting."""
+    errors: dict[TopicPartition, ErrorCode] = {}
+    # A request without partitions still tells the epoch of its controller.
+    for start in range(0, max(1, len(request.partitions)), PARTITIONS_PER_SLICE):
+        if start:
+            await asyncio.sleep(0)
+        errors.update(
+            apply(replace(request, partitions=request.partitions[start : start + PARTITIONS_PER_SLICE]))
+        )
+    return errors

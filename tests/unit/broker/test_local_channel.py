@@ -4,11 +4,13 @@ import asyncio
 import uuid
 from typing import cast
 
+import pytest
+
 from kalda.broker.local_channel import PARTITIONS_PER_SLICE, LocalChannel
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller.effects import LeaderAndIsr, PartitionLeadership
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.coordination.cluster import Cluster
 from tests.unit.broker.admin_fakes import AdminWorld
 
@@ -21,31 +23,44 @@ class Replicas:
         self.slices: list[int] = []
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        self.applied += [leadership.topic_partition for leadership in request.partitions]
-        self.slices.append(len(request.partitions))
-        return {request.partitions[-1].topic_partition: ErrorCode.KAFKA_STORAGE_ERROR}
+        return self._note([leadership.topic_partition for leadership in request.partitions])
+
+    def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
+        return self._note(request.partitions)
+
+    def _note(self, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        self.applied += partitions
+        self.slices.append(len(partitions))
+        return {partitions[-1]: ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-async def test_thousands_of_new_partitions_leave_turns_to_others() -> None:
+def leadership(partition: TopicPartition) -> PartitionLeadership:
+    return PartitionLeadership(partition.topic, uuid.UUID(int=1), partition.partition, 1, 0, 0, (0,), 0, (0,))
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> None:
     world, replicas = AdminWorld(), Replicas()
     channel = LocalChannel(
         0, cast("Cluster", world.cluster), world.store, cast("ReplicaManager", replicas), world.cache
     )
-    count = 10 * PARTITIONS_PER_SLICE + 1
-    partitions = [
-        PartitionLeadership("a", uuid.UUID(int=1), number, 1, 0, 0, (0,), 0, (0,)) for number in range(count)
-    ]
+    partitions = [TopicPartition("a", number) for number in range(10 * PARTITIONS_PER_SLICE + 1)]
     turns = 0
 
     async def other() -> None:
         nonlocal turns
-        while len(replicas.applied) < count:
+        while len(replicas.applied) < len(partitions):
             turns += 1
             await asyncio.sleep(0)
 
-    errors, _ = await asyncio.gather(channel.send(0, LeaderAndIsr(0, 1, partitions)), other())
+    request = (
+        StopReplica(0, 1, partitions, delete=True, leader_epochs={})
+        if stops
+        else LeaderAndIsr(0, 1, [leadership(partition) for partition in partitions])
+    )
+    errors, _ = await asyncio.gather(channel.send(0, request), other())
 
-    assert [TopicPartition("a", number) for number in range(count)] == replicas.applied
+    assert partitions == replicas.applied
     assert [PARTITIONS_PER_SLICE] * 10 + [1] == replicas.slices
     assert 11 == len(errors)
     assert turns >= 10
