@@ -63,15 +63,23 @@ def read_range(
     rows = RowBatches(schema, offset_range.topic_partition)
     want_headers = "headers" in schema.names
     for position, fetched in fetch_range(client, options, offset_range):
-        decoded = decode_batches(
-            fetched.records,
-            start_offset=position,
-            end_offset=offset_range.end,
-            aborted=fetched.aborted_transactions,
-            check_crc=options.client.check_crcs,
-            want_headers=want_headers,
-        )
-        yield from rows.of(decoded)
+        data = fetched.records
+        while True:
+            decoded = decode_batches(
+                data,
+                start_offset=position,
+                end_offset=offset_range.end,
+                aborted=fetched.aborted_transactions,
+                check_crc=options.client.check_crcs,
+                want_headers=want_headers,
+            )
+            yield from rows.of(decoded)
+            if decoded.next_offset >= min(fetched.next_offset, offset_range.end):
+                break
+            # Compressed batches can hold more than one decode takes.
+            assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
+            data = data[decoded.consumed_bytes :]
+            position = decoded.next_offset
 
 
 def fetch_range(
