@@ -322,8 +322,8 @@ class ReplicaManager:
         except LOG_ERRORS as error:
             code: ErrorCode = error.code
             if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                # What the disk did is logged by the log itself, once in a while instead of per request.
                 self.fetch_failures += 1
-                logger.error("Cannot read %s at offset %d: %s", partition, requested.fetch_offset, error)
             return _read_error(params, partition, index, code)
         aborted = data.aborted_transactions
         return PartitionFetchResult(

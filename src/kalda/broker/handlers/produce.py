@@ -210,7 +210,8 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
         message = error.message
     else:
         message = str(error)
-        if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR):
+        # A failing disk is logged by the log itself, once in a while; here it would be a line per request.
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             logger.error("Cannot append to %s: %s", partition, error)
     leader = None
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
