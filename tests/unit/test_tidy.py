@@ -1,0 +1,54 @@
+"""Rules of this repository that no tool knows; each failure names the place."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MODULE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_module_is_tidy(path: Path) -> None:
+    """Long modules hold more than one idea, long functions more than one screen."""
+    text = path.read_text()
+    tree = tree_of(path)
+    name = path.relative_to(SOURCE)
+    assert ast.get_docstring(tree), f"{name} does not say what it is"
+    assert len(text.splitlines()) <= MODULE_LINES_MAX, f"{name} is over {MODULE_LINES_MAX} lines"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES_MAX, f"{name}:{node.lineno} {node.name} has {lines} lines"
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            raise AssertionError(f"{name}:{node.lineno} catches everything without naming it")
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text), f"{name} has a note that belongs in an issue"
+
+
+def test_every_message_has_a_module_and_every_handler_is_registered() -> None:
+    """Adding an API is one module with its declaration and one with its handler; none is forgotten."""
+    registered = (SOURCE / "kalda/broker/handlers/__init__.py").read_text()
+    handlers = {path.stem for path in (SOURCE / "kalda/broker/handlers").glob("*.py")} - {"__init__"}
+    messages = {path.stem for path in (SOURCE / "kalda/protocol/messages").glob("*.py")} - {"__init__"}
+
+    assert handlers <= messages
+    for handler in handlers:
+        assert f"{handler}.HANDLER" in registered, f"{handler} is not in HANDLERS"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "kalda/broker/handlers").glob("[a-z]*.py")), ids=lambda p: p.stem
+)
+def test_every_handler_lists_its_versions(path: Path) -> None:
+    """The docstring tells what each version changed and what is not implemented."""
+    docstring = ast.get_docstring(tree_of(path)) or ""
+
+    assert re.search(r"\(key \d+\), versions? \d", docstring), f"{path.stem} names no key and versions"
