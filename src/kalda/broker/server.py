@@ -33,6 +33,7 @@ from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import BrokerEndpoint
 from kalda.controller.driver import ControllerDriver
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.errors import CoordinationError
 from kalda.coordination.port import Coordination
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.server import Server, ServerConfig
@@ -122,11 +123,19 @@ class BrokerServer:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         await services.config_store.close()
-        if self._is_registered:
-            await self._cluster.unregister_broker(self._broker_id)
+        await self._unregister()
         self._timer.close()
         services.log_manager.close()
         logger.info("broker %d is down", self._broker_id)
+
+    async def _unregister(self) -> None:
+        if not self._is_registered:
+            return
+        try:
+            await self._cluster.unregister_broker(self._broker_id)
+        except CoordinationError as error:
+            # The session's end does the same, only later; the logs must be closed in any case.
+            logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, error)
 
     # Starting, in order.
 
@@ -228,7 +237,7 @@ class BrokerServer:
                     listener.name, listener.host, listener.port, accept=False
                 )
             except OSError as error:
-                raise BrokerStartError(str(error)) from None
+                raise BrokerStartError(error.strerror or str(error)) from None
         return ports
 
     async def _register(self, ports: dict[str, int]) -> None:
@@ -258,7 +267,7 @@ class BrokerServer:
         try:
             port = await server.listen(host, self._config.metrics_port)
         except OSError as error:
-            raise BrokerStartError(f"`metrics.port`={self._config.metrics_port}: {error}") from None
+            raise BrokerStartError(f"`metrics.port`={self._config.metrics_port}: {error.strerror or error}") from None
         self._stop_metrics = server.close_nowait
         logger.info("metrics are served at http://%s:%d/metrics", host or "0.0.0.0", port)
 

@@ -93,23 +93,33 @@ def run(directory: Path, config: BrokerConfig) -> int:
 
 async def _main(directory: Path, config: BrokerConfig, on_ready: Callable[[BrokerServer], None]) -> int:
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    stopping: asyncio.Future[BaseException | None] = loop.create_future()
+
+    def stop(reason: BaseException | None) -> None:
+        if not stopping.done():
+            stopping.set_result(reason)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop, None)
     executor = EventLoopExecutor(loop)
     file_system, clock = OsFileSystem(), SystemClock()
     embedded = EmbeddedServer(
         str(directory / "zookeeper"), filesystem=file_system, executor=executor, clock=clock
     )
     embedded.start()
+    embedded.server.add_broken_listener(stop)
     try:
         coordination = await embedded.connect()
         broker = BrokerServer(config, coordination, file_system=file_system, clock=clock, executor=executor)
         async with asyncio.TaskGroup() as tasks:
             await broker.start(tasks)
             on_ready(broker)
-            await stopping.wait()
+            fault = await stopping
+            if fault is not None:
+                logger.critical("the broker ends because its coordination is broken: %s", fault)
             await broker.stop()
+        if fault is not None:
+            return 1
         await coordination.close()
     finally:
         await embedded.close()
