@@ -1,6 +1,8 @@
-"""Peers that need Maven; behind `make compat`, never in the gate."""
+"""Peers that need Maven, Go or Node; behind `make compat`, never in the gate."""
 
+import os
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,3 +49,24 @@ def kalda(tmp_path: Path) -> Iterator[KaldaProcess]:
     """A broker of the test's own, with small segments."""
     with KaldaProcess(tmp_path / "data", settings={"log.segment.bytes": "1048576"}) as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of one broker that all clients share, each test with topics of its own.
+
+    ``KALDA_TEST_BOOTSTRAP=host:port`` points the same tests at another broker, for example Apache Kafka, to
+    see whether a test or the broker is wrong.
+    """
+    given = os.environ.get("KALDA_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with KaldaProcess(tmp_path_factory.mktemp("shared") / "data") as process:
+        yield process.bootstrap
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Makes topic names that no other test and no other run uses."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:10]}"

@@ -1,0 +1,74 @@
+// Package command is the face that every program of this module shows to the tests: one command as JSON on
+// stdin, one result as JSON on stdout, or a message on stderr and a non-zero exit code.
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+)
+
+// Timeout bounds each program: a broker that does not answer fails the test instead of hanging it.
+const Timeout = 40 * time.Second
+
+// Header is one header of a record; a nil Value is null and an empty one is empty.
+type Header struct {
+	Name  string `json:"name"`
+	Value []byte `json:"value"`
+}
+
+// Message is a record; bytes are base64 in JSON, and nil is null.
+type Message struct {
+	Key         []byte   `json:"key"`
+	Value       []byte   `json:"value"`
+	Headers     []Header `json:"headers"`
+	TimestampMs int64    `json:"timestamp_ms"`
+	Offset      int64    `json:"offset"`
+}
+
+// Command says what to do; each verb reads the fields it needs. Messages are of partition 0.
+type Command struct {
+	Verb        string    `json:"verb"`
+	Bootstrap   string    `json:"bootstrap"`
+	Topic       string    `json:"topic"`
+	Codec       string    `json:"codec"`
+	Version     string    `json:"version"`
+	Idempotent  bool      `json:"idempotent"`
+	Offset      int64     `json:"offset"`
+	Count       int       `json:"count"`
+	TimestampMs int64     `json:"timestamp_ms"`
+	Messages    []Message `json:"messages"`
+}
+
+// Verb performs a command and returns what is printed as JSON.
+type Verb func(command Command) (any, error)
+
+// Run performs the command on stdin with the verb of its name and ends the program.
+func Run(verbs map[string]Verb) {
+	var command Command
+	if err := json.NewDecoder(os.Stdin).Decode(&command); err != nil {
+		fail(fmt.Errorf("stdin holds no command: %w", err))
+	}
+	verb, ok := verbs[command.Verb]
+	if !ok {
+		fail(fmt.Errorf("verb %q is not one of this client's", command.Verb))
+	}
+	time.AfterFunc(Timeout, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("no end of %q within %s", command.Verb, Timeout))
+	})
+	result, err := verb(command)
+	if err != nil {
+		fail(fmt.Errorf("%s: %w", command.Verb, err))
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}

@@ -1,0 +1,104 @@
+"""Clients in other languages behind the face of the Python ones.
+
+Each is a small program that reads one command as JSON on stdin and prints one result as JSON, or a message
+on stderr with a non-zero exit code; `go/internal/command` says which fields a command has.
+"""
+
+import base64
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.integration.clients.clients import Message
+
+PROGRAM_TIMEOUT_SECONDS = 60
+"""Above the programs' own 40 s, so that the message of a hang comes from the program that knows more."""
+
+
+class ProgramError(Exception):
+    """The program ended with a failure; the message is what it wrote to stderr."""
+
+
+class ProgramClient:
+    """A client of the tests (see `tests.integration.clients`) that runs as a program for each call."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str | Path], bootstrap: str, settings: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self._arguments = list(arguments)
+        self._fields = {"bootstrap": bootstrap, **settings}
+
+    def produce(
+        self, topic: str, messages: Sequence[Message], *, codec: str = "none", idempotent: bool = True
+    ) -> list[int] | None:
+        """Produce to partition 0; the offsets, or None from clients that do not tell them."""
+        result = self.run(
+            "produce",
+            topic=topic,
+            codec=codec,
+            idempotent=idempotent,
+            messages=[_to_json(message) for message in messages],
+        )
+        offsets: list[int] | None = result.get("offsets")
+        return offsets
+
+    def consume(
+        self, topic: str, count: int, *, offset: int = 0, timestamp_ms: int | None = None
+    ) -> list[Message]:
+        """Read `count` messages of partition 0 from the offset, or from the time if one is given."""
+        start = {"offset": offset} if timestamp_ms is None else {"timestamp_ms": timestamp_ms}
+        result = self.run("consume", topic=topic, count=count, **start)
+        return [_from_json(entry) for entry in result["messages"]]
+
+    def offset_for_time(self, topic: str, timestamp_ms: int) -> int:
+        """Offset of the first record of partition 0 at or after the time; -1 if there is none."""
+        return int(self.run("offset_for_time", topic=topic, timestamp_ms=timestamp_ms)["offset"])
+
+    def run(self, verb: str, **fields: Any) -> dict[str, Any]:
+        """Perform one verb and return its result.
+
+        Raises:
+            ProgramError: the program failed.
+        """
+        done = subprocess.run(
+            self._arguments,
+            input=json.dumps({"verb": verb, **self._fields, **fields}),
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ProgramError(f"{self.name}: {done.stderr.strip() or 'no message'}")
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+
+def _to_json(message: Message) -> dict[str, Any]:
+    return {
+        "key": _encoded(message.key),
+        "value": _encoded(message.value),
+        "headers": [{"name": name, "value": _encoded(value)} for name, value in message.headers],
+        "timestamp_ms": message.timestamp_ms,
+    }
+
+
+def _from_json(entry: Mapping[str, Any]) -> Message:
+    return Message(
+        _decoded(entry["key"]),
+        _decoded(entry["value"]),
+        tuple((header["name"], _decoded(header["value"])) for header in entry["headers"] or ()),
+        entry["timestamp_ms"],
+        entry["offset"],
+    )
+
+
+def _encoded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,204 @@
+"""franz-go, Sarama at three protocol ages, and kafka-go against one broker."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.apache_kafka import CACHE_DIRECTORY
+from kalda.common.errors import ErrorCode
+from tests.compat.programs import ProgramClient
+from tests.integration.clients.clients import ConfluentClient, Message
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PROGRAMS = {
+    "franz-go": ("franzgo", {}),
+    "sarama-0.11.0": ("sarama", {"version": "0.11.0.0"}),
+    "sarama-2.8.0": ("sarama", {"version": "2.8.0"}),
+    "sarama-max": ("sarama", {"version": "max"}),
+    "kafka-go": ("kafkago", {}),
+}
+TopicName = Callable[[str], str]
+GoClient = Callable[[str], ProgramClient]
+
+
+@pytest.fixture(scope="session")
+def go_programs() -> Path:
+    """Directory of the built programs; modules and builds come from Go's caches the second time."""
+    if shutil.which("go") is None:
+        pytest.skip("the Go clients need 'go' 1.26 or newer and there is none on the PATH")
+    source = Path(__file__).parent / "go"
+    built = CACHE_DIRECTORY / "compat-go"
+    built.mkdir(parents=True, exist_ok=True)
+    done = _go(source, "mod", "download")
+    if done.returncode != 0:
+        pytest.skip(f"the Go modules could not be fetched: {done.stderr.strip()[-300:]}")
+    done = _go(source, "build", "-o", f"{built}/", "./...")
+    assert done.returncode == 0, done.stderr
+    return built
+
+
+def _go(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["go", *arguments], cwd=directory, capture_output=True, text=True, timeout=900, check=False
+    )
+
+
+@pytest.fixture
+def go_client(go_programs: Path, bootstrap: str) -> GoClient:
+    def client(name: str) -> ProgramClient:
+        program, settings = PROGRAMS[name]
+        return ProgramClient(name, [go_programs / program], bootstrap, settings)
+
+    return client
+
+
+def texts(count: int) -> list[Message]:
+    now_ms = int(time.time() * 1000)
+    return [
+        Message(b"key-%d" % number, b"value-%d " % number * 20, (("trace", b"t-1"),), now_ms + number)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.timeout(900)
+def test_the_programs_build(go_programs: Path) -> None:
+    """The first build takes minutes on a small machine; it has its own time-out here."""
+    for program, _ in PROGRAMS.values():
+        assert (go_programs / program).is_file()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("writer_name", PROGRAMS)
+def test_every_client_reads_what_a_go_client_wrote(
+    writer_name: str, codec: str, go_client: GoClient, bootstrap: str, topic_name: TopicName
+) -> None:
+    """A batch is stored as it came, so each reader must find in it what the writer meant."""
+    if (writer_name, codec) == ("sarama-0.11.0", "zstd"):
+        pytest.skip("Sarama itself refuses to write zstd as Kafka 0.11, which had none (KIP-110)")
+    topic = topic_name(f"go-{codec}")
+    written = texts(100)
+
+    offsets = go_client(writer_name).produce(topic, written, codec=codec)
+
+    assert offsets in (list(range(100)), None)
+    assert written == ConfluentClient(bootstrap).consume(topic, 100)
+    for reader_name in PROGRAMS:
+        read = go_client(reader_name).consume(topic, 100)
+        assert written == read, reader_name
+        assert list(range(100)) == [message.offset for message in read], reader_name
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_go_client_reads_what_librdkafka_wrote(
+    name: str, codec: str, go_client: GoClient, bootstrap: str, topic_name: TopicName
+) -> None:
+    """Offsets in the middle of a batch too: the client gets the whole batch and skips in it."""
+    topic = topic_name(f"c-{codec}")
+    written = texts(1000)
+    ConfluentClient(bootstrap).produce(topic, written, codec=codec)
+
+    assert written == go_client(name).consume(topic, 1000)
+    read = go_client(name).consume(topic, 13, offset=777)
+    assert list(range(777, 790)) == [message.offset for message in read]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_null_and_empty_are_told_apart(name: str, go_client: GoClient, topic_name: TopicName) -> None:
+    topic = topic_name("go-nulls")
+    now_ms = int(time.time() * 1000)
+    headers: tuple[tuple[str, bytes | None], ...] = (("twice", b"1"), ("twice", b"2"))
+    if name != "kafka-go":  # Its reader gives the value of an empty header as nil.
+        headers += (("empty", b""),)
+    written = [
+        Message(None, b"no key", (), now_ms),
+        Message(b"no value", None, (), now_ms),
+        Message(b"k", b"v", headers, now_ms),
+        Message(b"\x00\xff", bytes(range(256)), (("bytes", b"\x00\xff"),), now_ms),
+    ]
+    go_client(name).produce(topic, written)
+
+    assert written == go_client(name).consume(topic, len(written))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_producing_without_idempotence(name: str, go_client: GoClient, topic_name: TopicName) -> None:
+    topic = topic_name("go-plain")
+    written = texts(100)
+
+    go_client(name).produce(topic, written, codec="lz4", idempotent=False)
+
+    assert written == go_client(name).consume(topic, 100)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_offsets_by_time(name: str, go_client: GoClient, bootstrap: str, topic_name: TopicName) -> None:
+    """The first record at or after a time is found exactly, inside batches too."""
+    topic = topic_name("go-time")
+    begin_ms = int(time.time() * 1000) - 1_000_000
+    for block in range(3):
+        ConfluentClient(bootstrap).produce(
+            topic, [Message(b"k", b"v" * 100, (), begin_ms + (block * 100 + n) * 10) for n in range(100)]
+        )
+    client = go_client(name)
+
+    assert 0 == client.offset_for_time(topic, begin_ms - 5)
+    assert 150 == client.offset_for_time(topic, begin_ms + 1500)
+    assert 151 == client.offset_for_time(topic, begin_ms + 1501)
+    assert -1 == client.offset_for_time(topic, begin_ms + 2991)
+
+
+def test_franz_go_consumes_from_a_time(go_client: GoClient, bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("go-from-time")
+    written = texts(100)
+    ConfluentClient(bootstrap).produce(topic, written)
+
+    read = go_client("franz-go").consume(topic, 10, timestamp_ms=written[42].timestamp_ms)
+
+    assert written[42:52] == read
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_topic_through_its_life(name: str, go_client: GoClient, topic_name: TopicName) -> None:
+    """Created, described, configured, grown, shortened and deleted by the client's own admin calls."""
+    expected = {
+        "brokers": 1,
+        "duplicate_error": ErrorCode.TOPIC_ALREADY_EXISTS,
+        "bad_config_error": ErrorCode.INVALID_CONFIG,
+        "partitions": 3,
+        "retention": "5000000 from 1",
+        "altered_retention": "7000000 from 1",
+        "replaced_retention": "8000000 from 1",
+        "grown_partitions": 5,
+        "start_offset": 4,
+        "end_offset": 10,
+        "broker_configs": True,
+        "is_listed_after_deletion": False,
+    }
+    if name == "franz-go":
+        expected["max_timestamp_offset"] = 9
+    if name == "sarama-0.11.0":  # Its release knew neither sources nor growth nor single changes.
+        expected |= {"retention": "5000000 default=false", "replaced_retention": "8000000 default=false"}
+        del expected["altered_retention"], expected["grown_partitions"]
+    if name == "kafka-go":  # It has no call that deletes records.
+        expected["start_offset"] = 0
+        del expected["broker_configs"]
+
+    result = go_client(name).run("admin", topic=topic_name("go-admin"))
+
+    assert result.pop("cluster_id", "none told")
+    assert expected == result
+
+
+def test_franz_go_finds_a_topic_by_its_id(go_client: GoClient, topic_name: TopicName) -> None:
+    """Metadata by id answers with the name; an id that no topic has meets its own error."""
+    topic = topic_name("go-id")
+    go_client("franz-go").produce(topic, texts(1))
+
+    result = go_client("franz-go").run("topic_id", topic=topic)
+
+    assert {"name": topic, "partitions": 1, "unknown_error": ErrorCode.UNKNOWN_TOPIC_ID} == result
