@@ -80,6 +80,8 @@ class BrokerServer:
         self._dispatcher: Dispatcher
         self._timer: SystemTimer
         self._stop_metrics: Callable[[], object] | None = None
+        self._is_loaded = False
+        self._is_built = False
         self._is_registered = False
         self._upkeep: list[asyncio.Task[None]] = []
 
@@ -97,15 +99,19 @@ class BrokerServer:
             StorageError: a log directory is in use or cannot be opened.
             CoordinationError, BrokerIdInUseError: the cluster does not take the broker.
         """
-        await self._open_storage()
-        self._build(tasks)
-        ports = await self._bind()
-        await self._register(ports)
-        services = self.services
-        self._upkeep.append(tasks.create_task(services.controller.run(), name="controller"))
-        await services.controller.wait_ready()
-        self._start_upkeep(tasks)
-        await self._serve_metrics()
+        try:
+            await self._open_storage()
+            self._build(tasks)
+            ports = await self._bind()
+            await self._register(ports)
+            services = self.services
+            self._upkeep.append(tasks.create_task(services.controller.run(), name="controller"))
+            await services.controller.wait_ready()
+            self._start_upkeep(tasks)
+            await self._serve_metrics()
+        except BaseException:
+            await self._abandon_start()
+            raise
         self._server.start_accepting()
         logger.info("broker %d serves at %s", self._broker_id, self.bootstrap)
 
@@ -127,6 +133,16 @@ class BrokerServer:
         self._timer.close()
         services.log_manager.close()
         logger.info("broker %d is down", self._broker_id)
+
+    async def _abandon_start(self) -> None:
+        """Let go of what a start that failed had taken: ports, files and locks. Nothing was served yet."""
+        for task in self._upkeep:
+            task.cancel()
+        if self._is_built:
+            await self._server.close(drain_seconds=0.0)
+            self._timer.close()
+        if self._is_loaded:
+            self.services.log_manager.close()
 
     async def _unregister(self) -> None:
         if not self._is_registered:
@@ -153,6 +169,7 @@ class BrokerServer:
         )
         services.config_store.on_topic_change(services.log_manager.update_topic_config)
         services.log_manager.load()
+        self._is_loaded = True
         for directory in config.log_dirs:
             self._check_owner(directory)
         logs = services.log_manager.logs()
@@ -227,6 +244,7 @@ class BrokerServer:
         for purgatory in services.purgatories.values():
             purgatory.register_metrics(self.metrics)
         register_broker_metrics(self.metrics, services)
+        self._is_built = True
 
     async def _bind(self) -> dict[str, int]:
         """Bind every listener and return the ports by listener name."""
@@ -267,7 +285,8 @@ class BrokerServer:
         try:
             port = await server.listen(host, self._config.metrics_port)
         except OSError as error:
-            raise BrokerStartError(f"`metrics.port`={self._config.metrics_port}: {error.strerror or error}") from None
+            reason = error.strerror or str(error)
+            raise BrokerStartError(f"`metrics.port`={self._config.metrics_port}: {reason}") from None
         self._stop_metrics = server.close_nowait
         logger.info("metrics are served at http://%s:%d/metrics", host or "0.0.0.0", port)
 
