@@ -1,0 +1,144 @@
+"""kafkajs against a broker; what needs a consumer group (its public consumer) waits for groups."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.apache_kafka import CACHE_DIRECTORY
+from kalda.common.errors import ErrorCode
+from tests.compat.programs import ProgramClient
+from tests.integration.clients.clients import ConfluentClient, Message
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+SOURCE = Path(__file__).parent / "node"
+
+TopicName = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The pinned packages, below `.cache/`; fetched again only when the lock file changes."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the Node clients need '{program}' (Node 20 or newer) and there is none on the PATH")
+    directory = CACHE_DIRECTORY / "compat-node"
+    installed = directory / "node_modules"
+    lock = (SOURCE / "package-lock.json").read_text()
+    stamp = directory / "installed-lock.json"
+    if stamp.is_file() and stamp.read_text() == lock:
+        return installed
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copy(SOURCE / name, directory / name)
+    done = subprocess.run(
+        ["npm", "ci", "--ignore-scripts"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the Node packages could not be fetched: {done.stderr.strip()[-300:]}")
+    stamp.write_text(lock)
+    return installed
+
+
+@pytest.fixture
+def kafkajs(node_modules: Path, bootstrap: str) -> ProgramClient:
+    arguments: list[str | Path] = ["env", f"NODE_PATH={node_modules}", "node", SOURCE / "kafkajs.js"]
+    return ProgramClient("kafkajs", arguments, bootstrap, {})
+
+
+def texts(count: int) -> list[Message]:
+    now_ms = int(time.time() * 1000)
+    return [
+        Message(b"key-%d" % number, b"value-%d " % number * 20, (("trace", b"t-1"),), now_ms + number)
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+def test_clients_read_what_kafkajs_wrote(
+    idempotent: bool, codec: str, kafkajs: ProgramClient, bootstrap: str, topic_name: TopicName
+) -> None:
+    """kafkajs compresses with libraries in JavaScript: snappy without frames, and lz4 its own way."""
+    topic = topic_name(f"js-{codec}")
+    written = texts(100)
+
+    offsets = kafkajs.produce(topic, written, codec=codec, idempotent=idempotent)
+
+    assert list(range(100)) == offsets
+    assert written == ConfluentClient(bootstrap).consume(topic, 100)
+    assert written == kafkajs.consume(topic, 100)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafkajs_reads_what_librdkafka_wrote(
+    codec: str, kafkajs: ProgramClient, bootstrap: str, topic_name: TopicName
+) -> None:
+    """By its Fetch request and decoders below its public consumer, from the middle of a batch too."""
+    topic = topic_name(f"js-c-{codec}")
+    written = texts(1000)
+    ConfluentClient(bootstrap).produce(topic, written, codec=codec)
+
+    assert written == kafkajs.consume(topic, 1000)
+    read = kafkajs.consume(topic, 13, offset=777)
+    assert list(range(777, 790)) == [message.offset for message in read]
+
+
+def test_null_and_empty_are_told_apart(kafkajs: ProgramClient, topic_name: TopicName) -> None:
+    topic = topic_name("js-nulls")
+    now_ms = int(time.time() * 1000)
+    written = [
+        Message(None, b"no key", (), now_ms),
+        Message(b"no value", None, (), now_ms),
+        Message(b"", b"", (), now_ms),
+        Message(b"k", b"v", (("empty", b""), ("twice", b"1"), ("twice", b"2")), now_ms),
+        Message(b"\x00\xff", bytes(range(256)), (("bytes", b"\x00\xff"),), now_ms),
+    ]
+    kafkajs.produce(topic, written)
+
+    assert written == kafkajs.consume(topic, len(written))
+
+
+def test_offsets_by_time(kafkajs: ProgramClient, bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("js-time")
+    begin_ms = int(time.time() * 1000) - 1_000_000
+    for block in range(3):
+        ConfluentClient(bootstrap).produce(
+            topic, [Message(b"k", b"v" * 100, (), begin_ms + (block * 100 + n) * 10) for n in range(100)]
+        )
+
+    assert 0 == kafkajs.offset_for_time(topic, begin_ms - 5)
+    assert 150 == kafkajs.offset_for_time(topic, begin_ms + 1500)
+    assert 151 == kafkajs.offset_for_time(topic, begin_ms + 1501)
+    assert -1 == kafkajs.offset_for_time(topic, begin_ms + 2991)
+
+
+def test_a_topic_through_its_life(kafkajs: ProgramClient, topic_name: TopicName) -> None:
+    """Created, described, configured, grown, shortened and deleted by the client's own admin calls."""
+    expected = {
+        "brokers": 1,
+        "is_created": True,
+        "is_created_again": False,
+        "bad_config_error": ErrorCode.INVALID_CONFIG,
+        "partitions": 3,
+        "retention": "5000000 from 1",
+        "replaced_retention": "8000000 from 1",
+        "grown_partitions": 5,
+        "start_offset": 4,
+        "end_offset": 10,
+        "broker_configs": True,
+        "is_listed_after_deletion": False,
+    }
+
+    result = kafkajs.run("admin", topic=topic_name("js-admin"))
+
+    assert result.pop("cluster_id")
+    assert expected == result
