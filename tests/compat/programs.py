@@ -11,6 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kalda.common.types import TopicPartition
+from kalda.net.client.cluster import ClusterClient
+from kalda.net.client.config import ClientConfig, parse_bootstrap_servers
+from kalda.net.client.fetch import PartitionFetcher
+from kalda.records.columnar import decode_batches
 from tests.integration.clients.clients import Message
 
 PROGRAM_TIMEOUT_SECONDS = 60
@@ -75,6 +80,28 @@ class ProgramClient:
             raise ProgramError(f"{self.name}: {done.stderr.strip() or 'no message'}")
         result: dict[str, Any] = json.loads(done.stdout)
         return result
+
+
+def read_by_columns(bootstrap: str, topic: str, count: int) -> list[Message]:
+    """Read partition 0 as the Spark source does: its own fetch, and the columnar decoder.
+
+    Other languages compress with libraries of their own (snappy with and without frames, zstd frames with
+    and without their size), and a decoder must know them all.
+    """
+    found: list[Message] = []
+    config = ClientConfig(parse_bootstrap_servers(bootstrap))
+    with (
+        ClusterClient(config) as client,
+        PartitionFetcher(client, TopicPartition(topic, 0), start=0, end=count) as fetcher,
+    ):
+        while fetcher.position < count:
+            start = fetcher.position
+            batch = decode_batches(fetcher.next().records, start_offset=start, want_headers=True)
+            for row in batch.to_record_batch().to_pylist():
+                headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
+                timestamp_ms = round(row["timestamp"].timestamp() * 1000)
+                found.append(Message(row["key"], row["value"], headers, timestamp_ms, row["offset"]))
+    return found
 
 
 def _to_json(message: Message) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
 from kalda.common.errors import ErrorCode
-from tests.compat.programs import ProgramClient
+from tests.compat.programs import ProgramClient, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -86,6 +86,7 @@ def test_every_client_reads_what_a_go_client_wrote(
 
     assert offsets in (list(range(100)), None)
     assert written == ConfluentClient(bootstrap).consume(topic, 100)
+    assert written == read_by_columns(bootstrap, topic, 100)
     for reader_name in PROGRAMS:
         read = go_client(reader_name).consume(topic, 100)
         assert written == read, reader_name

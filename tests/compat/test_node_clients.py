@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
 from kalda.common.errors import ErrorCode
-from tests.compat.programs import ProgramClient
+from tests.compat.programs import ProgramClient, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -75,6 +75,7 @@ def test_clients_read_what_kafkajs_wrote(
 
     assert list(range(100)) == offsets
     assert written == ConfluentClient(bootstrap).consume(topic, 100)
+    assert written == read_by_columns(bootstrap, topic, 100)
     assert written == kafkajs.consume(topic, 100)
 
 
