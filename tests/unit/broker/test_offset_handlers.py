@@ -231,5 +231,5 @@ async def test_without_coordination_the_producer_is_told_to_try_again(broker: Da
 
 
 async def test_transactional_producers_are_refused(broker: DataPath) -> None:
-    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == (await init_producer(broker, "t")).error_code
+    assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED == (await init_producer(broker, "t")).error_code
     assert ErrorCode.INVALID_REQUEST == (await init_producer(broker, "")).error_code

@@ -2,7 +2,7 @@
 
 v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
 a new id instead: that is as good, and what Kafka answers. Transactions are not built: a transactional id is
-refused with COORDINATOR_NOT_AVAILABLE, since no coordinator exists.
+refused with an error that producers do not retry, as FindCoordinator does.
 """
 
 from collections.abc import Coroutine
@@ -21,8 +21,8 @@ def handle(
 ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
     """Answer with a new id, at once while the broker's block of ids lasts."""
     if request.transactional_id is not None:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
-        return error_response(request, code)
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return error_response(request, refusal if request.transactional_id else ErrorCode.INVALID_REQUEST)
     producer_id = services.producer_ids.take_nowait()
     if producer_id is None:
         return _take(services, request)
