@@ -7,7 +7,9 @@ on stderr with a non-zero exit code; `go/internal/command` says which fields a c
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from kalda.net.client.cluster import ClusterClient
 from kalda.net.client.config import ClientConfig, parse_bootstrap_servers
 from kalda.net.client.fetch import PartitionFetcher
 from kalda.records.columnar import decode_batches
-from tests.integration.clients.clients import Message
+from kalda.testing import KaldaProcess
+from tests.integration.clients.clients import ConfluentClient, Message
 
 PROGRAM_TIMEOUT_SECONDS = 60
 """Above the programs' own 40 s, so that the message of a hang comes from the program that knows more."""
@@ -37,14 +40,24 @@ class ProgramClient:
         self._fields = {"bootstrap": bootstrap, **settings}
 
     def produce(
-        self, topic: str, messages: Sequence[Message], *, codec: str = "none", idempotent: bool = True
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        idempotent: bool = True,
+        pause_ms: int = 0,
     ) -> list[int] | None:
-        """Produce to partition 0; the offsets, or None from clients that do not tell them."""
+        """Produce to partition 0, with a pause after every 50 messages if one is given.
+
+        The offsets are returned, or None from clients that do not tell them.
+        """
         result = self.run(
             "produce",
             topic=topic,
             codec=codec,
             idempotent=idempotent,
+            pause_ms=pause_ms,
             messages=[_to_json(message) for message in messages],
         )
         offsets: list[int] | None = result.get("offsets")
@@ -102,6 +115,22 @@ def read_by_columns(bootstrap: str, topic: str, count: int) -> list[Message]:
                 timestamp_ms = round(row["timestamp"].timestamp() * 1000)
                 found.append(Message(row["key"], row["value"], headers, timestamp_ms, row["offset"]))
     return found
+
+
+def produce_over_a_crash(client: ProgramClient, kalda: KaldaProcess) -> None:
+    """Kill the broker twice while the client produces; every message must be there once, in order."""
+    now_ms = int(time.time() * 1000)
+    messages = [Message(b"%d" % number, b"v" * 100, (), now_ms) for number in range(5000)]
+    with ThreadPoolExecutor(1) as pool:
+        produced = pool.submit(client.produce, "over-a-crash", messages, pause_ms=30)
+        for _ in range(2):
+            time.sleep(1)
+            assert not produced.done(), produced.result()
+            kalda.kill()
+            kalda.start()
+        assert list(range(5000)) == produced.result()
+
+    assert messages == ConfluentClient(kalda.bootstrap).consume("over-a-crash", 5000)
 
 
 def _to_json(message: Message) -> dict[str, Any]:

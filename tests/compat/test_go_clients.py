@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
 from kalda.common.errors import ErrorCode
-from tests.compat.programs import ProgramClient, read_by_columns
+from kalda.testing import KaldaProcess
+from tests.compat.programs import ProgramClient, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -203,3 +204,12 @@ def test_franz_go_finds_a_topic_by_its_id(go_client: GoClient, topic_name: Topic
     result = go_client("franz-go").run("topic_id", topic=topic)
 
     assert {"name": topic, "partitions": 1, "unknown_error": ErrorCode.UNKNOWN_TOPIC_ID} == result
+
+
+@pytest.mark.parametrize("name", ["franz-go", "sarama-0.11.0", "sarama-max"])
+def test_idempotent_producers_go_on_after_a_crash(name: str, go_programs: Path, kalda: KaldaProcess) -> None:
+    """The broker knows the producer and its sequence again, so that a retry is neither lost nor doubled."""
+    program, settings = PROGRAMS[name]
+    client = ProgramClient(name, [go_programs / program], kalda.bootstrap, settings)
+
+    produce_over_a_crash(client, kalda)

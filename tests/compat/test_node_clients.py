@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
 from kalda.common.errors import ErrorCode
-from tests.compat.programs import ProgramClient, read_by_columns
+from kalda.testing import KaldaProcess
+from tests.compat.programs import ProgramClient, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -48,10 +49,14 @@ def node_modules() -> Path:
     return installed
 
 
-@pytest.fixture
-def kafkajs(node_modules: Path, bootstrap: str) -> ProgramClient:
+def kafkajs_client(node_modules: Path, bootstrap: str) -> ProgramClient:
     arguments: list[str | Path] = ["env", f"NODE_PATH={node_modules}", "node", SOURCE / "kafkajs.js"]
     return ProgramClient("kafkajs", arguments, bootstrap, {})
+
+
+@pytest.fixture
+def kafkajs(node_modules: Path, bootstrap: str) -> ProgramClient:
+    return kafkajs_client(node_modules, bootstrap)
 
 
 def texts(count: int) -> list[Message]:
@@ -143,3 +148,8 @@ def test_a_topic_through_its_life(kafkajs: ProgramClient, topic_name: TopicName)
 
     assert result.pop("cluster_id")
     assert expected == result
+
+
+def test_an_idempotent_producer_goes_on_after_a_crash(node_modules: Path, kalda: KaldaProcess) -> None:
+    """The broker knows the producer and its sequence again, so that a retry is neither lost nor doubled."""
+    produce_over_a_crash(kafkajs_client(node_modules, kalda.bootstrap), kalda)

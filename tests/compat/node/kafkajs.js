@@ -6,6 +6,7 @@
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require('kafkajs')
 
 const TIMEOUT_MS = 40000
+const CHUNK_MESSAGES = 50
 
 // kafkajs brings gzip; users plug in the others, as here.
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
@@ -56,19 +57,26 @@ const produce = async command => {
   const producer = clientOf(command).producer({ idempotent: command.idempotent, maxInFlightRequests: 1 })
   await producer.connect()
   try {
-    const [sent] = await producer.send({
-      topic: command.topic,
-      acks: -1,
-      compression: CODECS[command.codec],
-      messages: command.messages.map(message => ({
-        key: decoded(message.key),
-        value: decoded(message.value),
-        headers: headersOf(message),
-        timestamp: String(message.timestamp_ms),
-        partition: 0,
-      })),
-    })
-    return { offsets: command.messages.map((_, index) => Number(sent.baseOffset) + index) }
+    const offsets = []
+    const size = command.pause_ms > 0 ? CHUNK_MESSAGES : command.messages.length
+    for (let start = 0; start < command.messages.length; start += size) {
+      const chunk = command.messages.slice(start, start + size)
+      const [sent] = await producer.send({
+        topic: command.topic,
+        acks: -1,
+        compression: CODECS[command.codec],
+        messages: chunk.map(message => ({
+          key: decoded(message.key),
+          value: decoded(message.value),
+          headers: headersOf(message),
+          timestamp: String(message.timestamp_ms),
+          partition: 0,
+        })),
+      })
+      offsets.push(...chunk.map((_, index) => Number(sent.baseOffset) + index))
+      if (command.pause_ms > 0) await new Promise(resolve => setTimeout(resolve, command.pause_ms))
+    }
+    return { offsets }
   } finally {
     await producer.disconnect()
   }

@@ -60,13 +60,14 @@ func produce(c command.Command) (any, error) {
 		records = append(records, record)
 	}
 	offsets := make([]int64, 0, len(records))
-	for _, result := range client.ProduceSync(context.Background(), records...) {
-		if result.Err != nil {
-			return nil, result.Err
+	err = command.InChunks(c, records, func(chunk []*kgo.Record) error {
+		results := client.ProduceSync(context.Background(), chunk...)
+		for _, result := range results {
+			offsets = append(offsets, result.Record.Offset)
 		}
-		offsets = append(offsets, result.Record.Offset)
-	}
-	return map[string]any{"offsets": offsets}, nil
+		return results.FirstErr()
+	})
+	return map[string]any{"offsets": offsets}, err
 }
 
 func consume(c command.Command) (any, error) {

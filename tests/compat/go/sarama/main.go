@@ -52,6 +52,8 @@ func produce(c command.Command) (any, error) {
 	config.Producer.Compression = codecs[c.Codec]
 	config.Producer.Flush.Frequency = 20 * time.Millisecond
 	config.Producer.Return.Successes = true
+	// The default of 3 tries ends before a broker is back; 100 ms are between two.
+	config.Producer.Retry.Max = 100
 	if c.Idempotent {
 		config.Producer.Idempotent = true
 		config.Net.MaxOpenRequests = 1
@@ -76,7 +78,7 @@ func produce(c command.Command) (any, error) {
 		}
 		messages = append(messages, sent)
 	}
-	if err := producer.SendMessages(messages); err != nil {
+	if err := command.InChunks(c, messages, producer.SendMessages); err != nil {
 		return nil, err
 	}
 	offsets := make([]int64, 0, len(messages))

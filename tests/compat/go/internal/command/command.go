@@ -28,7 +28,8 @@ type Message struct {
 	Offset      int64    `json:"offset"`
 }
 
-// Command says what to do; each verb reads the fields it needs. Messages are of partition 0.
+// Command says what to do; each verb reads the fields it needs. Messages are of partition 0; with a pause they
+// are produced ChunkMessages at a time.
 type Command struct {
 	Verb        string    `json:"verb"`
 	Bootstrap   string    `json:"bootstrap"`
@@ -39,11 +40,29 @@ type Command struct {
 	Offset      int64     `json:"offset"`
 	Count       int       `json:"count"`
 	TimestampMs int64     `json:"timestamp_ms"`
+	PauseMs     int64     `json:"pause_ms"`
 	Messages    []Message `json:"messages"`
 }
 
 // Verb performs a command and returns what is printed as JSON.
 type Verb func(command Command) (any, error)
+
+// ChunkMessages is how many messages are produced between two pauses.
+const ChunkMessages = 50
+
+// InChunks hands all messages to produce, with the command's pauses in between.
+func InChunks[T any](command Command, messages []T, produce func([]T) error) error {
+	if command.PauseMs == 0 {
+		return produce(messages)
+	}
+	for start := 0; start < len(messages); start += ChunkMessages {
+		if err := produce(messages[start:min(start+ChunkMessages, len(messages))]); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(command.PauseMs) * time.Millisecond)
+	}
+	return nil
+}
 
 // Run performs the command on stdin with the verb of its name and ends the program.
 func Run(verbs map[string]Verb) {
