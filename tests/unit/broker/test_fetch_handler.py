@@ -242,3 +242,31 @@ def test_fetch_limits_are_capped_by_the_broker(broker: DataPath) -> None:
         broker.produce(batch(b"x" * 500))
     broker.services.config.fetch_max_bytes = 2 * one
     assert 2 * one == size(*broker.fetch().responses[0].partitions)
+
+
+@pytest.mark.parametrize("version", [4, 11])
+def test_senseless_limits_do_no_harm(broker: DataPath, version: int) -> None:
+    """The promise of one batch holds even then; nothing raises."""
+    broker.produce(batch(b"a"))
+    broker.produce(batch(b"b"))
+    data = broker.fetch(version=version, max_bytes=-1, partition_max_bytes=-5, min_bytes=-3, max_wait_ms=-7)
+    assert [b"a"] == values(data.responses[0].partitions[0])
+
+
+def test_thousands_of_waiting_fetches_cost_an_append_elsewhere_nothing(broker: DataPath) -> None:
+    """An append asks only those that wait for its partition."""
+    waiting = [broker.fetch_request({0: 0}, max_wait_ms=1000) for _ in range(1000)]
+    calls = 0
+    original = broker.replicas.read
+
+    def counted(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        return original(*arguments, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    broker.replicas.read = counted  # type: ignore[method-assign, assignment]  # a spy
+    broker.produce({1: batch(b"a")})
+    assert 0 == calls
+    broker.produce({0: batch(b"a")})
+    assert 1000 == calls
+    assert all(reply.is_done for reply in waiting)
