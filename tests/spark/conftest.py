@@ -4,7 +4,6 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import confluent_kafka
@@ -16,17 +15,13 @@ from kalda.testing import KaldaProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_HERE = Path(__file__).parent
 _TEST_TIMEOUT_SECONDS = 300
 """The first query of a session starts a JVM and Python workers on a machine that other tests load."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests on one worker: each would start a JVM of its own."""
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give these tests more time than others. That they run on one worker is the parent's doing."""
+    item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")
