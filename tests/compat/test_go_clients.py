@@ -1,17 +1,21 @@
 """franz-go, Sarama at three protocol ages, and kafka-go against one broker."""
 
+import base64
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import confluent_kafka
+import confluent_kafka.admin
 import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
 from kalda.common.errors import ErrorCode
 from kalda.testing import KaldaProcess
-from tests.compat.programs import ProgramClient, produce_over_a_crash, read_by_columns
+from tests.compat.programs import ProgramClient, ProgramError, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -213,3 +217,37 @@ def test_idempotent_producers_go_on_after_a_crash(name: str, go_programs: Path, 
     client = ProgramClient(name, [go_programs / program], kalda.bootstrap, settings)
 
     produce_over_a_crash(client, kalda)
+
+
+def test_franz_go_reads_on_after_a_crash(go_programs: Path, kalda: KaldaProcess) -> None:
+    """Twelve partitions in one fetch session; the session ends with the broker and is begun again."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kalda.bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic("read-on", 12, 1)])["read-on"].result(20)
+    client = ProgramClient("franz-go", [go_programs / "franzgo"], kalda.bootstrap, {})
+    values = [b"%d" % number for number in range(6000)]
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(client.run, "consume_topic", topic="read-on", count=len(values))
+        for wave in range(3):
+            producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
+            for number, value in enumerate(values[wave * 2000 : (wave + 1) * 2000]):
+                producer.produce("read-on", value, partition=number % 12)
+            assert 0 == producer.flush(20)
+            if wave < 2:
+                time.sleep(0.5)
+                kalda.kill()
+                kalda.start()
+        found = [base64.b64decode(value) for value in read.result()["values"]]
+
+    assert sorted(values) == sorted(found)
+
+
+def test_clients_before_0_11_are_refused(go_programs: Path, bootstrap: str, topic_name: TopicName) -> None:
+    """Their message formats are not built; they must hear that instead of waiting."""
+    client = ProgramClient("sarama-0.10.2", [go_programs / "sarama"], bootstrap, {"version": "0.10.2.0"})
+    topic = topic_name("legacy")
+    ConfluentClient(bootstrap).produce(topic, texts(1))
+
+    with pytest.raises(ProgramError, match="version of API is not supported"):
+        client.consume(topic, 1)
+    with pytest.raises(ProgramError, match="Failed to deliver"):
+        client.produce(topic, [Message(b"k", b"v", (), 1)], idempotent=False)

@@ -30,6 +30,7 @@ func main() {
 		"offset_for_time": offsetForTime,
 		"admin":           admin,
 		"topic_id":        topicID,
+		"consume_topic":   consumeTopic,
 	})
 }
 
@@ -100,6 +101,31 @@ func consume(c command.Command) (any, error) {
 		}
 	}
 	return map[string]any{"messages": messages}, nil
+}
+
+// consumeTopic reads all partitions of the topic, without a group, until it has Count records.
+func consumeTopic(c command.Command) (any, error) {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(c.Bootstrap),
+		kgo.ConsumeTopics(c.Topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(500*time.Millisecond),
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	values := make([][]byte, 0, c.Count)
+	for len(values) < c.Count {
+		fetches := client.PollFetches(context.Background())
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		for _, record := range fetches.Records() {
+			values = append(values, record.Value)
+		}
+	}
+	return map[string]any{"values": values}, nil
 }
 
 func adminClient(c command.Command) (*kadm.Client, *kgo.Client, error) {
