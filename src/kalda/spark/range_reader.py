@@ -31,6 +31,9 @@ EMPTY_FETCHES_AT_END: Final = 2
 """A broker that says it holds offsets up to the range's end, and twice returns no record of them, has none:
 compaction took them, or they are markers of transactions. Twice, because once may be a throttled answer."""
 
+OUT_OF_RANGE_WAIT_SECONDS: Final = 0.1
+"""Between two fetches of an offset that the leader says it has and does not serve."""
+
 _clients: dict[ClientConfig, ClusterClient] = {}
 _clients_pid = 0
 
@@ -87,6 +90,7 @@ def fetch_range(
     options: SourceOptions,
     offset_range: OffsetRange,
     monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[int, FetchedRecords]]:
     """Yield what the fetches of the range bring, each with the offset that it was asked for."""
     end = offset_range.end
@@ -100,7 +104,13 @@ def fetch_range(
             try:
                 fetched = fetcher.next()
             except OffsetOutOfRangeError:
-                fetcher.seek(_skip_lost(client, options, offset_range, position))
+                next_position = _skip_lost(client, options, offset_range, position)
+                if next_position == position:
+                    # A new leader may not have caught up with what it will serve in a moment.
+                    if (monotonic() - progress_at) * 1000 > options.poll_timeout_ms:
+                        raise
+                    sleep(OUT_OF_RANGE_WAIT_SECONDS)
+                fetcher.seek(next_position)
                 continue
             except UnknownTopicOrPartitionError:
                 _report(options, offset_range, position, end, "the partition does not exist any more")

@@ -11,7 +11,7 @@ from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.net.client.cluster import ClusterClient
 from kalda.net.client.config import ClientConfig, IsolationLevel
 from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import BrokerConnectionError, BrokerResponseError
+from kalda.net.client.errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
 from kalda.net.client.fetch import PartitionFetcher, offset_behind
 from kalda.protocol.messages.fetch import (
     AbortedTransaction,
@@ -109,7 +109,8 @@ def options(**given: str) -> SourceOptions:
 
 
 def fetch(broker: ScriptedBroker, start: int, end: int, **given: str) -> list[tuple[int, int]]:
-    fetches = fetch_range(broker, options(**given), OffsetRange(TP, start, end), broker.time.monotonic)
+    offset_range = OffsetRange(TP, start, end)
+    fetches = fetch_range(broker, options(**given), offset_range, broker.time.monotonic, broker.time.advance)
     return [(position, fetched.next_offset) for position, fetched in fetches]
 
 
@@ -195,6 +196,17 @@ def test_a_truncated_log_is_a_loss() -> None:
     with pytest.raises(DataLossError, match="offsets 50 to 59 of t-0 cannot be read: the log ends at 40"):
         fetch(broker, 50, 60)
     assert [] == fetch(broker, 50, 60, failOnDataLoss="false")
+
+
+def test_a_leader_that_is_behind_is_waited_for_but_not_for_ever() -> None:
+    refusals = [PartitionData(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), high_watermark=-1)] * 3
+    broker = ScriptedBroker(lambda offset: refusals.pop() if refusals else records(batch(offset, 10), 100))
+    broker.log_end = 100
+    assert [(50, 60)] == fetch(broker, 50, 60)
+
+    broker.answer = out_of_range_below(1000)
+    with pytest.raises(OffsetOutOfRangeError, match="at offset 50"):
+        fetch(broker, 50, 60, **{"kafkaConsumer.pollTimeoutMs": "3000"})
 
 
 def test_a_deleted_topic_is_a_loss() -> None:
