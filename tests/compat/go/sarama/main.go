@@ -79,6 +79,10 @@ func produce(c command.Command) (any, error) {
 		messages = append(messages, sent)
 	}
 	if err := command.InChunks(c, messages, producer.SendMessages); err != nil {
+		var failures sarama.ProducerErrors
+		if errors.As(err, &failures) {
+			return nil, failures[0].Err
+		}
 		return nil, err
 	}
 	offsets := make([]int64, 0, len(messages))
