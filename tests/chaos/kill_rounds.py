@@ -26,6 +26,7 @@ SEGMENT_BYTES = 1_048_576
 """Kafka's smallest segment is 14 bytes, but about one megabyte gives a few rolls in each round."""
 FINAL_FLUSH_SECONDS = 60.0
 CONSUME_SECONDS = 30.0
+PROGRESS_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Load:
         self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)
         self.errors: list[str] = []
         self._number = 0
+        self._newest_acknowledged = -1
         self._stop = threading.Event()
         self._producer = confluent_kafka.Producer(
             {
@@ -72,6 +74,14 @@ class Load:
         self._thread.join()
         left = self._producer.flush(FINAL_FLUSH_SECONDS)
         assert left == 0, f"{left} records of {self.topic} got no answer"
+
+    def wait_progress(self, timeout_seconds: float) -> None:
+        """Wait until a record that was produced from now on is acknowledged."""
+        target = self._number
+        deadline = time.monotonic() + timeout_seconds
+        while self._newest_acknowledged < target:
+            assert time.monotonic() < deadline, f"{self.topic}: nothing acknowledged in {timeout_seconds} s"
+            time.sleep(0.005)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -99,6 +109,7 @@ class Load:
             self.errors.append(str(error))
         else:
             self.acknowledged[message.partition()][message.offset()] = number
+            self._newest_acknowledged = max(self._newest_acknowledged, number)
 
 
 def run(rounds: int, seed: int, directory: Path) -> Report:
@@ -116,7 +127,10 @@ def run(rounds: int, seed: int, directory: Path) -> Report:
         for load in loads:
             load.start()
         for _ in range(rounds):
-            time.sleep(choice.uniform(0.05, 0.5))
+            # A kill counts only under load, and librdkafka takes up to a second to come back.
+            for load in loads:
+                load.wait_progress(PROGRESS_SECONDS)
+            time.sleep(choice.uniform(0.0, 0.4))
             kalda.kill()
             kalda.start()
             slowest = max(slowest, kalda.start_seconds)
