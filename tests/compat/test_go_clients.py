@@ -254,7 +254,7 @@ def test_what_the_broker_compressed_anew_is_read(
         (
             {"max.message.bytes": "1000"},
             Message(b"k", b"v" * 2000, (), T0),
-            "message (size|was)? ?(too )?larger?",
+            "message.* large",
         ),
         (
             {"message.timestamp.before.max.ms": "1000"},
