@@ -19,7 +19,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda.testing import KaldaProcess
-from tests.chaos.log_check import LogSummary, check_log
+from tests.chaos.log_check import InvalidLogError, LogSummary, check_log
 
 PARTITIONS = 3
 SEGMENT_BYTES = 1_048_576
@@ -135,7 +135,7 @@ def run(rounds: int, seed: int, directory: Path) -> Report:
             kalda.start()
             slowest = max(slowest, kalda.start_seconds)
             for log in partition_directories(directory):
-                check_log(log, last_segments=2)
+                check_running_log(log)
         for load in loads:
             load.stop()
         records = sum(check_kept(kalda.bootstrap, load, seed) for load in loads)
@@ -148,6 +148,21 @@ def run(rounds: int, seed: int, directory: Path) -> Report:
         check_log(log)
     acknowledged = sum(len(by_offset) for load in loads for by_offset in load.acknowledged.values())
     return Report(seed, rounds, acknowledged, records, slowest)
+
+
+def check_running_log(log: Path) -> None:
+    """Check the newest segments of a log that is being written to.
+
+    A reader can see half of a write that is under way, which is whole a moment later.
+    """
+    for attempts_left in reversed(range(3)):
+        try:
+            check_log(log, last_segments=2)
+            return
+        except InvalidLogError:
+            if not attempts_left:
+                raise
+            time.sleep(0.05)
 
 
 def create_topics(bootstrap: str, names: list[str]) -> None:

@@ -47,14 +47,17 @@ def check_log(directory: Path, *, last_segments: int | None = None) -> LogSummar
         base_offset = int(path.stem)
         if next_offset >= 0 and base_offset < next_offset:
             raise InvalidLogError(f"{path}: named below {next_offset}, the end of the segment before")
+        # Before the log: a broker that runs writes a batch first and its index entry then.
+        offset_entries = _entries(path.with_suffix(".index"), _OFFSET_ENTRY)
+        time_entries = _entries(path.with_suffix(".timeindex"), _TIME_ENTRY)
         starts, ends, count, segment_next = _check_segment(path, max(base_offset, next_offset))
         if first_offset < 0:
             first_offset = base_offset
         next_offset = max(segment_next, base_offset)
         batches += len(starts)
         records += count
-        _check_offset_index(path.with_suffix(".index"), base_offset, starts, ends)
-        _check_time_index(path.with_suffix(".timeindex"), base_offset, next_offset)
+        _check_offset_index(path.with_suffix(".index"), offset_entries, base_offset, starts, ends)
+        _check_time_index(path.with_suffix(".timeindex"), time_entries, base_offset, next_offset)
     return LogSummary(len(names), batches, records, first_offset, next_offset)
 
 
@@ -84,11 +87,15 @@ def _check_segment(path: Path, lowest: int) -> tuple[dict[int, int], dict[int, i
     return starts, ends, count, lowest
 
 
-def _check_offset_index(path: Path, base_offset: int, starts: dict[int, int], ends: dict[int, int]) -> None:
-    if not path.exists():
-        return
+def _check_offset_index(
+    path: Path,
+    entries: list[tuple[int, int]],
+    base_offset: int,
+    starts: dict[int, int],
+    ends: dict[int, int],
+) -> None:
     last_offset, last_position = -1, -1
-    for number, (relative, position) in enumerate(_entries(path, _OFFSET_ENTRY)):
+    for number, (relative, position) in enumerate(entries):
         if number > 0 and relative == 0 and position == 0:
             break  # The rest of an active segment's index is preallocated zeroes.
         offset = base_offset + relative
@@ -101,11 +108,9 @@ def _check_offset_index(path: Path, base_offset: int, starts: dict[int, int], en
         last_offset, last_position = offset, position
 
 
-def _check_time_index(path: Path, base_offset: int, next_offset: int) -> None:
-    if not path.exists():
-        return
+def _check_time_index(path: Path, entries: list[tuple[int, int]], base_offset: int, next_offset: int) -> None:
     last_timestamp, last_offset = -1, -1
-    for number, (timestamp, relative) in enumerate(_entries(path, _TIME_ENTRY)):
+    for number, (timestamp, relative) in enumerate(entries):
         if timestamp == 0 and relative == 0:
             break
         offset = base_offset + relative
@@ -117,5 +122,7 @@ def _check_time_index(path: Path, base_offset: int, next_offset: int) -> None:
 
 
 def _entries(path: Path, entry: struct.Struct) -> list[tuple[int, int]]:
+    if not path.exists():
+        return []
     data = path.read_bytes()
     return [entry.unpack_from(data, at) for at in range(0, len(data) - entry.size + 1, entry.size)]
