@@ -52,7 +52,7 @@ test: install java kcat check
 chaos: install
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
-# Peers that need Maven: Apache Kafka's own tools and Java clients.
+# Peers that need Maven, Go or npm; what is missing is skipped and said.
 compat: install
 	@$(BIN)/pytest tests/compat
 
