@@ -5,9 +5,9 @@ one (group commit). Requests leave in the order in which they came, reads includ
 change that a crash could still undo.
 
 When the disk fails, nothing that waits here is durable, and what was prepared later stands on it: all of
-it is refused with `StorageError` and the prep processor starts again from the tree (`on_lost`). The log clears
-what a failed write left before it writes again, so an operation tried later may succeed. Any other failure ends the
-server (`on_broken`): it goes on answering reads and refuses every change.
+it is refused with `StorageError` and the prep processor starts again from the tree (`on_lost`). The log
+clears what a failed write left before it writes again, so an operation tried later may succeed. Any other
+failure ends the server (`on_broken`): it goes on answering reads and refuses every change.
 """
 
 import logging
