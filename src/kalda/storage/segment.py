@@ -4,6 +4,7 @@ Not here: the order of segments, producer state and who decides to roll. Appends
 log's owner; readers use what is below `size` only.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -116,10 +117,18 @@ class Segment:
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp and the last offset of its batch."""
+        """The largest timestamp and the last offset of its batch.
+
+        After a load it is what the time index says, once that was compared with the log: on the first use,
+        since a start must not open the files of thousands of partitions.
+        """
         largest = self._largest
         if largest is None:
-            largest = self._largest = self.time_index.last()
+            largest = self.time_index.last()
+            if not self._has_largest(largest):
+                _logger.warning("%s does not fit the log and is made again", self.time_index.path)
+                largest = self._rebuild_time_index()
+            self._largest = largest
         return largest
 
     @property
@@ -142,12 +151,13 @@ class Segment:
         Raises:
             OSError: nothing was appended.
         """
+        largest = self._largest
+        if largest is None:
+            # Before the write: the time index does not know of it, which is not the index's fault.
+            largest = self.largest
         position = self.records.append(data, size)
         if position == 0:
             self._roll_timestamp = timestamp
-        largest = self._largest
-        if largest is None:
-            largest = self.largest
         if timestamp > largest.timestamp:
             largest = self._largest = TimestampOffset(timestamp, timestamp_offset)
         if self._bytes_since_index_entry > self._index_interval_bytes:
@@ -285,8 +295,9 @@ class Segment:
 
     def finish_indexes(self) -> None:
         """Make the indexes complete and exact, as a segment that takes no more appends has them."""
-        if self.records.size:
-            largest = self.largest
+        largest = self._largest
+        # Not asked for since the load means that nothing was appended: the last entry is there already.
+        if largest is not None and self.records.size:
             self.time_index.maybe_append(largest.timestamp, largest.offset)
         self.offset_index.trim()
         self.time_index.trim()
@@ -349,6 +360,50 @@ class Segment:
             self.finish_indexes()
         finally:
             self.forget()
+
+    def _has_largest(self, entry: TimestampOffset) -> bool:
+        """Tell whether a few batches agree that `entry`, the time index's last, is the largest timestamp.
+
+        A segment that was closed, or that takes no more appends, has its largest timestamp as last entry. So
+        the batch that the entry names must have it, the batches after the last entry of the offset index
+        nothing above it, and without an entry the first batch must have no timestamp.
+        """
+        try:
+            if entry.timestamp < 0:
+                if self._first_timestamp() >= 0:
+                    return False
+            elif self._timestamp_at(entry.offset) != entry.timestamp:
+                return False
+            tail = self.records.iter_headers(self.offset_index.last().position)
+            return all(header.max_timestamp <= entry.timestamp for _, header in tail)
+        except RecordsError:
+            return False
+
+    def _timestamp_at(self, offset: int) -> int | None:
+        """Return the largest timestamp of the batch that holds `offset`."""
+        for _, header in self.records.iter_headers(self.offset_index.lookup(offset).position):
+            if header.last_offset >= offset:
+                return header.max_timestamp if header.base_offset <= offset else None
+        return None
+
+    def _rebuild_time_index(self) -> TimestampOffset:
+        """Write the time index again from the headers of all batches; return the largest timestamp."""
+        self.time_index.reset()
+        largest, last_entry = self._no_timestamp(), 0
+        try:
+            for position, header in self.records.iter_headers():
+                if header.max_timestamp > largest.timestamp:
+                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
+                if position - last_entry > self._index_interval_bytes:
+                    self.time_index.maybe_append(largest.timestamp, largest.offset)
+                    last_entry = position
+        except RecordsError as error:
+            _logger.warning("%s: times known up to a bad batch: %s", self.records.path, error)
+        self.time_index.maybe_append(largest.timestamp, largest.offset)
+        # On a full disk the entries stay in memory, and the next start finds the same fault.
+        with contextlib.suppress(OSError):
+            self.time_index.write_pending()
+        return largest
 
     def _first_timestamp(self) -> int:
         for _, header in self.records.iter_headers():

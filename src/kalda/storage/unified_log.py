@@ -295,18 +295,32 @@ class UnifiedLog:
         return FetchDataInfo(records, offset, self.high_watermark, aborted)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Find the first record whose time is `timestamp` or later; ``None`` if there is none."""
-        for segment in self._local.segments:
-            if segment.largest.timestamp >= timestamp:
-                found = segment.find_timestamp(timestamp, self.log_start_offset)
-                if found is not None:
-                    return TimestampAndOffset(*found)
+        """Find the first record whose time is `timestamp` or later; ``None`` if there is none.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        try:
+            for segment in self._local.segments:
+                if segment.largest.timestamp >= timestamp:
+                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                    if found is not None:
+                        return TimestampAndOffset(*found)
+        except OSError as error:
+            raise self._storage_error("read", error) from error
         return None
 
     def offset_for_max_timestamp(self) -> TimestampAndOffset | None:
-        """Find the first record that has the largest timestamp of the log (KIP-734)."""
-        newest = max(self._local.segments, key=lambda segment: segment.largest.timestamp)
-        found = newest.find_largest_timestamp()
+        """Find the first record that has the largest timestamp of the log (KIP-734).
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        try:
+            newest = max(self._local.segments, key=lambda segment: segment.largest.timestamp)
+            found = newest.find_largest_timestamp()
+        except OSError as error:
+            raise self._storage_error("read", error) from error
         return None if found is None else TimestampAndOffset(*found)
 
     def offsets_before(self, timestamp: int, count_max: int) -> list[int]:

@@ -168,6 +168,79 @@ def test_the_largest_timestamp_survives_a_restart(restart: str) -> None:
     assert restarted.log.delete_old_segments() == 1
 
 
+@pytest.mark.parametrize("damage", ["emptied", "zeroed", "cut", "of another time"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_time_index_that_does_not_fit_its_log_is_made_again(number: int, damage: str) -> None:
+    """A copy or a file system check may leave such a file: look-ups and retention must not believe it."""
+    config = LogConfig(segment_bytes=800, index_interval_bytes=100)
+    broker = Broker(config)
+    for offset in range(30):
+        append(broker.log, b"x" * 30, timestamp=NOW_MS + offset)
+    assert len(broker.log.segments) > 3
+    segment = broker.log.segments[-1 if number == 2 else number]
+    broker.manager.close()
+    after = broker.file_system.crash()
+    index = after.nodes[f"{PATH}/{segment.base_offset:020d}.timeindex"]
+    good = bytes(index.content)
+    if damage == "emptied":
+        del index.content[:]
+    elif damage == "cut":
+        del index.content[-12:]
+    elif damage == "zeroed":
+        index.content[:] = bytes(len(good))
+    else:
+        index.content[-12:-4] = (NOW_MS + 500).to_bytes(8)
+    restarted = Broker(config, after)
+    found = [restarted.log.offset_for_timestamp(NOW_MS + offset) for offset in range(30)]
+    assert [(NOW_MS + offset, offset) for offset in range(30)] == [each and each[:2] for each in found]
+    newest = restarted.log.offset_for_max_timestamp()
+    assert newest is not None
+    assert (NOW_MS + 29, 29) == newest[:2]
+    append(restarted.log, b"y", timestamp=NOW_MS + 30)
+    restarted.manager.close()
+    assert good == bytes(index.content)[: len(good)]
+
+
+def test_an_append_after_a_start_does_not_doubt_the_time_index() -> None:
+    """What is appended is newer than the index, which says nothing against it."""
+    broker = Broker(LogConfig(index_interval_bytes=100))
+    for offset in range(10):
+        append(broker.log, b"x", timestamp=NOW_MS + offset)
+    restarted = broker.stop()
+    index = f"{PATH}/{0:020d}.timeindex"
+    touched: list[str] = []
+    restarted.file_system.fault = lambda operation, path: touched.append(operation) if path == index else None
+    append(restarted.log, b"y", timestamp=NOW_MS + 10)
+    assert "truncate" not in touched
+    assert restarted.log.segments[0].largest == (NOW_MS + 10, 10)
+
+
+def test_records_without_a_time_need_no_time_index() -> None:
+    broker = Broker()
+    append(broker.log, b"x", timestamp=-1)
+    restarted = broker.stop()
+    touched: list[str] = []
+    restarted.file_system.fault = lambda operation, _: touched.append(operation)
+    assert restarted.log.segments[0].largest == (-1, 0)
+    assert "truncate" not in touched
+
+
+def test_a_disk_that_fails_a_look_up_by_time_is_a_storage_error() -> None:
+    broker = Broker()
+    append(broker.log, b"x")
+    restarted = broker.stop()
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "read":
+            raise OSError(errno.EIO, "the disk is gone", path)
+
+    restarted.file_system.fault = fail
+    with pytest.raises(LogStorageError):
+        restarted.log.offset_for_timestamp(NOW_MS)
+    with pytest.raises(LogStorageError):
+        restarted.log.offset_for_max_timestamp()
+
+
 def test_an_index_finds_entries_wherever_they_are() -> None:
     """In the file, in the window kept of it, in memory: lookups see one row."""
     index = OffsetIndex(FaultyFileSystem(), "/0.index", 0, 0, HandleCache(10_000))
