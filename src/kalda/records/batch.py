@@ -214,6 +214,16 @@ def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
     `validate_produced`. Raises `NeedMoreBytes` if the buffer ends inside the batch, otherwise
     `CorruptRecordError` or `UnsupportedCompressionTypeError`.
     """
+    validate_bytes(buffer, position, header)
+    if header.base_offset < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} counts {header.record_count} records "
+            f"but its last offset delta is {header.last_offset_delta}"
+        )
+
+
+def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check what can go wrong with a batch on its way: its size, CRC and codec; errors as `validate`."""
     end = position + header.batch_length + LOG_OVERHEAD
     if end > len(buffer):
         raise NeedMoreBytes(f"batch ends at byte {end}, the buffer at {len(buffer)}")
@@ -224,18 +234,14 @@ def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
         )
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         Compression.from_id(header.attributes & COMPRESSION_MASK)
-    if header.base_offset < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise CorruptRecordError(
-            f"batch at offset {header.base_offset} counts {header.record_count} records "
-            f"but its last offset delta is {header.last_offset_delta}"
-        )
 
 
 def validate_produced(header: BatchHeader) -> None:
     """Check what only a leader asks of a client's batch; raises `InvalidRecordError`.
 
     The batch starts at offset 0, holds at least one record, its offsets have no gaps, it is no transaction
-    marker, and it has sequence numbers if it has a producer id.
+    marker, and it has sequence numbers if it has a producer id. Counts that no batch can have are an
+    `InvalidRecordError` too where the CRC is right: a client would send a corrupt batch again, for nothing.
     """
     if header.base_offset != 0:
         raise InvalidRecordError(f"produced batch has base offset {header.base_offset}; expected 0")

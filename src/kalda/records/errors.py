@@ -53,7 +53,7 @@ class InvalidRecordError(RecordsError):
         self.record_errors = record_errors
 
 
-class InvalidTimestampError(RecordsError):
+class InvalidTimestampError(InvalidRecordError):
     """A record's time is outside what the topic allows, or a client claims log-append time."""
 
     code = ErrorCode.INVALID_TIMESTAMP

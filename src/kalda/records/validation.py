@@ -4,12 +4,17 @@ A leader needs it for compacted topics (each record has a key), for bounds on ti
 recompresses. What is not here: the checks on the header alone (`batch.validate`, `batch.validate_produced`).
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kalda.records.batch import NO_TIMESTAMP, BatchHeader, Buffer, TimestampType
+from kalda.records.batch import NO_TIMESTAMP, BatchHeader, Buffer
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX
 from kalda.records.errors import InvalidRecordError, InvalidTimestampError
 from kalda.records.record import iter_records
+
+RECORD_ERRORS_MAX: Final = 10_000
+"""Refused records that an answer names: a compressed batch of 1 MB can hold millions, an answer need not."""
+
+INT64_LIMIT: Final = 1 << 63
 
 
 class RecordsSummary(NamedTuple):
@@ -22,32 +27,47 @@ class RecordsSummary(NamedTuple):
     offset_of_max_timestamp: int
 
 
+class TimestampBounds(NamedTuple):
+    """What ``message.timestamp.before.max.ms`` and ``.after.max.ms`` allow; ends included."""
+
+    low: int
+    high: int
+
+
 def validate_records(
     buffer: Buffer,
     position: int,
     header: BatchHeader,
     *,
     require_keys: bool = False,
+    timestamp_bounds: TimestampBounds | None = None,
     size_max: int = DECOMPRESSED_SIZE_MAX,
 ) -> RecordsSummary:
     """Read every record of a produced batch and check it against its header.
 
-    The offsets must run from the base offset without a gap; with `require_keys` no key may be null. Raises
-    `InvalidRecordError`, with the index and reason of each keyless record for the response, or what
-    `iter_records` raises for bytes that are no records.
+    The offsets must run from the base offset without a gap; with `require_keys` no key may be null, with
+    `timestamp_bounds` no time may lie outside them; a time of -1 says that there is none and passes.
+
+    Raises:
+        InvalidTimestampError: times are outside the bounds; names each refused record, keyless ones too.
+        InvalidRecordError: records have no key, each is named; or the offsets are wrong.
+        RecordsError: another subclass, from `iter_records`, for bytes that are no records.
     """
-    keyless: list[tuple[int, str]] = []
+    refused = _RefusedRecords()
     min_timestamp = max_timestamp = NO_TIMESTAMP
     offset_of_max_timestamp = header.base_offset
     index = -1
+    low, high = timestamp_bounds or (-INT64_LIMIT, INT64_LIMIT)
     for index, record in enumerate(iter_records(buffer, position, header, size_max=size_max)):
         if record.offset != header.base_offset + index:
             raise InvalidRecordError(
                 f"record {index} has offset {record.offset}; expected {header.base_offset + index}"
             )
-        if require_keys and record.key is None:
-            keyless.append((index, "a compacted topic takes no record without a key"))
         timestamp = record.timestamp
+        if require_keys and record.key is None:
+            refused.add_keyless(index)
+        elif not low <= timestamp <= high and timestamp != NO_TIMESTAMP:
+            refused.add_timestamp(index, f"timestamp {timestamp} is outside [{low}, {high}]")
         if index == 0:
             min_timestamp = max_timestamp = timestamp
         elif timestamp > max_timestamp:
@@ -55,11 +75,8 @@ def validate_records(
             offset_of_max_timestamp = record.offset
         elif timestamp < min_timestamp:
             min_timestamp = timestamp
-    if keyless:
-        raise InvalidRecordError(
-            f"{len(keyless)} of {index + 1} records have no key; a compacted topic takes none such",
-            record_errors=tuple(keyless),
-        )
+    if refused.count:
+        raise refused.error(index + 1)
     if index != header.last_offset_delta:
         raise InvalidRecordError(
             f"batch holds {index + 1} records but its last offset delta is {header.last_offset_delta}"
@@ -67,26 +84,42 @@ def validate_records(
     return RecordsSummary(index + 1, min_timestamp, max_timestamp, offset_of_max_timestamp)
 
 
-def validate_timestamps(
-    header: BatchHeader,
-    min_timestamp: int,
-    max_timestamp: int,
-    *,
-    now_ms: int,
-    before_max_ms: int,
-    after_max_ms: int,
-) -> None:
-    """Check a produced batch's times against ``message.timestamp.before.max.ms`` and ``.after.max.ms``.
+class _RefusedRecords:
+    """The records of one batch that make it fail, each with its reason."""
 
-    Raises `InvalidTimestampError` if a time lies outside, or if the client claims log-append time. A time of
-    -1 says that there is none and passes.
-    """
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise InvalidTimestampError("a producer may not set the timestamp type to log-append time")
-    for timestamp in (min_timestamp, max_timestamp):
-        if timestamp == NO_TIMESTAMP:
-            continue
-        if now_ms - timestamp > before_max_ms or timestamp - now_ms > after_max_ms:
-            raise InvalidTimestampError(
-                f"timestamp {timestamp} is outside [{now_ms - before_max_ms}, {now_ms + after_max_ms}]"
+    __slots__ = ("_keyless_count", "_named", "_timestamp_count")
+
+    def __init__(self) -> None:
+        self._named: list[tuple[int, str]] = []
+        self._keyless_count = 0
+        self._timestamp_count = 0
+
+    @property
+    def count(self) -> int:
+        return self._keyless_count + self._timestamp_count
+
+    def add_keyless(self, index: int) -> None:
+        self._keyless_count += 1
+        self._name(index, "a compacted topic takes no record without a key")
+
+    def add_timestamp(self, index: int, reason: str) -> None:
+        self._timestamp_count += 1
+        self._name(index, reason)
+
+    def error(self, record_count: int) -> InvalidRecordError:
+        """Return what to raise; as in Kafka, one bad time decides the code for all of them."""
+        named = tuple(self._named)
+        if self._timestamp_count:
+            return InvalidTimestampError(
+                f"{self._timestamp_count} of {record_count} records have a time outside what the topic "
+                f"allows; first: record {named[0][0]}, {named[0][1]}",
+                record_errors=named,
             )
+        return InvalidRecordError(
+            f"{self._keyless_count} of {record_count} records have no key; a compacted topic takes none such",
+            record_errors=named,
+        )
+
+    def _name(self, index: int, reason: str) -> None:
+        if len(self._named) < RECORD_ERRORS_MAX:
+            self._named.append((index, reason))

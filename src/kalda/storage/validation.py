@@ -15,13 +15,15 @@ from kalda.records.batch import (
     BatchHeader,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
     validate,
+    validate_bytes,
     validate_produced,
 )
 from kalda.records.compression import Compression
 from kalda.records.conversion import recompress
-from kalda.records.errors import InvalidRecordError
-from kalda.records.validation import validate_records, validate_timestamps
+from kalda.records.errors import InvalidRecordError, InvalidTimestampError
+from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
 from kalda.storage.producer_state import AppendOrigin
@@ -37,6 +39,7 @@ class AppendValidator:
     __slots__ = (
         "_after_max_ms",
         "_before_max_ms",
+        "_bounds_timestamps",
         "_bytes_max",
         "_compression",
         "_is_compacted",
@@ -53,13 +56,12 @@ class AppendValidator:
         self.uses_log_append_time = config.message_timestamp_type is TimestampTypeConfig.LOG_APPEND_TIME
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
-        bounds_timestamps = self._before_max_ms != INT64_MAX or self._after_max_ms != INT64_MAX
-        self._compression = _target_compression(config)
-        self._opens_records = (
-            self._is_compacted
-            or self._compression is not None
-            or (bounds_timestamps and not self.uses_log_append_time)
+        # Where the broker stamps the time, the producer's does not matter.
+        self._bounds_timestamps = not self.uses_log_append_time and (
+            self._before_max_ms != INT64_MAX or self._after_max_ms != INT64_MAX
         )
+        self._compression = _target_compression(config)
+        self._opens_records = self._is_compacted or self._compression is not None or self._bounds_timestamps
         self._level = _level(config, self._compression)
 
     def validate(
@@ -80,13 +82,18 @@ class AppendValidator:
                 f"batch of {size} bytes is above max.message.bytes={self._bytes_max}; "
                 "send smaller batches or raise the limit"
             )
-        validate(records, 0, header)
+        if origin is AppendOrigin.CLIENT:
+            validate_bytes(records, 0, header)
+            validate_produced(header)
+        else:
+            validate(records, 0, header)
         if size != len(records):
             raise InvalidRecordError(f"an append holds one batch; {len(records) - size} bytes follow it")
         if origin is AppendOrigin.CLIENT:
-            validate_produced(header)
-            if header.attributes & LOG_APPEND_TIME_FLAG or self._opens_records:
+            if self._opens_records:
                 self._open(records, header, now_ms)
+            if header.attributes & LOG_APPEND_TIME_FLAG:
+                self._take_back_append_time(records, header)
         if self._compression is not None and not header.attributes & CONTROL_FLAG:
             records, header = self._recompress(records, header)
             size = len(records)
@@ -101,20 +108,21 @@ class AppendValidator:
         return header, records
 
     def _open(self, records: WritableBuffer, header: BatchHeader, now_ms: int) -> None:
-        """Check what only the records tell, or what a client may not claim of them."""
-        first = last = NO_TIMESTAMP
-        if self._opens_records:
-            summary = validate_records(records, 0, header, require_keys=self._is_compacted)
-            if not self.uses_log_append_time:
-                first, last = summary.min_timestamp, summary.max_timestamp
-        validate_timestamps(
-            header,
-            first,
-            last,
-            now_ms=now_ms,
-            before_max_ms=self._before_max_ms,
-            after_max_ms=self._after_max_ms,
-        )
+        """Check what only the records tell."""
+        bounds = None
+        if self._bounds_timestamps:
+            bounds = TimestampBounds(now_ms - self._before_max_ms, now_ms + self._after_max_ms)
+        validate_records(records, 0, header, require_keys=self._is_compacted, timestamp_bounds=bounds)
+
+    def _take_back_append_time(self, records: WritableBuffer, header: BatchHeader) -> None:
+        """Make a batch that claims the broker's time carry its producer's, as Kafka does.
+
+        It is refused where nobody could tell the claim from the truth, or where it names no time.
+        """
+        if self.uses_log_append_time or header.max_timestamp == NO_TIMESTAMP:
+            raise InvalidTimestampError("a producer may not set the timestamp type to log-append time")
+        set_max_timestamp(records, 0, header.max_timestamp)
+        header.attributes &= ~LOG_APPEND_TIME_FLAG
 
     def _recompress(self, records: WritableBuffer, header: BatchHeader) -> tuple[WritableBuffer, BatchHeader]:
         assert self._compression is not None, "called where the topic has a codec of its own"

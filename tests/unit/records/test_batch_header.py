@@ -191,11 +191,23 @@ def test_sound_batch_of_a_client_passes() -> None:
     [
         patch(build(), ">i", 57, 0),
         patch(build(), ">i", 57, 2),
+        patch(build(), ">i", 57, -1),
+        patch(build(), ">i", 57, 4),
+        patch(build(), ">i", 23, -1),
         build(is_control=True),
         build(producer_id=1, producer_epoch=0),
         build(base_offset=1),
     ],
-    ids=["no records", "gap", "control", "no sequence", "base offset"],
+    ids=[
+        "no records",
+        "gap",
+        "negative count",
+        "too many",
+        "no offsets",
+        "control",
+        "no sequence",
+        "base offset",
+    ],
 )
 def test_what_a_client_may_not_send_is_an_invalid_record(batch: bytearray) -> None:
     with pytest.raises(InvalidRecordError) as caught:

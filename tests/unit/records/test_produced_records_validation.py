@@ -5,11 +5,16 @@ import struct
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.records.batch import TimestampType, read_header
+from kalda.records.batch import read_header
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder
-from kalda.records.validation import RecordsSummary, validate_records, validate_timestamps
+from kalda.records.validation import (
+    RECORD_ERRORS_MAX,
+    RecordsSummary,
+    TimestampBounds,
+    validate_records,
+)
 
 
 def batch_of(keys: list[bytes | None], times: list[int], base_offset: int = 0) -> bytearray:
@@ -49,24 +54,36 @@ def test_last_offset_delta_beyond_the_records_is_invalid() -> None:
         validate_records(batch, 0, read_header(batch))
 
 
-@pytest.mark.parametrize(("low", "high"), [(1_000, 1_000), (900, 1_200), (-1, -1), (-1, 1_200)])
-def test_times_within_the_bounds_or_absent_pass(low: int, high: int) -> None:
-    header = read_header(batch_of([b"k"], [0]))
-    validate_timestamps(header, low, high, now_ms=1_000, before_max_ms=100, after_max_ms=200)
+@pytest.mark.parametrize("times", [[900, 1_200], [-1, -1], [1_200, -1]])
+def test_times_within_the_bounds_or_absent_pass(times: list[int]) -> None:
+    batch = batch_of([b"a", b"b"], times)
+    validate_records(batch, 0, read_header(batch), timestamp_bounds=TimestampBounds(900, 1_200))
 
 
-@pytest.mark.parametrize(("low", "high"), [(899, 1_000), (1_000, 1_201), (0, 0)])
-def test_times_outside_the_bounds_are_refused(low: int, high: int) -> None:
-    header = read_header(batch_of([b"k"], [0]))
-    with pytest.raises(InvalidTimestampError, match=r"outside \[900, 1200\]") as caught:
-        validate_timestamps(header, low, high, now_ms=1_000, before_max_ms=100, after_max_ms=200)
+def test_records_with_times_outside_the_bounds_are_named_one_by_one() -> None:
+    """Also behind a record without a time, which would hide the earliest of the batch."""
+    batch = batch_of([b"a", b"b", b"c", b"d"], [-1, 899, 1_000, 1_201])
+    with pytest.raises(InvalidTimestampError, match=r"2 of 4 .* outside \[900, 1200\]") as caught:
+        validate_records(batch, 0, read_header(batch), timestamp_bounds=TimestampBounds(900, 1_200))
+    assert caught.value.record_errors == (
+        (1, "timestamp 899 is outside [900, 1200]"),
+        (3, "timestamp 1201 is outside [900, 1200]"),
+    )
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_producer_may_not_claim_log_append_time() -> None:
-    builder = RecordBatchBuilder(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=1)
-    builder.append(b"k", b"v", 1)
-    with pytest.raises(InvalidTimestampError, match="log-append time"):
-        validate_timestamps(
-            read_header(builder.build()), 1, 1, now_ms=1, before_max_ms=2**63 - 1, after_max_ms=2**63 - 1
+def test_one_bad_time_decides_the_code_for_keyless_records_too() -> None:
+    batch = batch_of([None, b"b"], [1_000, 5])
+    with pytest.raises(InvalidTimestampError) as caught:
+        validate_records(
+            batch, 0, read_header(batch), require_keys=True, timestamp_bounds=TimestampBounds(900, 1_200)
         )
+    assert [index for index, _ in caught.value.record_errors] == [0, 1]
+
+
+def test_number_of_named_records_is_bounded() -> None:
+    count = RECORD_ERRORS_MAX + 5
+    batch = batch_of([None] * count, [0] * count)
+    with pytest.raises(InvalidRecordError, match=f"{count} of {count} records") as caught:
+        validate_records(batch, 0, read_header(batch), require_keys=True)
+    assert len(caught.value.record_errors) == RECORD_ERRORS_MAX

@@ -2,12 +2,14 @@
 
 import errno
 import os
+import struct
 from typing import NoReturn
 
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.records.batch import read_header, set_log_append_time
+from kalda.records.batch import TimestampType, read_header, set_log_append_time, validate
+from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
@@ -189,12 +191,36 @@ def test_timestamps_outside_the_bounds_are_refused(timestamp: int) -> None:
     log.append_as_leader(batch(b"x", timestamp=NOW_MS + 500), 0)
 
 
-@pytest.mark.parametrize("timestamp_type", list(TimestampTypeConfig))
-def test_a_client_may_not_claim_log_append_time(timestamp_type: TimestampTypeConfig) -> None:
+def test_a_claim_of_log_append_time_is_taken_back_where_the_producer_sets_the_time() -> None:
+    claimed = batch(b"x", timestamp=5)
+    set_log_append_time(claimed, 0, 700)
+    log = Broker().log
+    log.append_as_leader(claimed, 0)
+    stored = log.read(0, 1000, FetchIsolation.LOG_END).records.read()
+    header = read_header(stored)
+    validate(stored, 0, header)
+    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.CREATE_TIME, 700)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_type", "claim"),
+    [(TimestampTypeConfig.LOG_APPEND_TIME, NOW_MS), (TimestampTypeConfig.CREATE_TIME, -1)],
+)
+def test_other_claims_of_log_append_time_are_refused(timestamp_type: TimestampTypeConfig, claim: int) -> None:
     claimed = batch(b"x")
-    set_log_append_time(claimed, 0, NOW_MS)
+    set_log_append_time(claimed, 0, claim)
     with pytest.raises(InvalidTimestampError):
         Broker(LogConfig(message_timestamp_type=timestamp_type)).log.append_as_leader(claimed, 0)
+
+
+@pytest.mark.parametrize(("position", "value"), [(57, -1), (57, 3), (57, 0), (23, -1), (23, 5)])
+def test_counts_that_contradict_each_other_are_not_retriable(position: int, value: int) -> None:
+    """A client would send a batch that is called corrupt again, for ever."""
+    records = batch(b"x", b"y")
+    struct.pack_into(">i", records, position, value)
+    struct.pack_into(">I", records, 17, crc32c(records[21:]))
+    with pytest.raises(InvalidRecordError):
+        Broker().log.append_as_leader(records, 0)
 
 
 def test_compacted_topics_need_keys() -> None:
