@@ -157,6 +157,11 @@ def test_epochs_end_where_the_next_one_began(broker: DataPath) -> None:
     assert ErrorCode.FENCED_LEADER_EPOCH == end_of_epoch(broker, 3, current_leader_epoch=3).error_code
 
 
+@pytest.mark.parametrize(("current", "expected"), [(-1, 0), (-2, 74), (-5, 74), (3, 0), (4, 75)])
+def test_every_current_epoch_but_minus_one_is_compared(broker: DataPath, current: int, expected: int) -> None:
+    assert expected == end_of_epoch(broker, -5, current_leader_epoch=current).error_code
+
+
 def delete(broker: DataPath, offset: int, topic: str = "orders") -> tuple[int, int]:
     request = DeleteRecordsRequest(
         topics=[
@@ -228,6 +233,17 @@ async def test_without_coordination_the_producer_is_told_to_try_again(broker: Da
     assert code.retriable
     cluster.fails = False
     assert 0 == (await init_producer(broker)).error_code
+
+
+@pytest.mark.parametrize(("producer_id", "epoch", "expected"), [(5, -1, 42), (-1, 5, 42), (5, 5, 0)])
+async def test_id_and_epoch_come_together_or_not_at_all(
+    broker: DataPath, producer_id: int, epoch: int, expected: int
+) -> None:
+    broker.services.producer_ids = ProducerIds(1, cast("Any", FakeCluster()))
+    request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    handled = init_producer_id.handle(broker.services, request, broker.context(5))
+    answer = handled if isinstance(handled, InitProducerIdResponse) else await handled
+    assert expected == answer.error_code
 
 
 async def test_transactional_producers_are_refused(broker: DataPath) -> None:

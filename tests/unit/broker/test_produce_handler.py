@@ -77,6 +77,8 @@ def corrupt(records: bytes) -> bytes:
         (b"", 9, ErrorCode.INVALID_RECORD),
         (None, 9, ErrorCode.INVALID_RECORD),
         (batch(b"a")[:-1], 9, ErrorCode.INVALID_RECORD),
+        (batch(b"a") + bytes(20), 9, ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a") + batch(b"b")[:16] + b"\x07" + batch(b"b")[17:30], 9, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a")[:16] + b"\x01" + batch(b"a")[17:], 9, ErrorCode.INVALID_RECORD),
         (batch(b"a")[:16] + b"\x09" + batch(b"a")[17:], 9, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a")[:8] + b"\x00\x00\x00\x05" + batch(b"a")[12:], 9, ErrorCode.CORRUPT_MESSAGE),
@@ -110,18 +112,47 @@ def test_a_batch_above_the_limit_is_too_large_and_says_why(broker: DataPath) -> 
     assert "max.message.bytes=100" in (answer.error_message or "")
 
 
-def test_a_compacted_topic_wants_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 7, 8, 9, 11])
+def test_a_compacted_topic_names_the_records_without_keys(tmp_path: Path, version: int) -> None:
+    """KIP-467: a producer then tells which of its records are to blame for the batch."""
     path = DataPath(tmp_path, LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
     path.host(leadership())
-    keyless = _builder_without_key()
-    assert ErrorCode.INVALID_RECORD == path.produce(keyless).error_code
+    answer = path.produce(_with_keys(b"k", None, b"k", None), version=version)
     path.close()
+    assert ErrorCode.INVALID_RECORD == answer.error_code
+    named = [(error.batch_index, error.batch_index_error_message) for error in answer.record_errors]
+    reason = "a compacted topic takes no record without a key"
+    assert ([(1, reason), (3, reason)] if version >= 8 else []) == named
 
 
-def _builder_without_key() -> bytes:
+def _with_keys(*keys: bytes | None) -> bytes:
     builder = RecordBatchBuilder()
-    builder.append(timestamp=1, key=None, value=b"v")
+    for key in keys:
+        builder.append(timestamp=1, key=key, value=b"v")
     return bytes(builder.build())
+
+
+def test_records_with_refused_times_are_named(broker: DataPath) -> None:
+    now = broker.clock.time_ms()
+    broker.configure(message_timestamp_before_max_ms=10)
+    builder = RecordBatchBuilder()
+    for timestamp in (now, now - 11, now - 10):
+        builder.append(timestamp=timestamp, key=None, value=b"v")
+    answer = broker.produce(bytes(builder.build()))
+    assert ErrorCode.INVALID_TIMESTAMP == answer.error_code
+    assert [1] == [error.batch_index for error in answer.record_errors]
+
+
+def test_log_start_offset_comes_with_a_refusal_by_the_log(broker: DataPath) -> None:
+    """As in Kafka, which leaves it out where bytes are damaged or the request itself is wrong."""
+    for _ in range(3):
+        broker.produce(batch(b"a"))
+    broker.partition().log.delete_records_before(2)
+    assert 2 == broker.produce(idempotent(0)).log_start_offset
+    gap = broker.produce(idempotent(5))
+    assert (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 2) == (gap.error_code, gap.log_start_offset)
+    assert -1 == broker.produce(corrupt(batch(b"a"))).log_start_offset
+    assert -1 == broker.produce(b"").log_start_offset
 
 
 def test_append_time_is_answered_where_the_topic_stamps_it(broker: DataPath) -> None:
@@ -153,7 +184,7 @@ def test_a_gap_in_the_sequence_and_an_old_epoch_are_refused(broker: DataPath) ->
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"is_transactional": True}, ErrorCode.INVALID_TXN_STATE),
+        ({"is_transactional": True}, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         ({"is_control": True}, ErrorCode.INVALID_RECORD),
     ],
 )

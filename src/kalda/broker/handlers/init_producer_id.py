@@ -1,7 +1,8 @@
 """InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
 
 v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
-a new id instead: that is as good, and what Kafka answers. Transactions are not built: a transactional id is
+a new id instead: that is as good, and what Kafka answers; an id without an epoch, or an epoch without an
+id, is an invalid request. Transactions are not built: a transactional id is
 refused with an error that producers do not retry, as FindCoordinator does.
 """
 
@@ -14,6 +15,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordination.errors import CoordinationError
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 def handle(
@@ -23,6 +25,8 @@ def handle(
     if request.transactional_id is not None:
         refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return error_response(request, refusal if request.transactional_id else ErrorCode.INVALID_REQUEST)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return error_response(request, ErrorCode.INVALID_REQUEST)
     producer_id = services.producer_ids.take_nowait()
     if producer_id is None:
         return _take(services, request)

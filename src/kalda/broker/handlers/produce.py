@@ -6,7 +6,8 @@ append, answer, with nothing made per record. Everything else about a request go
 Versions 0-2 carry message sets of the formats before 0.11. They are advertised, because librdkafka before
 2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
 UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). Transactions do not exist yet: a
-transactional batch is answered as one whose partition was never added to its transaction.
+transactional batch is answered as one whose partition was never added to its transaction, or as one of a
+producer that has no right to a transactional id where the request names none.
 """
 
 import logging
@@ -34,6 +35,7 @@ from kalda.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kalda.records.errors import InvalidRecordError
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.unified_log import LogAppendInfo
 
@@ -45,6 +47,16 @@ logger = logging.getLogger(__name__)
 RECORD_BATCHES_FROM: Final = 3
 """The first version whose records are batches of format 2."""
 ZSTD_FROM: Final = 7
+_WITHOUT_LOG_START: Final = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    )
+)
+"""Failed appends that Kafka answers without the log start offset; with the others the client gets it."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's name for the one client that may write to internal topics."""
 
@@ -54,10 +66,11 @@ _BATCH_SIZE_MIN: Final = 61
 _BATCH_OVERHEAD: Final = 12
 _MAGIC: Final = 2
 _MAGIC_POSITION: Final = 16
+_NEXT_LENGTH_MIN: Final = 14
+"""Bytes that even the oldest message has behind its length; fewer are no batch at all."""
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
 
 Answer = tuple[bytes, PartitionProduceResult]
 
@@ -85,7 +98,8 @@ def handle_produce(
         partition = replica_manager.find(name, index)
         if partition is not None and not partition.followers and not partition.is_internal:
             try:
-                info = replica_manager.append(partition, _checked_batch(records, version), fields.acks)
+                checked = _checked_batch(records, version, fields.transactional_id)
+                info = replica_manager.append(partition, checked, fields.acks)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
                 return _reply(services, context, [(name, _failure(partition, index, error))])
             return single_success_response(
@@ -117,7 +131,7 @@ def _handle_general(
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
-                info = _append(services, context, partition, records, acks)
+                info = _append(services, context, partition, records, fields)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
                 answers.append((name, _failure(partition, index, error)))
                 continue
@@ -144,14 +158,15 @@ def _append(
     context: RequestContext,
     partition: Partition,
     records: memoryview | None,
-    acks: int,
+    fields: ProduceRequestFields,
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return services.replica_manager.append(partition, _checked_batch(records, context.api_version), acks)
+    checked = _checked_batch(records, context.api_version, fields.transactional_id)
+    return services.replica_manager.append(partition, checked, fields.acks)
 
 
-def _checked_batch(records: memoryview | None, version: int) -> memoryview:
+def _checked_batch(records: memoryview | None, version: int, transactional_id: bytes | None) -> memoryview:
     """Check what a request's version demands of its records, before the log checks the batch itself.
 
     From version 3 a partition's records are exactly one batch of format 2; an incomplete second one is cut
@@ -173,12 +188,15 @@ def _checked_batch(records: memoryview | None, version: int) -> memoryview:
         )
     if length + _BATCH_OVERHEAD != size:
         records = _first_batch(records, length + _BATCH_OVERHEAD)
-    if attributes & (_ZSTD | _TRANSACTIONAL | _CONTROL):
+    if attributes & (_ZSTD | _TRANSACTIONAL):
         if attributes & _CODEC_MASK == _ZSTD and version < ZSTD_FROM:
             raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if attributes & _CONTROL:
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "Clients may not write control records.")
         if attributes & _TRANSACTIONAL:
+            if transactional_id is None:
+                raise _RefusedError(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "A request with transactional records must name a transactional id.",
+                )
             raise _RefusedError(
                 ErrorCode.INVALID_TXN_STATE, "The partition was not added to the transaction."
             )
@@ -195,6 +213,11 @@ def _first_batch(records: memoryview, batch_size: int) -> memoryview:
     rest = len(records) - batch_size
     if rest >= _BATCH_OVERHEAD:
         next_length = int.from_bytes(records[batch_size + 8 : batch_size + 12], "big", signed=True)
+        has_magic = rest > _MAGIC_POSITION
+        if next_length < _NEXT_LENGTH_MIN or (has_magic and records[batch_size + _MAGIC_POSITION] > _MAGIC):
+            raise _RefusedError(
+                ErrorCode.CORRUPT_MESSAGE, f"The {rest} bytes behind the batch do not begin another."
+            )
         if next_length + _BATCH_OVERHEAD <= rest:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must be exactly one batch.")
     return records[:batch_size]
@@ -216,7 +239,17 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
     leader = None
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
         leader = (partition.leader_id, partition.leader_epoch)
-    return PartitionProduceResult(index, int(code), error_message=message, current_leader=leader)
+    log_start_offset = -1
+    if partition is not None and not isinstance(error, _RefusedError) and code not in _WITHOUT_LOG_START:
+        log_start_offset = partition.log.log_start_offset
+    return PartitionProduceResult(
+        index,
+        int(code),
+        log_start_offset=log_start_offset,
+        record_errors=error.record_errors if isinstance(error, InvalidRecordError) else (),
+        error_message=message,
+        current_leader=leader,
+    )
 
 
 def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
