@@ -32,6 +32,7 @@ from kalda.common.metrics import Metrics
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import BrokerEndpoint
 from kalda.controller.driver import ControllerDriver
+from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.port import Coordination
@@ -159,6 +160,7 @@ class BrokerServer:
         services, config = self.services, self._config
         services.config, services.clock, services.metrics = config, self._clock, self.metrics
         services.coordination = self._cluster
+        await self._check_coordination()
         await self._cluster.ensure_layout()
         services.cluster_id = await self._cluster.cluster_id()
         services.broker_id = self._broker_id
@@ -177,6 +179,19 @@ class BrokerServer:
 
     def _topics_with_logs(self) -> set[str]:
         return {partition.topic for partition in self.services.log_manager.logs()}
+
+    async def _check_coordination(self) -> None:
+        """Refuse to begin a new cluster over the logs of one: lost coordination data must not pass unseen."""
+        if await self._cluster.coordination.exists(paths.CLUSTER_ID) is not None:
+            return
+        for directory in self._config.log_dirs:
+            found = read_meta_properties(self._file_system, directory)
+            if found is not None and found.cluster_id:
+                raise BrokerStartError(
+                    f"{directory} belongs to cluster.id={found.cluster_id}, but coordination knows no "
+                    "cluster: its data is missing or damaged; restore it from a copy, or give the broker an "
+                    "empty log directory"
+                )
 
     def _check_owner(self, directory: str) -> None:
         """Refuse a directory of another cluster or broker; mark a new one as ours."""
@@ -296,6 +311,7 @@ class BrokerServer:
         flush_ms = min(config.log_flush_scheduler_interval_ms, round(UPKEEP_SECONDS_MAX * 1000))
         self._every(tasks, "log flush", flush_ms, logs.flush_step)
         self._every(tasks, "log deletion", round(UPKEEP_SECONDS_MAX * 1000), logs.deletion_step)
+        self._every(tasks, "refused replicas", round(UPKEEP_SECONDS_MAX * 1000), self._retry_refused)
         for name, interval_ms, step in (
             (
                 "recovery points",
@@ -326,6 +342,10 @@ class BrokerServer:
                     await result
 
         self._upkeep.append(tasks.create_task(repeat(), name=name))
+
+    async def _retry_refused(self) -> None:
+        while self.services.replica_manager.retry_refused():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     async def _apply_retention(self) -> None:
         while not self.services.log_manager.retention_step():  # noqa: ASYNC110

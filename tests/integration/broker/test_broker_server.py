@@ -1,6 +1,7 @@
 """One broker in this process, over real sockets: what it answers, how it stops, what stops a start."""
 
 import asyncio
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -180,14 +181,35 @@ async def test_api_versions_lists_what_is_served_and_nothing_else(tmp_path: Path
 
 
 async def test_a_directory_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    async with broker_at(tmp_path / "one"):
-        pass
+    for name in ("one", "two"):
+        async with broker_at(tmp_path / name):
+            pass
     with pytest.raises(ExceptionGroup) as caught:
         async with broker_at(tmp_path / "two", log_dirs=str(tmp_path / "one" / "broker-0")):
             pass
     (error,) = caught.value.exceptions
     assert isinstance(error, BrokerStartError)
     assert "belongs to cluster.id=" in str(error)
+    assert "this broker has cluster.id=" in str(error)
+
+
+async def test_no_new_cluster_begins_over_the_logs_of_one_whose_coordination_is_lost(tmp_path: Path) -> None:
+    """A new cluster would make its topics of the same names strangers to the logs that hold their records."""
+    async with broker_at(tmp_path):
+        pass
+    coordination, lost = tmp_path / "zookeeper", tmp_path / "lost"
+    coordination.rename(lost)
+    for _ in range(2):
+        with pytest.raises(ExceptionGroup) as caught:
+            async with broker_at(tmp_path):
+                pass
+        (error,) = caught.value.exceptions
+        assert isinstance(error, BrokerStartError)
+        assert "coordination knows no cluster: its data is missing or damaged" in str(error)
+    shutil.rmtree(coordination)
+    lost.rename(coordination)
+    async with broker_at(tmp_path):
+        pass
 
 
 async def test_a_service_that_fails_ends_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,74 @@ def test_damage_before_the_last_file_stops_the_start() -> None:
         recovered(files)
 
 
+def contents_of(files: MemoryFileSystem) -> dict[str, bytes]:
+    return {path: bytes(inode.data) for path, inode in files.inodes.items()}
+
+
+def test_damaged_byte_before_the_last_record_stops_the_start_and_changes_nothing() -> None:
+    """The intact record behind it proves that the bad one was acknowledged, and so was all in between."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2, 3)
+    ((path, inode),) = files.inodes.items()
+    inode.data += bytes(1000)
+    files.open(f"{DIRECTORY}/log.4", create=True)
+    whole = bytes(inode.data)
+    first = 16 + len(frame(encode_txn(txn(1))))
+    second = first + len(frame(encode_txn(txn(2))))
+    for position in range(second):
+        inode.data[position] ^= 0x40
+        before = contents_of(files)
+        with pytest.raises(CorruptionError, match=rf"^{path} has a bad record at byte \d+ of {len(whole)}"):
+            recovered(files)
+        assert before == contents_of(files), f"damaged at {position}"
+        inode.data[position] ^= 0x40
+    assert [1, 2, 3] == recovered(files)
+
+
+def test_damage_is_told_with_its_place_and_what_can_be_done() -> None:
+    """An operator decides on this line alone, so it must say what each way out costs."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2, 3)
+    ((path, inode),) = files.inodes.items()
+    first = 16 + len(frame(encode_txn(txn(1))))
+    second = first + len(frame(encode_txn(txn(2))))
+    inode.data[first + 20] ^= 1
+    with pytest.raises(CorruptionError) as raised:
+        recovered(files)
+    assert str(raised.value) == (
+        f"{path} has a bad record at byte {first} of {len(inode.data)}, and an intact record stands at byte "
+        f"{second}: the file is damaged, and was left as it is. Restore {DIRECTORY} from a copy, or give up "
+        f"every change after zxid 0x1: `truncate -s {first} {path}`"
+    )
+    inode.data = inode.data[:first]
+    assert [1] == recovered(files)
+
+
+def test_intact_record_of_an_unknown_kind_is_not_cut_off() -> None:
+    """Its checksum holds, so it was written so: by a later version, not by a crash."""
+    files = MemoryFileSystem()
+    log_with(files, 1)
+    (inode,) = files.inodes.values()
+    payload = bytearray(encode_txn(txn(2)))
+    payload[28:32] = struct.pack(">i", 99)
+    inode.data += frame(bytes(payload))
+    with pytest.raises(CorruptionError, match="bad record"):
+        recovered(files)
+
+
+def test_damaged_file_leaves_those_before_it_as_they_are() -> None:
+    files = MemoryFileSystem()
+    log = log_with(files, 1, 2)
+    log.roll()
+    log.append([frame(encode_txn(txn(zxid))) for zxid in (3, 4)], 3)
+    files.inodes[f"{DIRECTORY}/log.1"].data += bytes(100)
+    files.inodes[f"{DIRECTORY}/log.3"].data[30] ^= 1
+    before = contents_of(files)
+    with pytest.raises(CorruptionError, match=r"log\.3 has a bad record .* after zxid 0x2"):
+        recovered(files)
+    assert before == contents_of(files)
+
+
 def test_missing_file_stops_the_start() -> None:
     files = MemoryFileSystem()
     log = log_with(files, 1, 2)

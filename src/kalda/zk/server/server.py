@@ -201,6 +201,7 @@ class ZooKeeperServer:
         for txn in self._txn_log.recover(tree.last_zxid):
             tree.apply(txn)
             self._changes_since_snapshot += _change_count(txn)
+        self._snapshots.remove_unfinished()
         self._tree = tree
         final = FinalProcessor(tree, self._watches, self._on_applied)
         self._sync = SyncProcessor(

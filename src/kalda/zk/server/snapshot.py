@@ -148,7 +148,6 @@ class SnapshotStore:
             CorruptionError: there are snapshots, and none can be read.
             OSError: the directory or a file could not be read.
         """
-        self._remove_unfinished()
         files = self.files()
         for zxid, path in reversed(files):
             try:
@@ -159,8 +158,8 @@ class SnapshotStore:
             raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
         return DataTree()
 
-    def _remove_unfinished(self) -> None:
-        # A crash while a snapshot was being written leaves the file under its temporary name.
+    def remove_unfinished(self) -> None:
+        """Remove what a crash in the middle of `save` leaves: a file under its temporary name."""
         for entry in self._filesystem.list_directory(self._directory):
             if entry.name.startswith(FILE_PREFIX) and entry.name.endswith(TEMPORARY_SUFFIX):
                 self._filesystem.remove(os.path.join(self._directory, entry.name))

@@ -6,7 +6,8 @@ thread, one at a time.
 
 The one thing not to break: nothing is ever written behind a record that may be torn. `durable_size` moves
 only after a successful sync, and an append that follows a failed one first writes zeros over what that one
-may have left. So in a file the good records are a prefix, and what recovery cuts off was never acknowledged.
+may have left. So in a file the good records are a prefix, and what recovery cuts off was never acknowledged:
+an intact record behind a bad one is no torn write but damage, and then recovery raises and changes nothing.
 
 As in ZooKeeper the file runs ahead of its records with zeros. That space is ours when the disk is full, so
 that topics can still be deleted to make room.
@@ -17,6 +18,7 @@ import errno
 import itertools
 import logging
 import os.path
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,6 +36,8 @@ _FILE_HEADER: Final = struct.pack(">iiq", 0x5A4B4C47, 2, 0)
 """``ZKLG``, format version 2, database id 0."""
 _FRAME: Final = struct.Struct(">qi")
 _END_OF_RECORD: Final = b"B"
+_RECORD_START: Final = re.compile(rb"(?=\0{4}.{4}\0(?!\0{3}))", re.DOTALL)
+"""Where a record may begin: 32 bits of checksum in 64, then a length below 16 MiB that is not 0."""
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """A file past this size is followed by a new one, so that purging frees space even without snapshots."""
@@ -54,10 +58,14 @@ class LogContents:
     """What one file holds: the transactions asked for, where the last good record ends, the file's size."""
 
     txns: list[Txn]
+    last_zxid: int
+    """Of the last good record; 0 without any."""
     valid_size: int
     file_size: int
     is_tail_zero: bool
     """Whether only zeros follow: room that no record has used."""
+    intact_position: int | None
+    """Where a later record stands intact although the good ones end before: the file is damaged, not torn."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -71,38 +79,56 @@ def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
     Those up to `after_zxid` are checked but not decoded.
     """
     txns: list[Txn] = []
-    if data[: len(_FILE_HEADER)] != _FILE_HEADER:
-        return LogContents(txns, 0, len(data), not data.strip(b"\x00"))
-    valid_size = len(_FILE_HEADER)
-    last_zxid = 0
-    for payload, end in _payloads(data):
-        try:
-            zxid = peek_zxid(payload)
-            if zxid <= last_zxid:
+    last_zxid = valid_size = 0
+    if data.startswith(_FILE_HEADER):
+        valid_size = len(_FILE_HEADER)
+        for payload, end in _payloads(data):
+            try:
+                zxid = peek_zxid(payload)
+                if zxid <= last_zxid:
+                    break
+                if zxid > after_zxid:
+                    txns.append(decode_txn(payload))
+            except JuteError:
                 break
-            if zxid > after_zxid:
-                txns.append(decode_txn(payload))
-        except JuteError:
-            break
-        last_zxid = zxid
-        valid_size = end
-    return LogContents(txns, valid_size, len(data), not data[valid_size:].strip(b"\x00"))
+            last_zxid = zxid
+            valid_size = end
+    intact_position = None
+    is_tail_zero = not data[valid_size:].strip(b"\x00")
+    if not is_tail_zero:
+        intact_position = _find_intact(data, valid_size, last_zxid)
+    return LogContents(txns, last_zxid, valid_size, len(data), is_tail_zero, intact_position)
 
 
 def _payloads(data: bytes) -> Iterator[tuple[bytes, int]]:
     position = len(_FILE_HEADER)
-    while position + _FRAME.size <= len(data):
-        checksum, length = _FRAME.unpack_from(data, position)
-        start = position + _FRAME.size
-        end = start + length + 1
-        # A length of 0 is the padding that ZooKeeper, and a file system after a power cut, leave behind.
-        if not 0 < length <= RECORD_BYTES_MAX or end > len(data):
-            return
-        payload = data[start : end - 1]
-        if data[end - 1 : end] != _END_OF_RECORD or zlib.adler32(payload) != checksum:
-            return
-        yield payload, end
-        position = end
+    while (payload := _payload_at(data, position)) is not None:
+        position += _FRAME.size + len(payload) + len(_END_OF_RECORD)
+        yield payload, position
+
+
+def _payload_at(data: bytes, position: int) -> bytes | None:
+    if position + _FRAME.size > len(data):
+        return None
+    checksum, length = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    end = start + length
+    # A length of 0 is the padding that ZooKeeper, and a file system after a power cut, leave behind.
+    if not 0 < length <= RECORD_BYTES_MAX or data[end : end + 1] != _END_OF_RECORD:
+        return None
+    payload = data[start:end]
+    return payload if zlib.adler32(payload) == checksum else None
+
+
+def _find_intact(data: bytes, position: int, last_zxid: int) -> int | None:
+    """Return where the first record at or behind `position` is that is intact and newer than `last_zxid`."""
+    for match in _RECORD_START.finditer(data, position, len(data.rstrip(b"\x00"))):
+        payload = _payload_at(data, match.start())
+        if payload is not None:
+            with contextlib.suppress(JuteError):
+                if peek_zxid(payload) > last_zxid:
+                    return match.start()
+    return None
 
 
 def file_name(zxid: int) -> str:
@@ -195,21 +221,20 @@ class TxnLog:
     def recover(self, after_zxid: int) -> Iterator[Txn]:
         """Yield the transactions after a snapshot's, cutting a torn tail off the last file.
 
-        Must be exhausted before the first `append`, which then starts a new file.
+        Must be exhausted before the first `append`, which then starts a new file. Nothing is changed before
+        all has been read and found good.
 
         Raises:
-            CorruptionError: a file that is not the last one has a bad record, or transactions are missing.
+            CorruptionError: a record is bad that was acknowledged, or transactions are missing.
             OSError: a file could not be read or cut.
         """
-        needed = self._needed_files(after_zxid)
+        begun, needed = self._needed_files(after_zxid)
         previous = after_zxid
+        found: list[tuple[str, LogContents]] = []
         for index, path in enumerate(needed):
             contents = read_log(self._filesystem.read(path), after_zxid)
-            if not contents.is_tail_zero and index < len(needed) - 1:
-                raise CorruptionError(
-                    f"{path} has a bad record at {contents.valid_size} of {contents.file_size} bytes, and a "
-                    "newer file follows; restore the directory from a copy"
-                )
+            newest = max(previous, contents.last_zxid)
+            _check_damage(path, contents, newest, is_last=index == len(needed) - 1)
             for txn in contents.txns:
                 if txn.zxid != previous + 1:
                     raise CorruptionError(
@@ -218,23 +243,30 @@ class TxnLog:
                     )
                 previous = txn.zxid
                 yield txn
+            found.append((path, contents))
+        for path in begun:
+            self._filesystem.remove(path)
+        for path, contents in found:
             if contents.valid_size < contents.file_size:
                 self._cut_tail(path, contents)
 
-    def _needed_files(self, after_zxid: int) -> list[str]:
+    def _needed_files(self, after_zxid: int) -> tuple[list[str], list[str]]:
+        """Return the files that were begun and given up, and those with the transactions asked for."""
         # A file without records was begun and given up; the one before it may have gone on.
+        begun: list[str] = []
         kept: list[tuple[int, str]] = []
         for zxid, path in self.files():
             if self._filesystem.open(path).size() <= len(_FILE_HEADER):
-                self._filesystem.remove(path)
+                begun.append(path)
             else:
                 kept.append((zxid, path))
         # A file's transactions end where the next file's begin.
-        return [
+        needed = [
             path
             for index, (_, path) in enumerate(kept)
             if index + 1 == len(kept) or kept[index + 1][0] > after_zxid + 1
         ]
+        return begun, needed
 
     def purge(self, oldest_snapshot_zxid: int) -> None:
         """Delete the files that no retained snapshot needs: whose successor starts at or before it."""
@@ -300,6 +332,24 @@ class TxnLog:
         else:
             # The next append may use this very name.
             self._filesystem.remove(path)
+
+
+def _check_damage(path: str, contents: LogContents, newest_zxid: int, *, is_last: bool) -> None:
+    """Raise if what follows the good records cannot be the rest of a write that was never acknowledged."""
+    if contents.intact_position is not None:
+        reason = f"an intact record stands at byte {contents.intact_position}"
+    elif not contents.is_tail_zero and not is_last:
+        reason = "a newer file follows"
+    else:
+        return
+    way_out = f"`truncate -s {contents.valid_size} {path}`"
+    if not is_last:
+        way_out += " and remove the newer log files"
+    raise CorruptionError(
+        f"{path} has a bad record at byte {contents.valid_size} of {contents.file_size}, and {reason}: "
+        f"the file is damaged, and was left as it is. Restore {os.path.dirname(path)} from a copy, or give "
+        f"up every change after zxid {newest_zxid:#x}: {way_out}"
+    )
 
 
 def _write(file: File, data: bytes, position: int, path: str) -> None:
