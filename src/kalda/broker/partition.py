@@ -102,13 +102,18 @@ class Partition:
     # What the controller decides.
 
     def become_leader(self, leadership: PartitionLeadership) -> bool:
-        """Lead the partition from now on; return whether a new leader epoch began here."""
+        """Lead the partition from now on; return whether a new leader epoch began here.
+
+        Raises:
+            LogStorageError: the new epoch cannot be written down; the role is the one before.
+        """
         is_new_epoch = leadership.leader_epoch > self.leader_epoch or not self.is_leader
+        if is_new_epoch:
+            self.log.assign_leader_epoch(leadership.leader_epoch)
         self._adopt(leadership)
         others = [replica for replica in leadership.replicas if replica != self.broker_id]
         if is_new_epoch:
             self.leader_epoch_start_offset = self.log.log_end_offset
-            self.log.assign_leader_epoch(leadership.leader_epoch)
             self.followers = {replica: FollowerState() for replica in others}
         else:
             known = self.followers

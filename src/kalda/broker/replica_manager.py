@@ -8,6 +8,7 @@ partition up without decoding a string. What is not here: the wire, fetch sessio
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
@@ -26,6 +27,12 @@ logger = logging.getLogger(__name__)
 
 LEADER_DURING_DELETE: Final = -2
 """The leader epoch of a StopReplica that holds whatever the replica's is: its topic is being deleted."""
+
+RETRIES_PER_STEP: Final = 50
+"""Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""
+
+RETRY_FAILURES_MAX: Final = 10
+"""Failures that end a round of retries: a full disk refuses the others too. The next begins with those."""
 
 _NO_PARTITIONS: Final[dict[int, Partition]] = {}
 
@@ -100,6 +107,8 @@ class ReplicaManager:
         self._partitions: Final[dict[TopicPartition, Partition]] = {}
         self._by_name: Final[dict[bytes, dict[int, Partition]]] = {}
         self._by_id: Final[dict[bytes, dict[int, Partition]]] = {}
+        self._refused: Final[dict[TopicPartition, PartitionLeadership]] = {}
+        """Roles that the disk kept us from. The controller does not send them again: see `retry_refused`."""
         self._controller_epoch = -1
         # Counters of the data path, read by the metrics when they are rendered.
         self.bytes_in = 0
@@ -119,7 +128,7 @@ class ReplicaManager:
         """Return a hosted partition.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER where another broker has it, else UNKNOWN_TOPIC_OR_PARTITION.
+            ApiError: as `absence_error`.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -131,7 +140,13 @@ class ReplicaManager:
         return self._by_name.get(name, _NO_PARTITIONS).get(index)
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Tell why a partition is not hosted here."""
+        """Tell why a partition is not hosted here.
+
+        KAFKA_STORAGE_ERROR where its log cannot be opened at present, NOT_LEADER_OR_FOLLOWER where another
+        broker has it, else UNKNOWN_TOPIC_OR_PARTITION. Clients try again after all three.
+        """
+        if topic_partition in self._refused:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if self._partition_is_known(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -162,9 +177,10 @@ class ReplicaManager:
         for topic_partition in request.partitions:
             partition = self._partitions.get(topic_partition)
             epoch = request.leader_epochs.get(topic_partition, LEADER_DURING_DELETE)
-            if partition is not None and 0 <= epoch < partition.leader_epoch:
+            if 0 <= epoch < self._known_leader_epoch(topic_partition):
                 errors[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
                 continue
+            self._refused.pop(topic_partition, None)
             if partition is not None:
                 self._forget(partition)
             if request.delete and self._log_manager.get(topic_partition) is not None:
@@ -175,6 +191,27 @@ class ReplicaManager:
                     errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
         return errors
 
+    def retry_refused(self) -> bool:
+        """Try some of the roles again that the disk refused; tell whether to go on at once with others.
+
+        Called about once a second, so that a partition serves soon after the disk has space, or the process
+        has descriptors, again.
+        """
+        failures = 0
+        for topic_partition, leadership in tuple(islice(self._refused.items(), RETRIES_PER_STEP)):
+            if self._apply_leadership(leadership) is ErrorCode.NONE:
+                logger.info("Serving %s: its log can be opened now", topic_partition)
+            else:
+                failures += 1
+                if failures == RETRY_FAILURES_MAX:
+                    return False
+        return failures < len(self._refused)
+
+    def _known_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """Return the newest leader epoch that the controller told us, -1 without one."""
+        known = self._refused.get(topic_partition) or self._partitions.get(topic_partition)
+        return -1 if known is None else known.leader_epoch
+
     def _apply_leadership(self, leadership: PartitionLeadership) -> ErrorCode:
         topic_partition = leadership.topic_partition
         if self._broker_id not in leadership.replicas:
@@ -183,23 +220,40 @@ class ReplicaManager:
         if partition is not None:
             if leadership.topic_id not in (partition.topic_id, ZERO_UUID):
                 return ErrorCode.INCONSISTENT_TOPIC_ID
-            if leadership.leader_epoch < partition.leader_epoch:
-                return ErrorCode.STALE_CONTROLLER_EPOCH
             if leadership.leader_epoch == partition.leader_epoch:
                 return ErrorCode.NONE
-        else:
-            try:
-                log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
-            except LOG_ERRORS as error:
-                logger.error("Cannot open the log of %s: %s", topic_partition, error)
-                return getattr(error, "code", ErrorCode.KAFKA_STORAGE_ERROR)
-            partition = Partition(topic_partition, leadership.topic_id, self._broker_id, log)
-            self._host(partition)
-        if leadership.leader == self._broker_id:
-            partition.become_leader(leadership)
-        elif partition.become_follower(leadership):
-            self._complete_waiting(partition)
+        if leadership.leader_epoch < self._known_leader_epoch(topic_partition):
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        try:
+            self._take_role(partition, leadership)
+        except LOG_ERRORS as error:
+            return self._refuse(leadership, error.code, error)
+        self._refused.pop(topic_partition, None)
         return ErrorCode.NONE
+
+    def _take_role(self, partition: Partition | None, leadership: PartitionLeadership) -> None:
+        topic_partition = leadership.topic_partition
+        hosted = partition
+        if hosted is None:
+            log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
+            hosted = Partition(topic_partition, leadership.topic_id, self._broker_id, log)
+        if leadership.leader == self._broker_id:
+            hosted.become_leader(leadership)
+        elif hosted.become_follower(leadership):
+            self._complete_waiting(hosted)
+        if partition is None:
+            self._host(hosted)
+
+    def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
+        """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
+        topic_partition = leadership.topic_partition
+        # One that is tried again goes to the end: each round begins with those that wait longest.
+        is_known = self._refused.pop(topic_partition, None) is not None
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._refused[topic_partition] = leadership
+        if not is_known:
+            logger.error("Cannot serve %s for now: %s", topic_partition, error)
+        return code
 
     def _host(self, partition: Partition) -> None:
         topic_partition = partition.topic_partition

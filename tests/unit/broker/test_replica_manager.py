@@ -4,10 +4,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kalda.broker.partition import FollowerState
+from kalda.broker.replica_manager import RETRIES_PER_STEP, RETRY_FAILURES_MAX
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
@@ -97,6 +99,85 @@ def test_a_deleted_topic_can_come_back_under_its_name(broker: DataPath) -> None:
     stop(broker, -2, delete=True)
     broker.host(leadership(topic_id=uuid.UUID(int=8), leader_epoch=0))
     assert 0 == broker.produce(batch(b"b")).base_offset
+
+
+def refuse_log(broker: DataPath, tmp_path: Path, **role: Any) -> Path:
+    """Have the disk refuse the log of a partition, by a file where its directory should be."""
+    obstacle = tmp_path / "orders-0"
+    obstacle.write_bytes(b"")
+    assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == broker.host(leadership(**role))
+    return obstacle
+
+
+def test_a_log_that_the_disk_refuses_is_opened_once_the_cause_is_gone(
+    broker: DataPath, tmp_path: Path
+) -> None:
+    """The metadata says that the partition is led here, and the controller does not ask twice."""
+    obstacle = refuse_log(broker, tmp_path)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce(batch(b"a")).error_code
+    answer = broker.fetch(version=13, topic_id=leadership().topic_id).responses[0].partitions[0]
+    assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+    assert not broker.replicas.retry_refused()
+    obstacle.unlink()
+    broker.replicas.retry_refused()
+    assert 0 == broker.produce(batch(b"a")).error_code
+    assert 3 == broker.partition().leader_epoch
+
+
+def test_a_refused_role_that_a_newer_one_replaced_is_not_taken(broker: DataPath, tmp_path: Path) -> None:
+    obstacle = refuse_log(broker, tmp_path, leader_epoch=3, replicas=(1, 2))
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.host(leadership(leader_epoch=3))
+    obstacle.unlink()
+    broker.replicas.retry_refused()
+    assert (2, 4) == (broker.partition().leader_id, broker.partition().leader_epoch)
+
+
+@pytest.mark.parametrize("delete", [True, False])
+def test_a_refused_role_ends_with_the_replica(broker: DataPath, tmp_path: Path, delete: bool) -> None:
+    obstacle = refuse_log(broker, tmp_path, leader_epoch=3)
+    assert {PARTITION: ErrorCode.FENCED_LEADER_EPOCH} == stop(broker, 2, delete=delete)
+    assert {} == stop(broker, -2, delete=delete)
+    obstacle.unlink()
+    broker.replicas.retry_refused()
+    assert not broker.replicas.partitions
+    assert not obstacle.exists()
+
+
+def test_many_refused_roles_are_tried_in_turn(broker: DataPath, tmp_path: Path) -> None:
+    """A full disk must not cost a try for each of thousands of partitions, nor starve those at the end."""
+    count = 3 * RETRIES_PER_STEP
+    for index in range(count):
+        (tmp_path / f"orders-{index}").write_bytes(b"")
+    broker.host(*(leadership(index) for index in range(count)))
+    (tmp_path / f"orders-{2 * RETRY_FAILURES_MAX}").unlink()
+    for _ in range(2):
+        assert not broker.replicas.retry_refused()
+        assert not broker.replicas.partitions
+    broker.replicas.retry_refused()
+    assert [TopicPartition("orders", 2 * RETRY_FAILURES_MAX)] == list(broker.replicas.partitions)
+    for index in range(count):
+        if index != 2 * RETRY_FAILURES_MAX:
+            (tmp_path / f"orders-{index}").unlink()
+    assert broker.replicas.retry_refused()
+    assert broker.replicas.retry_refused()
+    assert not broker.replicas.retry_refused()
+    assert count == len(broker.replicas.partitions)
+
+
+def test_an_epoch_that_cannot_be_written_down_leaves_the_role_as_it_was(
+    broker: DataPath, tmp_path: Path
+) -> None:
+    broker.host(leadership(leader=2, leader_epoch=3, replicas=(1, 2)))
+    obstacle = tmp_path / "orders-0" / "leader-epoch-checkpoint.tmp"
+    obstacle.mkdir()
+    errors = broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == errors
+    assert (2, 3) == (broker.partition().leader_id, broker.partition().leader_epoch)
+    obstacle.rmdir()
+    broker.replicas.retry_refused()
+    assert broker.partition().is_leader
+    assert 4 == broker.partition().leader_epoch
 
 
 def test_the_high_watermark_is_the_least_end_of_the_isr(broker: DataPath) -> None:
