@@ -312,7 +312,6 @@ class BrokerServer:
         self._every(tasks, "log flush", flush_ms, logs.flush_step)
         self._every(tasks, "log deletion", round(UPKEEP_SECONDS_MAX * 1000), logs.deletion_step)
         self._every(tasks, "refused replicas", round(UPKEEP_SECONDS_MAX * 1000), self._retry_refused)
-        self._every(tasks, "refused replicas", round(UPKEEP_SECONDS_MAX * 1000), self._retry_refused)
         for name, interval_ms, step in (
             (
                 "recovery points",
@@ -343,10 +342,6 @@ class BrokerServer:
                     await result
 
         self._upkeep.append(tasks.create_task(repeat(), name=name))
-
-    async def _retry_refused(self) -> None:
-        while self.services.replica_manager.retry_refused():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
     async def _retry_refused(self) -> None:
         while self.services.replica_manager.retry_refused():  # noqa: ASYNC110
