@@ -63,6 +63,10 @@ FRAMES_PER_TURN_MAX: Final = 64
 """Requests of one connection handled before the others get their turn: some 2 ms of small produce requests,
 where the shared buffer could hold 50 ms of them."""
 
+TURN_S: Final = 0.002
+"""Time after which a turn ends with the request at hand, for requests that cost more than the small ones: 64
+Metadata requests for 500 partitions would take 50 ms."""
+
 STASH_BYTES_MAX: Final = 32 * 1024
 """An incomplete frame up to this size is set aside and put before the next receive; a larger one gets a
 buffer of its own, so that a peer which trickles it does not make us copy it over and over."""
@@ -115,6 +119,7 @@ class Connection:
         "_outstanding",
         "_owner",
         "_paused",
+        "_resumes_soon",
         "_stash",
         "client_id",
         "client_id_bytes",
@@ -155,6 +160,9 @@ class Connection:
         # The transport could not send all of `_out` and will call back; nobody else tries meanwhile.
         self._blocked = False
         self._paused = False
+        # `_resume` is on its way. Nothing else may handle what is stashed meanwhile, nor ask for it again: a
+        # busy connection would get one more turn per turn of the event loop, each time around.
+        self._resumes_soon = False
         self._draining = False
         self._closed = False
         # Received and not yet handled: less than a frame, or whole frames that a bound holds back.
@@ -240,7 +248,7 @@ class Connection:
             self._flush()
             if self._paused or self._stash is not None:
                 # Not here: the caller may be in the middle of another connection's request.
-                self._resume_soon()
+                self._plan_resume()
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """End the connection at once; unanswered requests are abandoned. Closing twice is harmless.
@@ -282,7 +290,7 @@ class Connection:
         raise NotImplementedError
 
     def _resume_soon(self) -> None:
-        """Have `_resume` called from the event loop."""
+        """Have `_resume_planned` called from the event loop, once."""
         raise NotImplementedError
 
     def _disconnect(self) -> None:
@@ -304,6 +312,7 @@ class Connection:
         """Handle the frames in ``data[:end]`` and keep what is left."""
         position = 0
         turn_end = FRAMES_PER_TURN_MAX
+        deadline = 0.0
         size_max = self._owner.frame_bytes_max
         self._corked = True
         while True:
@@ -328,9 +337,14 @@ class Connection:
                     break
             if self._closed:
                 return
+            if position == end:
+                break
             turn_end -= 1
-            if not turn_end:
-                self._resume_soon()
+            # The clock starts behind the first request: most turns have no second one and need not look.
+            if turn_end == FRAMES_PER_TURN_MAX - 1:
+                deadline = monotonic() + TURN_S
+            elif not turn_end or monotonic() >= deadline:
+                self._plan_resume()
                 break
         self._corked = False
         if position < end:
@@ -384,6 +398,15 @@ class Connection:
     def _pause(self) -> None:
         self._paused = True
         self._stop_reading()
+
+    def _plan_resume(self) -> None:
+        if not self._resumes_soon:
+            self._resumes_soon = True
+            self._resume_soon()
+
+    def _resume_planned(self) -> None:
+        self._resumes_soon = False
+        self._resume()
 
     def _resume(self) -> None:
         """Go on with what was held back, then with the transport; called when a bound may have lifted.

@@ -67,6 +67,9 @@ class SocketConnection(Connection):
                 count = self._socket.recv_into(self._shared)
                 kept = 0
             else:
+                if self._resumes_soon:
+                    # The stash is this connection's next turn; it may hold no more than the buffer takes.
+                    return
                 kept = len(stash)
                 self._shared[:kept] = stash
                 count = self._socket.recv_into(self._shared[kept:])
@@ -103,7 +106,7 @@ class SocketConnection(Connection):
     def _on_writable(self) -> None:
         self._transmit()
         self.last_active = monotonic()
-        if not self._out and (self._paused or self._stash is not None):
+        if not self._out and not self._resumes_soon and (self._paused or self._stash is not None):
             self._resume()
 
     # The transport's side of `Connection`.
@@ -202,7 +205,7 @@ class SocketConnection(Connection):
         self._loop.remove_reader(self._descriptor)
 
     def _resume_soon(self) -> None:
-        self._loop.call_soon(self._resume)
+        self._loop.call_soon(self._resume_planned)
 
     def _disconnect(self) -> None:
         self._loop.remove_reader(self._descriptor)

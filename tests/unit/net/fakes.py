@@ -145,6 +145,7 @@ class Harness:
         self.socket.incoming += pieces
         while self.socket.incoming and self.loop.reader is not None:
             self.loop.reader()
+            self.loop.run_soon()
         while self.loop.soon:
             self.loop.run_soon()
 

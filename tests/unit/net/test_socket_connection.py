@@ -328,6 +328,45 @@ class TestBounds:
         harness.receive(framed(b"last"))
         assert handled == [*requests, b"last"]
 
+    def test_turn_of_costly_requests_ends_by_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ten clients with 64 requests of a millisecond each made another one wait for 540 ms."""
+        now = 100.0
+        monkeypatch.setattr(connection_module, "monotonic", lambda: now)
+        handled: list[bytes] = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            nonlocal now
+            now += connection_module.TURN_S * 0.6
+            handled.append(bytes(frame))
+
+        harness = Harness(handle)
+        requests = [b"%d" % number for number in range(10)]
+        harness.socket.incoming.append(b"".join(map(framed, requests)))
+        assert harness.loop.reader is not None
+        harness.loop.reader()
+        assert len(handled) == 3
+        harness.loop.run_soon()
+        assert len(handled) == 6
+        harness.receive(framed(b"last"))
+        assert handled == [*requests, b"last"]
+
+    def test_busy_connection_gets_one_turn_per_turn_of_the_loop(self) -> None:
+        """More requests arrive while a turn is planned: they must not make it two, then three."""
+        handled: list[bytes] = []
+        harness = Harness(lambda connection, frame: handled.append(bytes(frame)))
+        limit = connection_module.FRAMES_PER_TURN_MAX
+        for turn in range(1, 6):
+            harness.socket.incoming.append(framed(b"x") * limit * 6)
+            assert harness.loop.reader is not None
+            planned, harness.loop.soon = harness.loop.soon, []
+            for callback in planned:
+                callback()
+            harness.loop.reader()
+            assert len(handled) == turn * limit
+            assert len(harness.loop.soon) == 1
+        harness.receive()
+        assert len(handled) == 5 * 6 * limit
+
     def test_replies_held_back_are_bounded(self) -> None:
         """Large answers behind a fetch that waits must not pile up."""
         held = connection_module.HELD_BYTES_MAX // 4
