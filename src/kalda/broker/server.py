@@ -40,7 +40,9 @@ from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.server import Server, ServerConfig
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
+from kalda.storage.handles import Handles
 from kalda.storage.log_manager import LogManager
 
 logger: Final = logging.getLogger(__name__)
@@ -167,7 +169,12 @@ class BrokerServer:
         services.config_store = ConfigStore(config, self._topics_with_logs)
         await services.config_store.start(self._cluster, self._broker_id)
         services.log_manager = LogManager(
-            config.log_dirs, services.config_store.log_config, self._clock, self._file_system, self._executor
+            config.log_dirs,
+            services.config_store.log_config,
+            self._clock,
+            self._file_system,
+            self._executor,
+            Handles(open_files_max(raise_descriptor_limit())),
         )
         services.config_store.on_topic_change(services.log_manager.update_topic_config)
         services.log_manager.load()

@@ -230,9 +230,11 @@ class LogManager:
     def _close_logs(self) -> set[UnifiedLog]:
         """Close all logs, syncing some at a time side by side; return those that failed."""
         failed: set[UnifiedLog] = set()
+        # Few descriptors bound the files in the pool as they bound those in use.
+        group_size = min(_CLOSE_LOGS, self.environment.handles.files.cost_max)
         remaining = iter(tuple(self._logs.values()))
         with ThreadPoolExecutor(_CLOSE_THREADS, thread_name_prefix="log-close") as pool:
-            while group := tuple(islice(remaining, _CLOSE_LOGS)):
+            while group := tuple(islice(remaining, group_size)):
                 syncs = []
                 for log in group:
                     try:

@@ -1,0 +1,50 @@
+"""How many descriptors the process may have, and how many of them the logs may take.
+
+Connections come out of the same limit. A share that did not follow the limit would leave none for them where
+the limit is low: the broker would run and nobody could reach it.
+"""
+
+import logging
+import resource
+from typing import Final
+
+_logger: Final = logging.getLogger(__name__)
+
+DESCRIPTORS_MAX: Final = 1_048_576
+"""What is asked for where the hard limit allows more: the kernel's own default maximum."""
+
+OPEN_FILES_MAX: Final = 4096
+"""Log files that are kept open at most: each costs memory in the kernel, opening one costs microseconds."""
+
+OPEN_FILES_SHARE: Final = 3
+"""The logs take one in so many descriptors; the rest is for connections and for files of a moment."""
+
+DESCRIPTORS_ENOUGH: Final = 1024
+"""The usual soft limit; what is below it is told to the operator."""
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open descriptors as far as the hard one allows; return the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        # Some systems have a lower bound of their own; the limit that there is does too.
+        _logger.info("The limit of %d open files stays: %s", soft, error)
+        return soft
+    return wanted
+
+
+def open_files_max(descriptors_max: int) -> int:
+    """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
+    if descriptors_max < DESCRIPTORS_ENOUGH:
+        _logger.warning(
+            "This process may have %d open files, which are few for connections and logs; "
+            "raise the hard limit (`ulimit -Hn`) to %d or more",
+            descriptors_max,
+            DESCRIPTORS_ENOUGH,
+        )
+    return max(1, min(OPEN_FILES_MAX, descriptors_max // OPEN_FILES_SHARE))
