@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install java kcat demo test check chaos compat format bench bench-kafka clean
+# `docs` is a folder too.
+.PHONY: docs install java kcat demo test check chaos compat format bench bench-kafka clean
 
 install: $(STAMP)
 
@@ -55,6 +56,11 @@ chaos: install
 # Peers that need Maven, Go or npm; what is missing is skipped and said.
 compat: install
 	@$(BIN)/pytest tests/compat
+
+# The documentation as a site, in build/site.
+docs: install
+	@$(PIP) install --only-binary :all: --group docs
+	@$(BIN)/mkdocs build --quiet
 
 format: install
 	@$(BIN)/ruff format .
