@@ -22,7 +22,7 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import Compression
 from kalda.records.conversion import recompress
-from kalda.records.errors import InvalidRecordError, InvalidTimestampError
+from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
@@ -112,7 +112,11 @@ class AppendValidator:
         bounds = None
         if self._bounds_timestamps:
             bounds = TimestampBounds(now_ms - self._before_max_ms, now_ms + self._after_max_ms)
-        validate_records(records, 0, header, require_keys=self._is_compacted, timestamp_bounds=bounds)
+        try:
+            validate_records(records, 0, header, require_keys=self._is_compacted, timestamp_bounds=bounds)
+        except (CorruptRecordError, NeedMoreBytes) as error:
+            # The CRC is right, so the producer wrote this, and sending it again would not help.
+            raise InvalidRecordError(f"what is inside the batch are no records: {error}") from error
 
     def _take_back_append_time(self, records: WritableBuffer, header: BatchHeader) -> None:
         """Make a batch that claims the broker's time carry its producer's, as Kafka does.

@@ -3,7 +3,7 @@
 import errno
 import os
 import struct
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -221,6 +221,23 @@ def test_counts_that_contradict_each_other_are_not_retriable(position: int, valu
     struct.pack_into(">I", records, 17, crc32c(records[21:]))
     with pytest.raises(InvalidRecordError):
         Broker().log.append_as_leader(records, 0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cleanup_policy": frozenset({CleanupPolicy.COMPACT})}, {"compression_type": "zstd"}]
+)
+@pytest.mark.parametrize(
+    ("position", "value"), [(61, b"\xff\xff\xff"), (61, b"\x7e"), (22, b"\x01"), (22, b"\x04")]
+)
+def test_nonsense_inside_a_sound_batch_is_not_retriable_where_batches_are_opened(
+    settings: dict[str, Any], position: int, value: bytes
+) -> None:
+    records = batch(b"x", b"y", key=b"k")
+    records[position : position + len(value)] = value
+    struct.pack_into(">I", records, 17, crc32c(records[21:]))
+    with pytest.raises(InvalidRecordError) as caught:
+        Broker(LogConfig(**settings)).log.append_as_leader(records, 0)
+    assert not caught.value.code.retriable
 
 
 def test_compacted_topics_need_keys() -> None:
