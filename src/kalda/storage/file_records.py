@@ -5,6 +5,7 @@ valid bytes end. It moves only after a whole append is written, readers never lo
 lies behind it in the file is overwritten by the next append or cut by recovery.
 """
 
+import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -75,7 +76,7 @@ class FileRecords:
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Make the file, empty, or of `preallocate_bytes` zeros as ``preallocate`` asks."""
-        file = self._file_system.open(self.path, create=True)
+        file = self._open(create=True)
         file.truncate(0)
         if preallocate_bytes:
             file.truncate(preallocate_bytes)
@@ -86,9 +87,18 @@ class FileRecords:
         """Return the open file."""
         file = self._file
         if file is None:
-            file = self._file = self._file_system.open(self.path)
+            file = self._file = self._open()
             self._files.hold(self)
         return file
+
+    def _open(self, *, create: bool = False) -> File:
+        try:
+            return self._file_system.open(self.path, create=create)
+        except OSError as error:
+            # Connections may take every descriptor; those that the logs have are enough for the logs.
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files.release_oldest():
+                raise
+        return self._file_system.open(self.path, create=create)
 
     def release(self) -> None:
         """Close the file unless a slice in flight still needs it."""

@@ -44,6 +44,15 @@ class HandleCache:
             self.forget(oldest)
             oldest.release()
 
+    def release_oldest(self) -> bool:
+        """Release what is held longest; tell whether there was anything."""
+        oldest = next(iter(self._held), None)
+        if oldest is None:
+            return False
+        self.forget(oldest)
+        oldest.release()
+        return True
+
     def forget(self, item: Releasable) -> None:
         """Note that `item` holds nothing any more."""
         self.cost -= self._held.pop(item, 0)

@@ -1,5 +1,6 @@
 """The broker's logs together: start, creation, deletion, upkeep, clean stop, locks."""
 
+import errno
 import os
 import uuid
 from pathlib import Path
@@ -264,6 +265,29 @@ def test_open_files_stay_below_the_bound(tmp_path: Path) -> None:
     assert sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith(".log") for fd in descriptors) <= 10
     assert all(len(read_all(log)) == 3 for log in logs)
     manager.close()
+
+
+def test_a_log_opens_its_file_where_connections_have_taken_every_descriptor() -> None:
+    """The logs live on with the descriptors that they have: one is closed for the one to be opened."""
+    broker = Broker()
+    logs = [broker.log, *(broker.manager.get_or_create(TopicPartition("t", index)) for index in range(3))]
+    for log in logs:
+        append(log, b"a")
+    files = broker.manager.environment.handles.files
+    files.forget(logs[0].segments[0].records)
+    logs[0].segments[0].records.release()
+    held = len(files)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "open" and path.endswith(".log") and len(files) >= held:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+
+    broker.file_system.fault = refuse
+    for turn in range(2):
+        for log in logs:
+            append(log, b"%d" % turn)
+    assert all(len(read_all(log)) == 3 for log in logs)
+    assert held == len(files)
 
 
 def test_index_bytes_in_memory_stay_below_the_bound() -> None:
