@@ -66,6 +66,13 @@ class Bench:
         """Do a multi."""
         return self.do(session_id, Multi(operations))
 
+    def close(self) -> None:
+        """End this life in order."""
+        ended: list[BaseException | None] = []
+        self.server.close(ended.append)
+        self.settle()
+        assert ended == [None]
+
     def tree(self) -> dict[str, bytes | None]:
         """Return path and data of every znode but the server's own."""
         return {

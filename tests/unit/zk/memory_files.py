@@ -48,6 +48,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._filesystem.on_change("truncate")
         if size < len(self._inode.data):
+            self._filesystem.give_room(len(self._inode.data) - size)
             del self._inode.data[size:]
         else:
             self._inode.data.extend(bytes(size - len(self._inode.data)))
@@ -99,6 +100,10 @@ class MemoryFileSystem:
         taken = min(wanted, self.room)
         self.room -= taken
         return taken
+
+    def give_room(self, size: int) -> None:
+        if self.room is not None:
+            self.room += size
 
     def crash(self, survivors: Callable[[int], int]) -> None:
         """Lose what was not synced, save a part: of n bytes written, the first `survivors(n)` are there."""
@@ -157,7 +162,8 @@ class MemoryFileSystem:
 
     def remove(self, path: str) -> None:
         self.on_change("remove")
-        self.inodes.pop(path, None)
+        inode = self.inodes.pop(path, None)
+        self.give_room(len(inode.data) if inode is not None else 0)
         self._durable_names.pop(path, None)
 
     def remove_tree(self, path: str) -> None:

@@ -17,6 +17,7 @@ from kalda.coordination.port import Check, Create, Delete, SetData, Stat
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.prep import DATA_BYTES_MAX, check_path
 from kalda.zk.server.requests import CloseSession, Read
+from kalda.zk.server.txn_log import RESERVE_BYTES
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 
@@ -218,6 +219,40 @@ def test_full_disk_leaves_room_for_deletions() -> None:
         assert bench.do(session, Delete(f"/t{number}")) == [None]
     files.crash(lambda size: 0)
     assert Bench(files).tree() == {}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_server_starts_on_the_disk_that_it_left_full(is_clean: bool) -> None:
+    """A broker that cannot start cannot delete a topic either; what the last one put by must be there."""
+    files = MemoryFileSystem()
+    bench = Bench(files)
+    session = bench.session()
+    bench.multi(session, *(Create(f"/t{n}", bytes(100)) for n in range(50)))
+    files.room = 0
+    for number in range(50):
+        if is_clean:
+            bench.close()
+        else:
+            files.crash(lambda size: size)
+        bench = Bench(files)
+        session = bench.session()
+        assert bench.do(session, Delete(f"/t{number}")) == [None]
+    files.crash(lambda size: 0)
+    assert Bench(files).tree() == {}
+
+
+def test_log_takes_a_small_reserve_where_a_large_one_cannot_be_had() -> None:
+    files = MemoryFileSystem()
+    files.room = RESERVE_BYTES // 2
+    bench = Bench(files)
+    session = bench.session()
+    assert bench.do(session, Create("/a")) == ["/a"]
+    taken = files.room
+    assert RESERVE_BYTES // 4 < taken < RESERVE_BYTES // 2
+    files.room = 0
+    assert bench.do(session, Create("/b", bytes(10_000))) == ["/b"]
+    files.crash(lambda size: 0)
+    assert {"/a", "/b"} == Bench(files).tree().keys()
 
 
 def test_full_disk_refuses_changes_serves_reads_and_recovers() -> None:

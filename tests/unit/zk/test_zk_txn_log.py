@@ -90,8 +90,7 @@ def test_log_cut_at_each_byte_recovers_the_whole_records_before_the_cut() -> Non
         complete = [zxid for zxid, end in zip((1, 2, 3), ends[1:], strict=True) if end <= size]
         assert recovered(files) == complete, f"cut at {size}"
         # What recovery leaves is not torn.
-        left = read_log(bytes(inode.data)) if path in files.inodes else read_log(b"")
-        assert left.valid_size == left.file_size
+        assert path not in files.inodes or read_log(bytes(inode.data)).is_tail_zero
 
 
 def test_damaged_byte_ends_the_log_there() -> None:
@@ -116,7 +115,8 @@ def test_nonsense_in_the_tail_is_cut_off(tail: bytes) -> None:
     whole = bytes(inode.data)
     inode.data += tail
     assert recovered(files) == [1, 2]
-    assert inode.data == whole
+    # Zeros stay: they are room that the next process may need.
+    assert inode.data == (whole if tail.strip(b"\x00") else whole + tail)
 
 
 def test_damage_before_the_last_file_stops_the_start() -> None:
@@ -291,11 +291,68 @@ def test_new_file_that_finds_no_room_leaves_the_old_one_in_use() -> None:
     files.room = None
     log.append([frame(encode_txn(txn(3)))], 3)
     assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
-    log.close()
-    assert read_log(bytes(files.inodes[f"{DIRECTORY}/log.3"].data)).file_size == 16 + len(
-        frame(encode_txn(txn(3)))
+    assert len(files.inodes[f"{DIRECTORY}/log.1"].data) == sum(
+        (16, len(frame(encode_txn(txn(1)))), len(frame(encode_txn(txn(2)))))
     )
     assert recovered(files) == [1, 2, 3]
+
+
+def reopened(files: MemoryFileSystem, after: int = 0) -> TxnLog:
+    log = TxnLog(DIRECTORY, files, reserve_bytes=1000)
+    assert list(log.recover(after))
+    return log
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_next_process_goes_on_in_the_room_that_the_last_one_put_by(is_closed: bool) -> None:
+    files = MemoryFileSystem()
+    log = TxnLog(DIRECTORY, files, reserve_bytes=1000)
+    log.append([frame(encode_txn(txn(1)))], 1)
+    files.room = 0
+    for zxid in range(2, 8):
+        if is_closed:
+            log.close()
+        log = reopened(files)
+        log.append([frame(encode_txn(txn(zxid)))], zxid)
+        assert list(files.inodes) == [f"{DIRECTORY}/log.1"]
+    assert recovered(files) == list(range(1, 8))
+
+
+def test_close_after_a_failed_write_leaves_only_zeros_behind_the_records() -> None:
+    """What was refused must not be found by the next process, and the room must not be given away."""
+    files = MemoryFileSystem()
+    log = TxnLog(DIRECTORY, files, reserve_bytes=1000)
+    log.append([frame(encode_txn(txn(1)))], 1)
+    files.failures["sync"] = OSError(errno.EIO, "input/output error")
+    with pytest.raises(OSError, match="input/output"):
+        log.append([frame(encode_txn(txn(2)))], 2)
+    files.failures.clear()
+    log.close()
+    (inode,) = files.inodes.values()
+    assert read_log(bytes(inode.data)).is_tail_zero
+    assert len(inode.data) > 1000
+    assert recovered(files) == [1]
+
+
+def test_file_that_a_snapshot_covers_is_followed_by_a_new_one() -> None:
+    """So that it can be purged, and is not read again at each start."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2)
+    log = TxnLog(DIRECTORY, files, reserve_bytes=0)
+    assert list(log.recover(after_zxid=2)) == []
+    log.append([frame(encode_txn(txn(3)))], 3)
+    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
+    assert recovered(files) == [1, 2, 3]
+
+
+def test_file_that_ends_before_the_snapshot_is_not_gone_on_in() -> None:
+    """Its transactions would have a gap, which stops a later start from an older snapshot."""
+    files = MemoryFileSystem()
+    log_with(files, 1, 2)
+    log = TxnLog(DIRECTORY, files, reserve_bytes=0)
+    assert list(log.recover(after_zxid=5)) == []
+    log.append([frame(encode_txn(txn(6)))], 6)
+    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.6"]
 
 
 def test_file_that_could_not_be_begun_leaves_no_trace() -> None:

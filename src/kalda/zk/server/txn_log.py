@@ -10,7 +10,8 @@ may have left. So in a file the good records are a prefix, and what recovery cut
 an intact record behind a bad one is no torn write but damage, and then recovery raises and changes nothing.
 
 As in ZooKeeper the file runs ahead of its records with zeros. That space is ours when the disk is full, so
-that topics can still be deleted to make room.
+that topics can still be deleted to make room. It stays when the process ends, and the next one goes on in the
+same file: so that a broker on a full disk can start.
 """
 
 import contextlib
@@ -49,6 +50,9 @@ RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
 RESERVE_BYTES: Final = 256 * 1024
 """How far a file is extended at a time. At least half of it is left when the disk fills up: room for the
 deletion of some hundred topics."""
+
+_RESERVE_FALLBACK_SHARE: Final = 8
+"""What part of the reserve is asked for when all of it cannot be had: room for a few starts and deletions."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -198,16 +202,16 @@ class TxnLog:
         self._is_roll_due = self._file is not None
 
     def close(self) -> None:
-        """Let go of the file, without what follows its last durable record if that can be had.
+        """Let go of the file; the room put by stays in it for the next process.
 
         Raises:
-            OSError: something follows; recovery will cut it off.
+            OSError: what a failed write left could not be cleared; recovery will cut it off.
         """
-        file, self._file = self._file, None
-        if file is not None:
-            file.truncate(self.durable_size)
-            if self._sync:
-                file.sync()
+        try:
+            if self._file is not None and self._torn_end > self.durable_size:
+                self._clear_torn()
+        finally:
+            self._file = None
 
     def files(self) -> list[tuple[int, str]]:
         """Return first zxid and path of every file, oldest first."""
@@ -221,8 +225,8 @@ class TxnLog:
     def recover(self, after_zxid: int) -> Iterator[Txn]:
         """Yield the transactions after a snapshot's, cutting a torn tail off the last file.
 
-        Must be exhausted before the first `append`, which then starts a new file. Nothing is changed before
-        all has been read and found good.
+        Must be exhausted before the first `append`, which goes on in the last file or, if a snapshot covers
+        all of that, in a new one. Nothing is changed before all has been read and found good.
 
         Raises:
             CorruptionError: a record is bad that was acknowledged, or transactions are missing.
@@ -247,8 +251,12 @@ class TxnLog:
         for path in begun:
             self._filesystem.remove(path)
         for path, contents in found:
-            if contents.valid_size < contents.file_size:
+            goes_on = path == needed[-1] and contents.last_zxid == previous > 0
+            if contents.valid_size < contents.file_size and not (goes_on and contents.is_tail_zero):
                 self._cut_tail(path, contents)
+            if goes_on:
+                self._go_on_in(path, contents.valid_size)
+                self._is_roll_due = previous == after_zxid
 
     def _needed_files(self, after_zxid: int) -> tuple[list[str], list[str]]:
         """Return the files that were begun and given up, and those with the transactions asked for."""
@@ -298,20 +306,30 @@ class TxnLog:
         self._is_roll_due = False
         self.durable_size = self._torn_end = self._allocated = len(_FILE_HEADER)
 
+    def _go_on_in(self, path: str, valid_size: int) -> None:
+        self._file, self._path = self._filesystem.open(path), path
+        self.durable_size = self._torn_end = valid_size
+        self._allocated = self._file.size()
+
     def _reserve(self, file: File, size: int) -> None:
         """Extend the file so that `size` bytes fit, and more if the disk has room."""
         end = self.durable_size + size
         if end + self._reserve_bytes // 2 <= self._allocated:
             return
-        target = end + self._reserve_bytes
-        try:
-            _write(file, bytes(target - self._allocated), self._allocated, self._path)
-            self._allocated = target
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(self._allocated)
-            if end > self._allocated:
-                raise
+        fallback = self._reserve_bytes // _RESERVE_FALLBACK_SHARE
+        for target in (end + self._reserve_bytes, end + fallback, end):
+            if target <= self._allocated:
+                return
+            try:
+                _write(file, bytes(target - self._allocated), self._allocated, self._path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(self._allocated)
+                if target == end:
+                    raise
+            else:
+                self._allocated = target
+                return
 
     def _clear_torn(self) -> None:
         # Zeros, not a cut: the space would be somebody else's before we could have it back.
