@@ -163,7 +163,11 @@ class _Directory:
                 f"directory {self._path} is in use by {holder}; stop it or choose another directory"
             )
         self._lock = lock
-        self._pid_file.write_text(f"{os.getpid()}\n")
+        try:
+            self._pid_file.write_text(f"{os.getpid()}\n")
+        except OSError as error:
+            # On a full disk the broker must start, or nobody could delete a topic to make room.
+            logger.warning("%s is not written: %s", self._pid_file, error.strerror)
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
