@@ -22,6 +22,8 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 """Topics that only the broker and Kafka's admin client write to."""
 
 ACKS_ALL: Final = -1
+NO_EPOCH: Final = -1
+"""The current leader epoch of a client that knows none; any other is compared, below zero too."""
 DEBUGGING_REPLICA_ID: Final = -2
 """A reader that asks for any replica's data as it is, not the leader's."""
 
@@ -211,7 +213,7 @@ class Partition:
             ApiError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
         epoch = self.leader_epoch
-        if current_leader_epoch >= 0 and current_leader_epoch != epoch:
+        if current_leader_epoch not in (NO_EPOCH, epoch):
             fenced = current_leader_epoch < epoch
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader_only and not self.is_leader:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
-from kalda.broker.partition import Partition
+from kalda.broker.partition import NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperationPurgatory
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
@@ -357,7 +357,7 @@ class ReplicaManager:
         log = partition.log
         try:
             epoch = requested.current_leader_epoch
-            if (epoch >= 0 and epoch != partition.leader_epoch) or not partition.is_leader:
+            if epoch not in (NO_EPOCH, partition.leader_epoch) or not partition.is_leader:
                 partition.check_leader_epoch(epoch, params.leader_only)
             if requested.last_fetched_epoch >= 0:
                 diverging = self._diverging_epoch(partition, requested)

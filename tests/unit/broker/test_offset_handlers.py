@@ -105,6 +105,7 @@ def test_special_timestamps_are_refused_before_their_version(
 
 def test_leader_epochs_fence_and_are_told_from_version_4(broker: DataPath) -> None:
     assert ErrorCode.FENCED_LEADER_EPOCH == list_offset(broker, -1, current_leader_epoch=2).error_code
+    assert ErrorCode.FENCED_LEADER_EPOCH == list_offset(broker, -1, current_leader_epoch=-5).error_code
     assert ErrorCode.UNKNOWN_LEADER_EPOCH == list_offset(broker, -1, current_leader_epoch=4).error_code
     assert [3, -1] == [list_offset(broker, -1, version=version).leader_epoch for version in (4, 3)]
 

@@ -18,7 +18,6 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from kalda.records.batch import NO_PARTITION_LEADER_EPOCH
 
 
 def handle(
@@ -39,9 +38,6 @@ def handle(
 def _look_up(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition))
-        if wanted.current_leader_epoch < NO_PARTITION_LEADER_EPOCH:
-            # Only -1 says that the client knows no epoch; any other is compared, and this one is below all.
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except ApiError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
