@@ -19,7 +19,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda.testing import KaldaProcess
-from tests.chaos.log_check import InvalidLogError, LogSummary, check_log
+from tests.chaos.log_check import InvalidLogError, check_log
 
 PARTITIONS = 3
 SEGMENT_BYTES = 1_048_576
@@ -222,11 +222,6 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> dict[int, int]
         return values
     finally:
         consumer.close()
-
-
-def log_summaries(directory: Path) -> dict[str, LogSummary]:
-    """Check every partition whole."""
-    return {log.name: check_log(log) for log in partition_directories(directory)}
 
 
 def main() -> None:
