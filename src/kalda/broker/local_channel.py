@@ -12,6 +12,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.schema import BrokerInfo
 
 PARTITIONS_PER_SLICE: Final = 50
 """Partitions between two turns of other requests. Making a log takes about half a millisecond."""
@@ -36,14 +37,14 @@ class LocalChannel:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
 
-    async def send(self, broker_id: int, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
+    async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
         """Have the broker apply a request; see the port.
 
         Raises:
             ConnectionError: another broker than the local one is meant.
         """
-        if broker_id != self._broker_id:
-            raise ConnectionError(f"broker {broker_id} is not in this process, which runs {self._broker_id}")
+        if broker.id != self._broker_id:
+            raise ConnectionError(f"broker {broker.id} is not in this process, which runs {self._broker_id}")
         if isinstance(request, LeaderAndIsr):
             # A new topic's settings must be known before its logs are made.
             new = {each.topic for each in request.partitions if each.is_new}

@@ -31,8 +31,9 @@ _log: Final = logging.getLogger(__name__)
 class _Channel:
     """The queue of one broker."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch: Final = epoch
+    def __init__(self, info: BrokerInfo) -> None:
+        self.info = info
+        """The broker as last registered; its endpoints may change under one epoch."""
         self.waiting: deque[BrokerRequest] = deque()
         self.wake: Final = asyncio.Event()
         self.idle: Final = asyncio.Event()
@@ -60,13 +61,15 @@ class Channels:
         """Open channels to brokers that came, close those to brokers that are gone or restarted."""
         for broker_id, channel in list(self._channels.items()):
             info = brokers.get(broker_id)
-            if info is None or info.epoch != channel.epoch:
+            if info is None or info.epoch != channel.info.epoch:
                 self._close(broker_id)
         for broker_id, info in brokers.items():
-            if broker_id not in self._channels:
-                channel = _Channel(info.epoch)
+            if broker_id in self._channels:
+                self._channels[broker_id].info = info
+            else:
+                channel = _Channel(info)
                 channel.task = self._group.create_task(
-                    self._empty(broker_id, channel), name=f"controller-to-{broker_id}"
+                    self._empty(channel), name=f"controller-to-{broker_id}"
                 )
                 self._channels[broker_id] = channel
 
@@ -102,28 +105,28 @@ class Channels:
         if channel.task is not None:
             channel.task.cancel()
 
-    async def _empty(self, broker_id: int, channel: _Channel) -> None:
+    async def _empty(self, channel: _Channel) -> None:
         while True:
             await channel.wake.wait()
             channel.wake.clear()
             while channel.waiting:
                 request = channel.waiting.popleft()
-                errors = await self._deliver(broker_id, request)
-                self._on_answer(broker_id, request, errors)
+                errors = await self._deliver(channel, request)
+                self._on_answer(channel.info.id, request, errors)
             channel.idle.set()
 
-    async def _deliver(self, broker_id: int, request: BrokerRequest) -> Mapping[TopicPartition, ErrorCode]:
+    async def _deliver(self, channel: _Channel, request: BrokerRequest) -> Mapping[TopicPartition, ErrorCode]:
         is_reported = False
         while True:
             try:
-                return await self._port.send(broker_id, request)
+                return await self._port.send(channel.info, request)
             except ConnectionError as error:
                 if not is_reported:
-                    _log.warning("broker %d cannot be reached, trying again: %s", broker_id, error)
+                    _log.warning("broker %d cannot be reached, trying again: %s", channel.info.id, error)
                     is_reported = True
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception:
                 # Sending the same again would fail the same way; the broker gets the next request.
-                _log.exception("%s to broker %d failed", type(request).__name__, broker_id)
+                _log.exception("%s to broker %d failed", type(request).__name__, channel.info.id)
                 failed = request.partitions if isinstance(request, StopReplica) else ()
                 return dict.fromkeys(failed, ErrorCode.UNKNOWN_SERVER_ERROR)

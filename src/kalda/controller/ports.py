@@ -5,16 +5,18 @@ from typing import Protocol
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest
+from kalda.coordination.schema import BrokerInfo
 
 
 class BrokerChannel(Protocol):
     """Carries the controller's requests to brokers, its own included."""
 
-    async def send(self, broker_id: int, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
+    async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
         """Deliver one request and return what the broker answered for each partition.
 
-        An empty mapping says that all went well. The driver calls this for one broker at a time, in order,
-        and calls it again after a failure until the broker is gone; so requests may arrive twice.
+        `broker` is the receiver as it registered: its endpoints, and the broker epoch that the request is
+        to name. An empty mapping says that all went well. The driver calls this for one broker at a time,
+        in order, and calls it again after a failure until the broker is gone; so requests may arrive twice.
 
         Raises:
             ConnectionError: the broker could not be reached, or did not answer.

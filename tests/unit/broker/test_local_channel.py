@@ -12,6 +12,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.schema import BrokerInfo
 from tests.unit.broker.admin_fakes import AdminWorld
 
 
@@ -58,7 +59,7 @@ async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> Non
         if stops
         else LeaderAndIsr(0, 1, [leadership(partition) for partition in partitions])
     )
-    errors, _ = await asyncio.gather(channel.send(0, request), other())
+    errors, _ = await asyncio.gather(channel.send(BrokerInfo(0, ()), request), other())
 
     assert partitions == replicas.applied
     assert [PARTITIONS_PER_SLICE] * 10 + [1] == replicas.slices

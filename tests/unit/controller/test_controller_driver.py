@@ -33,8 +33,9 @@ class Brokers:
         self.unreachable: set[int] = set()
         self.refusals: list[ErrorCode] = []
 
-    async def send(self, broker_id: int, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
+    async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
         await asyncio.sleep(0)
+        broker_id = broker.id
         if broker_id in self.unreachable:
             raise ConnectionRefusedError(f"broker {broker_id} does not answer")
         self.heard.setdefault(broker_id, []).append(request)
