@@ -26,6 +26,13 @@ _KAFKA_COORDINATES: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 )
+JVM_OPTIONS: Final = (
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""Those of Kafka's own start script."""
 _MAVEN_TIMEOUT_SECONDS: Final = 600.0
 _START_TIMEOUT_SECONDS: Final = 60.0
 _STOP_TIMEOUT_SECONDS: Final = 30.0
@@ -90,9 +97,29 @@ def maven_jars(name: str, coordinates: tuple[str, ...], *, transitive: bool = Tr
         except subprocess.TimeoutExpired:
             raise NotAvailableError(f"Maven did not fetch {name} in {_MAVEN_TIMEOUT_SECONDS:.0f} s") from None
         if done.returncode != 0:
-            raise NotAvailableError(f"Maven could not fetch {name}: {_last_line(done.stdout + done.stderr)}")
+            raise NotAvailableError(f"Maven could not fetch {name}: {last_line(done.stdout + done.stderr)}")
         Path(partial, "jars").rename(jars)
     return jars
+
+
+def kafka_jars() -> Path:
+    """Return a directory with the jars of a broker, fetched if need be.
+
+    Raises:
+        NotAvailableError: they cannot be had.
+    """
+    return maven_jars(f"kafka-{KAFKA_VERSION}", _KAFKA_COORDINATES)
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """End a JVM, by force if it takes too long; harmless when it has ended."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class ApacheKafka:
@@ -138,7 +165,7 @@ class ApacheKafka:
         java = shutil.which("java")
         if java is None:
             raise NotAvailableError("Apache Kafka needs Java 17 or newer and there is no 'java' on the PATH")
-        jars = maven_jars(f"kafka-{KAFKA_VERSION}", _KAFKA_COORDINATES)
+        jars = kafka_jars()
         self._directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         try:
             self._start(java, jars, self._directory)
@@ -149,19 +176,14 @@ class ApacheKafka:
     def stop(self) -> None:
         """End the JVM and remove its directory; harmless when it is not running."""
         process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(_STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if process is not None:
+            stop_process(process)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
     def _start(self, java: str, jars: Path, directory: Path) -> None:
-        port, controller_port = _free_ports(2)
+        port, controller_port = free_ports(2)
         properties = directory / "server.properties"
         properties.write_text(
             _PROPERTIES.format(
@@ -188,11 +210,9 @@ class ApacheKafka:
         )
         if done.returncode != 0:
             raise NotAvailableError(
-                f"Apache Kafka could not format its directory: {_last_line(done.stdout + done.stderr)}"
+                f"Apache Kafka could not format its directory: {last_line(done.stdout + done.stderr)}"
             )
-        # The options of Kafka's own start script.
-        options = [f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        options += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
+        options = [f"-Xms{self._heap}", f"-Xmx{self._heap}", *JVM_OPTIONS]
         begin = time.monotonic()
         log_path = directory / "broker.log"
         with log_path.open("wb") as log:
@@ -203,7 +223,7 @@ class ApacheKafka:
                 stderr=subprocess.STDOUT,
                 env=os.environ.copy(),
             )
-        _wait_accepting(self._process, port, begin + _START_TIMEOUT_SECONDS, log_path)
+        wait_accepting(self._process, port, begin + _START_TIMEOUT_SECONDS, log_path)
         self.start_seconds = time.monotonic() - begin
         self.bootstrap = f"127.0.0.1:{port}"
 
@@ -218,13 +238,15 @@ def _dependency(coordinate: str, transitive: bool) -> str:
     )
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
+    """Return what a program's output says went wrong, in one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "ERROR" in line or "Exception" in line]
     return (errors or lines or ["it said nothing"])[0][:300]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listened on a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [each.getsockname()[1] for each in sockets]
@@ -233,7 +255,7 @@ def _free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _wait_accepting(process: subprocess.Popen[bytes], port: int, deadline: float, log_path: Path) -> None:
+def wait_accepting(process: subprocess.Popen[bytes], port: int, deadline: float, log_path: Path) -> None:
     """KRaft brokers open their client listener last, so that a connection means "serves"."""
     while True:
         if process.poll() is not None or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Throughput and latency as an application sees them: librdkafka against one broker on the same machine.
+"""Throughput and latency as an application sees them: librdkafka against brokers on the same machine.
 
 The same code and the same client run against Kalda and against Apache Kafka; only the address differs. Each
 figure is the median of several runs, after one that is not counted.
@@ -6,6 +6,8 @@ figure is the median of several runs, after one that is not counted.
 
 import statistics
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import confluent_kafka
@@ -20,31 +22,49 @@ _LATENCY_ROUNDS: Final = 3_000
 _TIMEOUT_SECONDS: Final = 120.0
 
 
-def run(bootstrap: str) -> list[Figure]:
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How the topics are made and what a producer waits for."""
+
+    label: str = "acks=1"
+    acks: str = "1"
+    partitions: int = 1
+    replication: int = 1
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+
+
+_ONE_BROKER: Final = Workload()
+
+
+def run(bootstrap: str, workload: Workload = _ONE_BROKER) -> list[Figure]:
     """Measure produce and consume at 100 B and 1 KB, and the latency of one message in flight."""
     figures: list[Figure] = []
     for size, count in ((100, _SMALL_MESSAGES), (1_000, _LARGE_MESSAGES)):
         produced, consumed = [], []
         for number in range(_RUNS + 1):
-            topic = f"throughput-{size}-{number}"
-            create_topic(bootstrap, topic)
-            produced.append(count / produce_seconds(bootstrap, topic, size, count))
-            consumed.append(count / consume_seconds(bootstrap, topic, count))
+            topic = f"throughput-{workload.partitions}-{size}-{number}"
+            create_topic(bootstrap, topic, workload)
+            produced.append(count / produce_seconds(bootstrap, topic, size, count, workload))
+            consumed.append(count / consume_seconds(bootstrap, topic, count, workload.partitions))
             delete_topic(bootstrap, topic)
         for verb, rates in (("produce", produced), ("consume", consumed)):
             rate = statistics.median(rates[1:])
-            figures.append((f"{verb} {size} B, acks=1", rate / 1e6, "M msg/s"))
-            figures.append((f"{verb} {size} B, acks=1, bytes", rate * size / 1e6, "MB/s"))
-    latencies = one_in_flight_ms(bootstrap)
-    figures.append(("one in flight, p50", latencies[len(latencies) // 2], "ms"))
-    figures.append(("one in flight, p99", latencies[len(latencies) * 99 // 100], "ms"))
+            figures.append((f"{verb} {size} B, {workload.label}", rate / 1e6, "M msg/s"))
+            figures.append((f"{verb} {size} B, {workload.label}, bytes", rate * size / 1e6, "MB/s"))
+    latencies = one_in_flight_ms(bootstrap, workload)
+    suffix = "" if workload == _ONE_BROKER else f", {workload.label}"
+    figures.append((f"one in flight, p50{suffix}", latencies[len(latencies) // 2], "ms"))
+    figures.append((f"one in flight, p99{suffix}", latencies[len(latencies) * 99 // 100], "ms"))
     return figures
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+def create_topic(bootstrap: str, name: str, workload: Workload = _ONE_BROKER) -> None:
     """Create a topic and wait until it is there."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(name, partitions, 1)])[name].result(30)
+    topic = confluent_kafka.admin.NewTopic(
+        name, workload.partitions, workload.replication, config=dict(workload.topic_config)
+    )
+    admin.create_topics([topic])[name].result(30)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
@@ -53,13 +73,13 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin.delete_topics([name])[name].result(30)
 
 
-def produce_seconds(bootstrap: str, topic: str, size: int, count: int) -> float:
+def produce_seconds(bootstrap: str, topic: str, size: int, count: int, workload: Workload) -> float:
     """Produce `count` messages of `size` bytes and wait for all acknowledgements."""
     failed: list[object] = []
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap,
-            "acks": 1,
+            "acks": workload.acks,
             "linger.ms": 5,
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 1_000_000,
@@ -70,14 +90,14 @@ def produce_seconds(bootstrap: str, topic: str, size: int, count: int) -> float:
         }
     )
     value = b"x" * size
-    produce, poll = producer.produce, producer.poll
+    produce, poll, partitions = producer.produce, producer.poll, workload.partitions
     begin = time.perf_counter()
-    for _ in range(count):
+    for number in range(count):
         try:
-            produce(topic, value, partition=0)
+            produce(topic, value, partition=number % partitions)
         except BufferError:
             poll(0.05)
-            produce(topic, value, partition=0)
+            produce(topic, value, partition=number % partitions)
     left = producer.flush(_TIMEOUT_SECONDS)
     seconds = time.perf_counter() - begin
     if left or failed:
@@ -85,11 +105,11 @@ def produce_seconds(bootstrap: str, topic: str, size: int, count: int) -> float:
     return seconds
 
 
-def consume_seconds(bootstrap: str, topic: str, count: int) -> float:
+def consume_seconds(bootstrap: str, topic: str, count: int, partitions: int) -> float:
     """Read `count` messages from the start of the topic."""
     consumer = _consumer(bootstrap)
     try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
         begin = time.perf_counter()
         found = 0
         while found < count:
@@ -102,12 +122,17 @@ def consume_seconds(bootstrap: str, topic: str, count: int) -> float:
         consumer.close()
 
 
-def one_in_flight_ms(bootstrap: str) -> list[float]:
+def one_in_flight_ms(bootstrap: str, workload: Workload) -> list[float]:
     """From `produce` to the message in the consumer's hands, one at a time; sorted milliseconds."""
-    topic = "latency"
-    create_topic(bootstrap, topic)
+    topic = f"latency-{workload.partitions}"
+    create_topic(bootstrap, topic, workload)
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0, "socket.nagle.disable": True}
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": workload.acks,
+            "linger.ms": 0,
+            "socket.nagle.disable": True,
+        }
     )
     consumer = _consumer(bootstrap)
     latencies: list[float] = []

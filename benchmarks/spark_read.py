@@ -18,7 +18,7 @@ from typing import Final
 import confluent_kafka
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY, NotAvailableError, maven_jars
-from benchmarks.end_to_end import Figure, create_topic, delete_topic
+from benchmarks.end_to_end import Figure, Workload, create_topic, delete_topic
 
 OFFICIAL_SPARK_VERSION: Final = "4.2.0"
 
@@ -56,7 +56,7 @@ def run_official(bootstrap: str) -> list[Figure]:
 
 def load(bootstrap: str, topic: str) -> None:
     """Fill a topic: keys that differ, values of 100 bytes, spread over the partitions."""
-    create_topic(bootstrap, topic, partitions=_PARTITIONS)
+    create_topic(bootstrap, topic, Workload(partitions=_PARTITIONS))
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     value = b"v" * _VALUE_BYTES
     for number in range(_RECORDS):
