@@ -1,0 +1,1 @@
+"""The follower's side of replication: fetching from leaders, truncating by epoch, and the throttles."""
