@@ -1,0 +1,252 @@
+"""A load whose every record can be accounted for, and the reader that accounts for them.
+
+Each partition gets its own sequence of numbers from idempotent producers with acks=all, so that what a reader
+must see is known exactly: 0, 1, 2, … in every partition, each once, in order, whatever happened to brokers.
+`Ledger` is the judgement, without a client in sight; `OrderedLoad` and `CheckingReader` are librdkafka's
+producer and consumer in threads of their own that report to it.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import confluent_kafka
+
+FINAL_FLUSH_SECONDS = 90.0
+READ_SECONDS = 60.0
+VIOLATIONS_MAX = 20
+"""Kept for the report; one lost record shifts all that follow, so more of them say nothing new."""
+
+_RECONNECT = {
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "socket.timeout.ms": 10_000,
+    "log_level": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as a reader got it."""
+
+    partition: int
+    offset: int
+    number: int
+
+
+class Ledger:
+    """What was acknowledged, what was read, and every contradiction between the two.
+
+    >>> ledger = Ledger(partitions=1)
+    >>> ledger.acknowledge(Record(0, 0, 0))
+    >>> ledger.read(Record(0, 0, 0)); ledger.read(Record(0, 1, 2))
+    >>> ledger.violations
+    ['partition 0: expected number 1 at offset 1, read 2 at 1']
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]
+        """By partition: the number that was acknowledged at each offset."""
+        self.next_numbers = [0] * partitions
+        self.next_offsets = [0] * partitions
+        self.violations: list[str] = []
+
+    def acknowledge(self, record: Record) -> None:
+        """Take note of what a broker promised to keep."""
+        by_offset = self.acknowledged[record.partition]
+        if record.offset in by_offset:
+            self._violate(
+                f"partition {record.partition}: offset {record.offset} acknowledged for number "
+                f"{by_offset[record.offset]} and for {record.number}"
+            )
+        by_offset[record.offset] = record.number
+
+    def read(self, record: Record) -> None:
+        """Judge the next record of a partition."""
+        partition = record.partition
+        number, offset = self.next_numbers[partition], self.next_offsets[partition]
+        if (record.number, record.offset) != (number, offset):
+            self._violate(
+                f"partition {partition}: expected number {number} at offset {offset}, "
+                f"read {record.number} at {record.offset}"
+            )
+        self.next_numbers[partition] = record.number + 1
+        self.next_offsets[partition] = record.offset + 1
+
+    def check_all_read(self) -> None:
+        """Find the acknowledged records that no reader saw, or saw elsewhere."""
+        for partition, by_offset in enumerate(self.acknowledged):
+            lost = [(o, n) for o, n in by_offset.items() if o >= self.next_offsets[partition] or o != n]
+            if lost:
+                offset, number = min(lost)
+                self._violate(
+                    f"partition {partition}: {len(lost)} acknowledged records were not read where they "
+                    f"should be, the first is number {number} at offset {offset}; "
+                    f"read up to {self.next_offsets[partition]}"
+                )
+
+    @property
+    def acknowledged_count(self) -> int:
+        """How many records brokers promised to keep."""
+        return sum(map(len, self.acknowledged))
+
+    def _violate(self, what: str) -> None:
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(what)
+
+
+class OrderedLoad:
+    """An idempotent producer that never gives up, in a thread of its own."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        records_per_second: int,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._ledger = ledger
+        self._pause_seconds = len(ledger.acknowledged) / records_per_second
+        self._next = [0] * len(ledger.acknowledged)
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 0,
+                "queue.buffering.max.messages": 20_000,
+                **_RECONNECT,
+                **(settings or {}),
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name=f"load {topic}")
+
+    def start(self) -> None:
+        """Begin to produce."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop producing and wait until each record is acknowledged; what is not counts as an error."""
+        self.abandon()
+        left = self._producer.flush(FINAL_FLUSH_SECONDS)
+        if left:
+            self.errors.append(f"{left} records got no answer in {FINAL_FLUSH_SECONDS} s")
+
+    def abandon(self) -> None:
+        """Stop producing and wait for nothing."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wait_progress(self, timeout_seconds: float) -> float:
+        """Wait until each partition acknowledged a record that is produced from now on; return how long.
+
+        Raises:
+            TimeoutError: names the partitions that did not.
+        """
+        begin = time.monotonic()
+        targets = list(self._next)
+        acknowledged = self._ledger.acknowledged
+        while True:
+            # Numbers are offsets as long as nothing is wrong, and partitions are acknowledged in order.
+            waiting = [p for p, target in enumerate(targets) if len(acknowledged[p]) <= target]
+            if not waiting:
+                return time.monotonic() - begin
+            if time.monotonic() - begin > timeout_seconds or self.errors:
+                raise TimeoutError(
+                    f"partitions {waiting} acknowledged nothing new in {time.monotonic() - begin:.1f} s"
+                    f"{'; errors: ' + '; '.join(self.errors[:3]) if self.errors else ''}"
+                )
+            time.sleep(0.005)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for partition in range(len(self._next)):
+                self._produce(partition)
+            self._producer.poll(self._pause_seconds)
+
+    def _produce(self, partition: int) -> None:
+        number = self._next[partition]
+        try:
+            self._producer.produce(
+                self._topic,
+                value=b"%d" % number + b" " * 100,
+                partition=partition,
+                on_delivery=lambda error, message: self._delivered(number, error, message),
+            )
+        except BufferError:
+            return
+        self._next[partition] = number + 1
+
+    def _delivered(self, number: int, error: Any, message: Any) -> None:
+        if error is not None:
+            self.errors.append(f"partition {message.partition()} number {number}: {error}")
+        else:
+            self._ledger.acknowledge(Record(message.partition(), message.offset(), number))
+
+
+class CheckingReader:
+    """A consumer that reads along from the first record on and reports each record to the ledger."""
+
+    def __init__(self, bootstrap: str, topic: str, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                # A position that the log does not have is a loss; it must not be mended by a jump.
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.error.backoff.ms": 20,
+                **_RECONNECT,
+            }
+        )
+        partitions = range(len(ledger.acknowledged))
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
+        self._thread = threading.Thread(target=self._run, name=f"reader {topic}")
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def wait_all_read(self, timeout_seconds: float = READ_SECONDS) -> None:
+        """Return when everything acknowledged was read, or time is over: the ledger tells the difference."""
+        deadline = time.monotonic() + timeout_seconds
+        ledger = self._ledger
+        while time.monotonic() < deadline and not self.errors and not ledger.violations:
+            ends = [max(by_offset, default=-1) + 1 for by_offset in ledger.acknowledged]
+            if all(read >= end for read, end in zip(ledger.next_offsets, ends, strict=True)):
+                return
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the consumer."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                self._ledger.read(Record(message.partition(), message.offset(), int(message.value())))
+            elif error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET or error.fatal():
+                self.errors.append(str(error))
+                return

@@ -1,0 +1,89 @@
+"""The judge of the chaos runs must be able to find each kind of damage, or a run proves nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.ordered_load import Ledger, Record
+from tests.chaos.replica_check import ReplicasDifferError, check_replicas
+
+
+def ledger_of(*records: tuple[int, int]) -> Ledger:
+    """Read these (offset, number) pairs of one partition."""
+    ledger = Ledger(partitions=1)
+    for offset, number in records:
+        ledger.read(Record(0, offset, number))
+    return ledger
+
+
+def test_an_unbroken_sequence_is_no_violation() -> None:
+    ledger = ledger_of((0, 0), (1, 1), (2, 2))
+    for number in range(3):
+        ledger.acknowledge(Record(0, number, number))
+    ledger.check_all_read()
+    assert ledger.violations == []
+    assert ledger.acknowledged_count == 3
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param(((0, 0), (1, 2)), id="lost record"),
+        pytest.param(((0, 0), (1, 0)), id="duplicate"),
+        pytest.param(((0, 1), (1, 0)), id="reordered"),
+        pytest.param(((0, 0), (2, 1)), id="gap in the offsets"),
+        pytest.param(((0, 0), (0, 0)), id="read twice"),
+    ],
+)
+def test_damage_is_a_violation(records: tuple[tuple[int, int], ...]) -> None:
+    assert ledger_of(*records).violations
+
+
+def test_an_acknowledged_record_that_nobody_read_is_a_violation() -> None:
+    ledger = ledger_of((0, 0))
+    ledger.acknowledge(Record(0, 0, 0))
+    ledger.acknowledge(Record(0, 1, 1))
+    ledger.check_all_read()
+    assert len(ledger.violations) == 1
+    assert "number 1 at offset 1" in ledger.violations[0]
+
+
+def test_two_records_acknowledged_at_one_offset_are_a_violation() -> None:
+    ledger = Ledger(partitions=1)
+    ledger.acknowledge(Record(0, 0, 0))
+    ledger.acknowledge(Record(0, 0, 1))
+    assert ledger.violations
+
+
+def replica(directory: Path, batches: list[tuple[int, bytes]], high_watermark: int) -> Path:
+    """Write a log directory with batches of one record each."""
+    log = directory / "t-0"
+    log.mkdir(parents=True)
+    data = b""
+    for offset, payload in batches:
+        body = bytes(11) + bytes(4) + payload
+        data += offset.to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
+    (log / "00000000000000000000.log").write_bytes(data)
+    (directory / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {high_watermark}\n")
+    return directory
+
+
+def test_equal_replicas_agree_whatever_lies_above_the_high_watermark(tmp_path: Path) -> None:
+    committed = [(0, b"a"), (1, b"b")]
+    first = replica(tmp_path / "0", committed, 2)
+    second = replica(tmp_path / "1", [*committed, (2, b"x")], 1)
+    assert check_replicas([first, second], "t", 0) == 2
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        pytest.param([(0, b"a"), (1, b"c")], id="other bytes"),
+        pytest.param([(0, b"a")], id="committed record missing"),
+    ],
+)
+def test_replicas_that_differ_are_found(tmp_path: Path, batches: list[tuple[int, bytes]]) -> None:
+    first = replica(tmp_path / "0", [(0, b"a"), (1, b"b")], 2)
+    second = replica(tmp_path / "1", batches, 1)
+    with pytest.raises(ReplicasDifferError):
+        check_replicas([first, second], "t", 0)
