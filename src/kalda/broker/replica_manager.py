@@ -14,6 +14,7 @@ from typing import Final
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
 from kalda.broker.partition import NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperationPurgatory
+from kalda.broker.replication.ports import FollowerFetching
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
@@ -96,6 +97,7 @@ class ReplicaManager:
         produce_purgatory: DelayedOperationPurgatory,
         partition_is_known: Callable[[TopicPartition], bool],
         topic_name_by_id: Callable[[bytes], str | None],
+        fetching: FollowerFetching | None = None,
     ) -> None:
         self._broker_id: Final = broker_id
         self._log_manager: Final = log_manager
@@ -104,6 +106,7 @@ class ReplicaManager:
         self._produce_purgatory: Final = produce_purgatory
         self._partition_is_known: Final = partition_is_known
         self._topic_name_by_id: Final = topic_name_by_id
+        self._fetching: Final = fetching
         self._partitions: Final[dict[TopicPartition, Partition]] = {}
         self._by_name: Final[dict[bytes, dict[int, Partition]]] = {}
         self._by_id: Final[dict[bytes, dict[int, Partition]]] = {}
@@ -162,10 +165,12 @@ class ReplicaManager:
             }
         self._controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
+        followed: list[Partition] = []
         for leadership in request.partitions:
-            code = self._apply_leadership(leadership)
+            code = self._apply_leadership(leadership, followed)
             if code is not ErrorCode.NONE:
                 errors[leadership.topic_partition] = code
+        self._follow(followed)
         return errors
 
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
@@ -182,6 +187,7 @@ class ReplicaManager:
                 continue
             self._refused.pop(topic_partition, None)
             if partition is not None:
+                self._unfollow(topic_partition)
                 self._forget(partition)
             if request.delete and self._log_manager.get(topic_partition) is not None:
                 try:
@@ -198,21 +204,24 @@ class ReplicaManager:
         has descriptors, again.
         """
         failures = 0
+        followed: list[Partition] = []
         for topic_partition, leadership in tuple(islice(self._refused.items(), RETRIES_PER_STEP)):
-            if self._apply_leadership(leadership) is ErrorCode.NONE:
+            if self._apply_leadership(leadership, followed) is ErrorCode.NONE:
                 logger.info("Serving %s: its log can be opened now", topic_partition)
             else:
                 failures += 1
                 if failures == RETRY_FAILURES_MAX:
-                    return False
-        return failures < len(self._refused)
+                    break
+        self._follow(followed)
+        return failures < RETRY_FAILURES_MAX and failures < len(self._refused)
 
     def _known_leader_epoch(self, topic_partition: TopicPartition) -> int:
         """Return the newest leader epoch that the controller told us, -1 without one."""
         known = self._refused.get(topic_partition) or self._partitions.get(topic_partition)
         return -1 if known is None else known.leader_epoch
 
-    def _apply_leadership(self, leadership: PartitionLeadership) -> ErrorCode:
+    def _apply_leadership(self, leadership: PartitionLeadership, followed: list[Partition]) -> ErrorCode:
+        """Take one role; a partition that follows from now on is added to `followed`."""
         topic_partition = leadership.topic_partition
         if self._broker_id not in leadership.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -225,24 +234,38 @@ class ReplicaManager:
         if leadership.leader_epoch < self._known_leader_epoch(topic_partition):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         try:
-            self._take_role(partition, leadership)
+            self._take_role(partition, leadership, followed)
         except LOG_ERRORS as error:
             return self._refuse(leadership, error.code, error)
         self._refused.pop(topic_partition, None)
         return ErrorCode.NONE
 
-    def _take_role(self, partition: Partition | None, leadership: PartitionLeadership) -> None:
+    def _take_role(
+        self, partition: Partition | None, leadership: PartitionLeadership, followed: list[Partition]
+    ) -> None:
         topic_partition = leadership.topic_partition
         hosted = partition
         if hosted is None:
             log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
             hosted = Partition(topic_partition, leadership.topic_id, self._broker_id, log)
         if leadership.leader == self._broker_id:
+            # Nobody else may append to the log of a leader.
+            self._unfollow(topic_partition)
             hosted.become_leader(leadership)
-        elif hosted.become_follower(leadership):
-            self._complete_waiting(hosted)
+        else:
+            if hosted.become_follower(leadership):
+                self.wake(hosted)
+            followed.append(hosted)
         if partition is None:
             self._host(hosted)
+
+    def _follow(self, partitions: Sequence[Partition]) -> None:
+        if self._fetching is not None and partitions:
+            self._fetching.follow(partitions)
+
+    def _unfollow(self, topic_partition: TopicPartition) -> None:
+        if self._fetching is not None:
+            self._fetching.unfollow((topic_partition,))
 
     def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
         """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
@@ -275,9 +298,10 @@ class ReplicaManager:
                 if not siblings:
                     del table[key]
         partition.is_leader = False
-        self._complete_waiting(partition)
+        self.wake(partition)
 
-    def _complete_waiting(self, partition: Partition) -> None:
+    def wake(self, partition: Partition) -> None:
+        """Complete what waits for the partition and can be completed: its high watermark or role changed."""
         self._produce_purgatory.check_and_complete(partition)
         self._fetch_purgatory.check_and_complete(partition)
 
@@ -421,7 +445,7 @@ class ReplicaManager:
             logger.info("Fetch of replica %d: %s", params.replica_id, error)
             return
         if moved:
-            self._complete_waiting(partition)
+            self.wake(partition)
 
     def _fetch_absence(self, params: FetchParams, key: bytes, requested: FetchPartitionFields) -> int:
         if params.by_id:
