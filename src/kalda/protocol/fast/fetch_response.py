@@ -1,0 +1,127 @@
+"""Answers to Fetch (key 1), versions 13-17, read without message objects: what a follower gets.
+
+The records of a partition are a slice of the frame: nothing is copied. Fields that mean nothing to a follower
+(last stable offset, aborted transactions, preferred replica, leader and endpoint hints) are passed over.
+"""
+
+import struct
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
+from kalda.protocol.fast.wire import (
+    read_array_count,
+    read_tag,
+    read_unsigned_varint,
+    skip_tagged_fields,
+)
+
+LOWEST_VERSION: Final = TOPIC_IDS_FROM
+HIGHEST_VERSION: Final = 17
+"""What this module reads; every version between lays these fields out alike."""
+
+_TOP: Final = Struct(">ihi")
+_PARTITION: Final = Struct(">ihqqq")
+_DIVERGING: Final = Struct(">iq")
+_DIVERGING_TAG: Final = 0
+_ABORTED_BYTES: Final = 16
+_PREFERRED_BYTES: Final = 4
+_TOPIC_ID_BYTES: Final = 16
+
+
+class FetchedPartition(NamedTuple):
+    """The answer for one partition."""
+
+    topic_id: bytes
+    partition: int
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging_epoch: tuple[int, int] | None
+    """Epoch and end offset, where the follower's log is not the leader's (KIP-595)."""
+    records: memoryview | None
+    """Whole batches, and perhaps a part of one at the end; None if there are no bytes."""
+
+
+class FetchResponseFields(NamedTuple):
+    """One answer."""
+
+    throttle_time_ms: int
+    error_code: int
+    session_id: int
+    partitions: list[FetchedPartition]
+
+
+def parse_fetch_response(frame: memoryview, position: int = 0) -> FetchResponseFields:
+    """Read the body of a Fetch response that begins at `position`; bytes behind it are passed over.
+
+    Raises:
+        ProtocolError: the bytes are no response of versions 13-17.
+    """
+    limit = len(frame)
+    partitions: list[FetchedPartition] = []
+    try:
+        throttle_time_ms, error_code, session_id = _TOP.unpack_from(frame, position)
+        topic_count, position = read_array_count(frame, position + _TOP.size, limit, True)
+        for _ in range(topic_count):
+            end = position + _TOPIC_ID_BYTES
+            topic_id = bytes(frame[position:end])
+            partition_count, position = read_array_count(frame, end, limit, True)
+            for _ in range(partition_count):
+                partition, position = _read_partition(frame, position, limit, topic_id)
+                partitions.append(partition)
+            position = skip_tagged_fields(frame, position, limit)
+        skip_tagged_fields(frame, position, limit)
+    except (struct.error, IndexError) as error:
+        raise ProtocolError(f"fetch response ends too early: {error}") from None
+    return FetchResponseFields(throttle_time_ms, error_code, session_id, partitions)
+
+
+def _read_partition(
+    frame: memoryview, position: int, limit: int, topic_id: bytes
+) -> tuple[FetchedPartition, int]:
+    index, error_code, high_watermark, _, log_start_offset = _PARTITION.unpack_from(frame, position)
+    position += _PARTITION.size
+    if frame[position] > 1:
+        position = _skip_aborted(frame, position, limit)
+    else:
+        # No list, or an empty one: a follower is not told about aborted transactions.
+        position += 1
+    size, position = read_unsigned_varint(frame, position + _PREFERRED_BYTES)
+    records = None
+    if size > 1:
+        end = position + size - 1
+        if end > limit:
+            raise ProtocolError(f"records of {size - 1} bytes in {limit - position} bytes of a response")
+        records = frame[position:end]
+        position = end
+    diverging = None
+    if frame[position]:
+        diverging, position = _read_tags(frame, position, limit)
+    else:
+        position += 1
+    return (
+        FetchedPartition(topic_id, index, error_code, high_watermark, log_start_offset, diverging, records),
+        position,
+    )
+
+
+def _skip_aborted(frame: memoryview, position: int, limit: int) -> int:
+    count, position = read_array_count(frame, position, limit, True)
+    for _ in range(count):
+        position = skip_tagged_fields(frame, position + _ABORTED_BYTES, limit)
+    return position
+
+
+def _read_tags(frame: memoryview, position: int, limit: int) -> tuple[tuple[int, int] | None, int]:
+    diverging: tuple[int, int] | None = None
+    count, position = read_unsigned_varint(frame, position)
+    tag = -1
+    for _ in range(count):
+        tag, length, position = read_tag(frame, position, limit, tag)
+        if tag == _DIVERGING_TAG:
+            epoch, end_offset = _DIVERGING.unpack_from(frame[position : position + length])
+            diverging = epoch, end_offset
+        position += length
+    return diverging, position
