@@ -22,6 +22,7 @@ from kalda.broker.handlers import HANDLERS
 from kalda.broker.local_channel import LocalChannel
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
+from kalda.broker.process_errors import ProcessError
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
 from kalda.broker.replica_manager import ReplicaManager
@@ -55,7 +56,7 @@ UPKEEP_SECONDS_MAX: Final = 1.0
 _SESSION_ID_MAX: Final = 2**31 - 1
 
 
-class BrokerStartError(Exception):
+class BrokerStartError(ProcessError):
     """The broker cannot start, for a reason that an operator can mend; the message says which."""
 
 
@@ -118,8 +119,11 @@ class BrokerServer:
         self._server.start_accepting()
         logger.info("broker %d serves at %s", self._broker_id, self.bootstrap)
 
-    async def stop(self) -> None:
-        """Shut down in order: answer what is owed, leave office, flush and close the logs."""
+    async def stop(self, hurried: asyncio.Event | None = None) -> None:
+        """Shut down in order: answer what is owed, leave office, flush and close the logs.
+
+        Once `hurried` is set, nothing waits for others any more.
+        """
         logger.info("broker %d shuts down", self._broker_id)
         services = self.services
         if self._stop_metrics is not None:

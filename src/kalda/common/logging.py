@@ -66,6 +66,10 @@ class LogLimiter:
             self._logger.log(level, message, *args, exc_info=exc_info)
 
 
-def configure(level: int = logging.INFO) -> None:
-    """Send the logs of the whole process to stderr, one line an event."""
-    logging.basicConfig(level=level, format=FORMAT)
+def configure(level: int = logging.INFO, *, context: str = "") -> None:
+    """Send the logs of the whole process to stderr, one line an event, each with the context if one is given.
+
+    The context tells the processes apart that share a terminal.
+    """
+    form = FORMAT.replace("%(message)s", f"[{context}] %(message)s") if context else FORMAT
+    logging.basicConfig(level=level, format=form)

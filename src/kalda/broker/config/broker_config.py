@@ -65,6 +65,9 @@ class BrokerConfig:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     unclean_leader_election_enable: bool
+    zookeeper_connect: str | None
+    zookeeper_connection_timeout_ms: int | None
+    zookeeper_session_timeout_ms: int
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static: Final = dict(static)

@@ -1,0 +1,105 @@
+"""One broker from start to shutdown inside a process, and `kalda broker`, which is such a process."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process_errors import ProcessError
+from kalda.broker.server import BrokerServer
+from kalda.common.clock import SystemClock
+from kalda.coordination.errors import CoordinationError
+from kalda.coordination.port import Coordination
+from kalda.storage.background import EventLoopExecutor
+from kalda.storage.filesystem import OsFileSystem
+
+logger: Final = logging.getLogger(__name__)
+
+LOCK_NAME: Final = ".process.lock"
+"""The directory may be a log directory, in which the log manager locks ``.lock``."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a shutdown waits for coordination to end the session; its time-out ends it otherwise."""
+
+
+async def serve(
+    broker: BrokerServer, termination: Termination, on_ready: Callable[[BrokerServer], None]
+) -> BaseException | None:
+    """Run a broker until the end is asked for; return the fault that made the end necessary, if one did.
+
+    Raises:
+        TerminationAskedError: that was before the broker served.
+        ExceptionGroup: it could not start, or one of its tasks failed.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        await termination.unless_asked(broker.start(tasks))
+        on_ready(broker)
+        fault = await termination.wait()
+        await broker.stop(termination.hurried)
+    return fault
+
+
+def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = False) -> int:
+    """Run a broker of a cluster until it is asked to end; return the exit code."""
+
+    async def main(termination: Termination) -> int:
+        loop = asyncio.get_running_loop()
+        executor = EventLoopExecutor(loop)
+        try:
+            coordination = await termination.unless_asked(connect(config))
+            try:
+                broker = BrokerServer(
+                    config,
+                    coordination,
+                    file_system=OsFileSystem(),
+                    clock=SystemClock(),
+                    executor=executor,
+                )
+                fault = await serve(broker, termination, _print_ready)
+            finally:
+                await close_session(coordination)
+        finally:
+            # Off the loop: what the pool finishes is delivered by the loop.
+            await loop.run_in_executor(None, executor.close)
+        return 0 if fault is None else 1
+
+    return run(ProcessDirectory(directory, LOCK_NAME), main, is_supervised=is_supervised)
+
+
+async def connect(config: BrokerConfig) -> Coordination:
+    """Open a session with the coordination service that the settings name.
+
+    Raises:
+        ProcessError: it cannot be reached in time.
+    """
+    # Imported here: a broker with embedded coordination does without kazoo.
+    from kalda.coordination.kazoo_engine import KazooCoordination
+
+    hosts = config.zookeeper_connect or ""
+    session_timeout_ms = config.zookeeper_session_timeout_ms
+    connection_timeout_ms = config.zookeeper_connection_timeout_ms or session_timeout_ms
+    try:
+        return await KazooCoordination.connect(
+            hosts, session_timeout_ms=session_timeout_ms, connection_timeout_ms=connection_timeout_ms
+        )
+    except CoordinationError as error:
+        raise ProcessError(
+            f"coordination cannot be reached at `zookeeper.connect`={hosts} within "
+            f"{connection_timeout_ms} ms (`zookeeper.connection.timeout.ms`): {error}"
+        ) from None
+
+
+async def close_session(coordination: Coordination) -> None:
+    """End the session, or leave that to its time-out where coordination cannot be reached."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await coordination.close()
+    except (CoordinationError, TimeoutError) as error:
+        logger.warning("the session with coordination is left to expire: %s", str(error) or "no answer")
+
+
+def _print_ready(broker: BrokerServer) -> None:
+    print_ready(f"bootstrap={broker.bootstrap} zookeeper={broker.services.config.zookeeper_connect}")

@@ -1,0 +1,204 @@
+"""`kalda start --brokers N`: the parent of N broker processes, with the coordination server in its own.
+
+It starts the children, passes on that they all serve, and ends them in order: brokers first, side by side,
+then coordination. A child that dies is reported and not restarted: that decision is the operator's. A child
+never outlives the parent: the pipe that is its stdin ends with the parent, however that went.
+
+Layout of the directory, the same as for one broker::
+
+    pid  .lock            the parent
+    zookeeper/            the coordination server
+    broker-<id>/          a child: its pid, its lock, its logs
+"""
+
+import asyncio
+import logging
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process_config import DEFAULT_HOST
+from kalda.broker.process_errors import ProcessError
+from kalda.broker.process_zookeeper import coordination_server
+from kalda.storage.background import EventLoopExecutor
+from kalda.zk.server.config import ZooKeeperConfig
+
+logger: Final = logging.getLogger(__name__)
+
+MOVE_SECONDS_MAX: Final = 2.0
+"""How long brokers that all end may try to hand their leaders over: the last one finds nobody to take them,
+so waiting longer serves no client."""
+
+FLUSH_SECONDS_MAX: Final = 30.0
+"""How long a hurried broker may take to flush its logs before it is killed."""
+
+_READY: Final = re.compile(rb"kalda ready bootstrap=(\S+) zookeeper=\S+\n")
+
+
+class Child:
+    """One broker process."""
+
+    def __init__(self, broker_id: int, process: Process) -> None:
+        self.broker_id: Final = broker_id
+        self.process: Final = process
+
+    @classmethod
+    async def spawn(
+        cls, broker_id: int, directory: Path, settings: Mapping[str, str], config_file: Path | None
+    ) -> "Child":
+        """Start a `kalda broker` whose stdin is a pipe that nobody writes to: its end is the parent's."""
+        arguments = ["-m", "kalda.cli", "broker", "--supervised", "--dir", str(directory)]
+        if config_file is not None:
+            arguments += ["--config", str(config_file)]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        # A group of its own: a terminal's Ctrl-C reaches the parent alone, which ends the children in order.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdin=PIPE, stdout=PIPE, process_group=0
+        )
+        return cls(broker_id, process)
+
+    async def wait_ready(self) -> str:
+        """Return the address that the broker serves at.
+
+        Raises:
+            ProcessError: it ended before; it has told why on stderr.
+        """
+        assert self.process.stdout is not None
+        match = _READY.fullmatch(await self.process.stdout.readline())
+        if match is None:
+            code = await self.process.wait()
+            raise ProcessError(f"broker {self.broker_id} did not start; it ended with exit code {code}")
+        return match[1].decode("ascii")
+
+
+class ProcessGroup:
+    """The children of one parent."""
+
+    def __init__(self, termination: Termination, directory: Path, config_file: Path | None) -> None:
+        self._termination: Final = termination
+        self._directory: Final = directory
+        self._config_file: Final = config_file
+        self._children: Final[list[Child]] = []
+
+    async def start(self, settings: Sequence[Mapping[str, str]]) -> list[str]:
+        """Start a broker for each of the settings, side by side; return their addresses when all serve.
+
+        Raises:
+            ProcessError: one did not start.
+        """
+        for broker_id, each in enumerate(settings):
+            directory = self._directory / f"broker-{broker_id}"
+            self._children.append(await Child.spawn(broker_id, directory, each, self._config_file))
+        return list(await asyncio.gather(*(child.wait_ready() for child in self._children)))
+
+    async def watch(self) -> None:
+        """Report each child that ends by itself; ask for the parent's end when none is left."""
+        await asyncio.gather(*(self._watch(child) for child in self._children))
+        if not self._termination.is_asked:
+            self._termination.ask(ProcessError("no broker is left"))
+
+    async def stop(self) -> bool:
+        """End the children side by side; tell whether each ended with exit code 0.
+
+        First they hand over leaders, then they are hurried, and what still runs in the end is killed.
+        """
+        self._signal(signal.SIGTERM)
+        await self._wait_ended(MOVE_SECONDS_MAX, self._termination.hurried)
+        self._signal(signal.SIGTERM)
+        await self._wait_ended(FLUSH_SECONDS_MAX)
+        for child in self._running():
+            logger.error("broker %d does not end; it is killed", child.broker_id)
+        self._signal(signal.SIGKILL)
+        await self._wait_ended(FLUSH_SECONDS_MAX)
+        return all(child.process.returncode == 0 for child in self._children)
+
+    def _running(self) -> list[Child]:
+        return [child for child in self._children if child.process.returncode is None]
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._running():
+            # It may end at this very moment.
+            with suppress(ProcessLookupError):
+                child.process.send_signal(number)
+
+    async def _wait_ended(self, seconds_max: float, cut_short: asyncio.Event | None = None) -> None:
+        """Return when every child has ended, time is up, or the event is set."""
+        ended = asyncio.gather(*(child.process.wait() for child in self._running()))
+        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(ended)]
+        if cut_short is not None:
+            waits.append(asyncio.ensure_future(cut_short.wait()))
+        await asyncio.wait(waits, timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _watch(self, child: Child) -> None:
+        code = await child.process.wait()
+        if not self._termination.is_asked:
+            logger.error("broker %d ended with exit code %d; the others serve on", child.broker_id, code)
+
+
+def run_group(
+    directory: Path,
+    settings: Sequence[Mapping[str, str]],
+    *,
+    config_file: Path | None = None,
+    zookeeper_port: int = 0,
+) -> int:
+    """Run one broker for each of the settings until a signal comes or none is left; return the exit code.
+
+    What the settings say is added to that of the `config_file`, which the children read themselves: what is
+    secret in it stays out of command lines.
+    """
+
+    async def main(termination: Termination) -> int:
+        loop = asyncio.get_running_loop()
+        executor = EventLoopExecutor(loop)
+        try:
+            async with coordination_server(
+                directory / "zookeeper",
+                ZooKeeperConfig.from_properties({}),
+                DEFAULT_HOST,
+                zookeeper_port,
+                executor,
+                termination.ask,
+            ) as (_, address):
+                return await _run_children(termination, directory, settings, config_file, address)
+        finally:
+            # Off the loop: what the pool finishes is delivered by the loop.
+            await loop.run_in_executor(None, executor.close)
+
+    return run(ProcessDirectory(directory), main)
+
+
+async def _run_children(
+    termination: Termination,
+    directory: Path,
+    settings: Sequence[Mapping[str, str]],
+    config_file: Path | None,
+    zookeeper: str,
+) -> int:
+    group = ProcessGroup(termination, directory, config_file)
+    watching: asyncio.Task[None] | None = None
+    fault: BaseException | None = None
+    try:
+        addresses = await termination.unless_asked(
+            group.start([{**each, "zookeeper.connect": zookeeper} for each in settings])
+        )
+        watching = asyncio.create_task(group.watch(), name="watch over the brokers")
+        print_ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
+        fault = await termination.wait()
+        if fault is not None:
+            logger.critical("the cluster ends: %s", fault)
+    finally:
+        is_clean = await group.stop()
+        if watching is not None:
+            await watching
+    return 0 if is_clean and fault is None else 1

@@ -1,0 +1,87 @@
+"""The coordination server as a process part: the tree over its directory, and a listener for its clients.
+
+`kalda zookeeper` runs it alone; `kalda start` runs it beside one broker or above several.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process_errors import ProcessError
+from kalda.common.clock import SystemClock
+from kalda.storage.background import EventLoopExecutor
+from kalda.storage.filesystem import OsFileSystem
+from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zk.server.embedded import EmbeddedServer
+from kalda.zk.server.listener import ZooKeeperListener
+
+logger: Final = logging.getLogger(__name__)
+
+LOCK_NAME: Final = ".process.lock"
+"""The server itself locks ``.lock`` in the same directory."""
+
+
+@asynccontextmanager
+async def coordination_server(
+    directory: Path,
+    config: ZooKeeperConfig,
+    host: str,
+    port: int,
+    executor: EventLoopExecutor,
+    on_broken: Callable[[BaseException], None],
+) -> AsyncIterator[tuple[EmbeddedServer, str]]:
+    """Run the server and its listener; yield the server and the address clients reach it at.
+
+    Raises:
+        DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
+        ProcessError: the port cannot be used.
+    """
+    clock = SystemClock()
+    embedded = EmbeddedServer(str(directory), filesystem=OsFileSystem(), executor=executor, clock=clock)
+    embedded.start()
+    embedded.add_broken_listener(on_broken)
+    try:
+        listener = ZooKeeperListener(embedded.server, config, clock)
+        try:
+            bound = await listener.listen(host, port)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ProcessError(f"the coordination server cannot use {host}:{port}: {reason}") from None
+        try:
+            yield embedded, f"{host}:{bound}"
+        finally:
+            await listener.close()
+    finally:
+        await embedded.close()
+
+
+def run_zookeeper(directory: Path, host: str, port: int, properties: Mapping[str, str]) -> int:
+    """Run the coordination server alone until it is asked to end; return the exit code.
+
+    Raises:
+        ConfigError: a setting is unknown or not allowed.
+    """
+    config = ZooKeeperConfig.from_properties(properties)
+
+    async def main(termination: Termination) -> int:
+        loop = asyncio.get_running_loop()
+        executor = EventLoopExecutor(loop)
+        try:
+            async with coordination_server(directory, config, host, port, executor, termination.ask) as (
+                _,
+                address,
+            ):
+                print_ready(f"zookeeper={address}")
+                fault = await termination.wait()
+        finally:
+            # Off the loop: what the pool finishes is delivered by the loop.
+            await loop.run_in_executor(None, executor.close)
+        if fault is not None:
+            logger.critical("the coordination server is broken: %s", fault)
+        return 0 if fault is None else 1
+
+    return run(ProcessDirectory(directory, LOCK_NAME), main)
