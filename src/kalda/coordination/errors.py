@@ -34,6 +34,12 @@ class NoNodeError(CoordinationError):
     code = -101
 
 
+class NoAuthError(CoordinationError):
+    """The znode's access list does not grant what the operation needs."""
+
+    code = -102
+
+
 class BadVersionError(CoordinationError):
     """The znode's version is not the expected one: somebody else wrote first."""
 
@@ -62,6 +68,18 @@ class SessionExpiredError(CoordinationError):
     """The session is over: its ephemeral znodes and watches are gone; a new session must be opened."""
 
     code = -112
+
+
+class InvalidAclError(CoordinationError):
+    """The access list is empty, or an entry is not one that ZooKeeper accepts."""
+
+    code = -114
+
+
+class AuthFailedError(CoordinationError):
+    """What the client showed does not prove who it is."""
+
+    code = -115
 
 
 class ConnectionLossError(CoordinationError):

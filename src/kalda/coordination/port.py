@@ -97,7 +97,7 @@ class SetData:
     """Replace a znode's data if its version is the expected one; its result is the new `Stat`."""
 
     path: str
-    data: bytes
+    data: bytes | None
     version: int = ANY_VERSION
 
 

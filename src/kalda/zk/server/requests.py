@@ -7,20 +7,99 @@ session sees its own writes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
 from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import Operation
+from kalda.coordination.port import ANY_VERSION, Operation
+from kalda.zk.server.acl import Identity
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.txns import Txn
+from kalda.zk.server.txns import OPEN_ACL, Acl, Txn
 from kalda.zk.server.watches import WatchTable
+
+
+class CreateMode(IntEnum):
+    """How a znode is created; the numbers are the flags on ZooKeeper's wire."""
+
+    PERSISTENT = 0
+    EPHEMERAL = 1
+    PERSISTENT_SEQUENTIAL = 2
+    EPHEMERAL_SEQUENTIAL = 3
+    CONTAINER = 4
+    """Deleted by the server some time after its last child went."""
+    PERSISTENT_WITH_TTL = 5
+    """Deleted by the server when it has no children and was not changed for its time to live."""
+    PERSISTENT_SEQUENTIAL_WITH_TTL = 6
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether the parent's counter completes the name."""
+        return self in _SEQUENTIAL_MODES
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether the znode goes with its session."""
+        return self in _EPHEMERAL_MODES
+
+    @property
+    def has_ttl(self) -> bool:
+        """Whether a time to live belongs to it."""
+        return self in _TTL_MODES
+
+
+_SEQUENTIAL_MODES: Final = frozenset(
+    (
+        CreateMode.PERSISTENT_SEQUENTIAL,
+        CreateMode.EPHEMERAL_SEQUENTIAL,
+        CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL,
+    )
+)
+_EPHEMERAL_MODES: Final = frozenset((CreateMode.EPHEMERAL, CreateMode.EPHEMERAL_SEQUENTIAL))
+_TTL_MODES: Final = frozenset((CreateMode.PERSISTENT_WITH_TTL, CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNode:
+    """Create a znode of any kind; its result is a `Created`.
+
+    The port's `Create` is this with an open access list and two of the modes; its result is the path alone.
+    """
+
+    path: str
+    data: bytes | None = b""
+    acl: tuple[Acl, ...] = OPEN_ACL
+    mode: CreateMode = CreateMode.PERSISTENT
+    ttl_ms: int = -1
+    """Time to live of the modes that have one; -1 for all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetAcl:
+    """Replace a znode's access list if its aversion is the expected one; its result is the new `Stat`."""
+
+    path: str
+    acl: tuple[Acl, ...]
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteContainer:
+    """Delete a container or a znode with a time to live, at the server's own wish; its result is None.
+
+    Fails if it has children, or if a session owns it.
+    """
+
+    path: str
+
+
+NodeOperation: TypeAlias = Operation | CreateNode | SetAcl | DeleteContainer
 
 
 @dataclass(frozen=True, slots=True)
 class Multi:
     """All or nothing."""
 
-    operations: Sequence[Operation]
+    operations: Sequence[NodeOperation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +121,7 @@ class Read:
     read: Callable[[DataTree, WatchTable], object]
 
 
-Write: TypeAlias = Operation | Multi | CreateSession | CloseSession
+Write: TypeAlias = NodeOperation | Multi | CreateSession | CloseSession
 
 
 class Request:
@@ -51,15 +130,22 @@ class Request:
     It gets the results of a write as a list, what a `Read` returned, or the `CoordinationError`.
     """
 
-    __slots__ = ("cxid", "error", "on_done", "operation", "session_id", "txn")
+    __slots__ = ("cxid", "error", "identities", "on_done", "operation", "session_id", "txn")
 
     def __init__(
-        self, session_id: int, operation: Write | Read, on_done: Callable[[object], None], cxid: int = 0
+        self,
+        session_id: int,
+        operation: Write | Read,
+        on_done: Callable[[object], None],
+        cxid: int = 0,
+        identities: tuple[Identity, ...] | None = None,
     ) -> None:
         self.session_id: Final = session_id
         self.operation: Final = operation
         self.on_done: Final = on_done
         self.cxid: Final = cxid
+        self.identities: Final = identities
+        """Who asks, for access lists; None: this process itself, to which nothing is forbidden."""
         self.txn: Txn | None = None
         self.error: CoordinationError | None = None
 
