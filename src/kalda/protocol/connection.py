@@ -7,9 +7,11 @@ slipped is noticed instead of misread.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, framing, headers, registry
 from kalda.protocol.errors import MessageError, ProtocolError
@@ -70,14 +72,26 @@ class ClientConnection:
         """
         spec = self._spec_of(request)
         expects_response = registry.expects_response(request)
+        return self._send(spec, version, [codec.encode(request, version)], expects_response)
+
+    def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> bytes:
+        """Take the body of a request that the caller encoded; its response comes from `receive_body`.
+
+        For requests that are sent thousands of times a second and hardly change, such as a follower's fetch.
+
+        Raises:
+            MessageError: too many are in flight.
+        """
+        return self._send(registry.spec(api_key), version, chunks, expects_response=True)
+
+    def _send(self, spec: ApiSpec, version: int, chunks: Iterable[bytes], expects_response: bool) -> bytes:
         if expects_response and len(self._in_flight) >= self._in_flight_max:
             raise MessageError(f"{len(self._in_flight)} requests are in flight; receive responses first")
         last = self._last_correlation_id
         correlation_id = 0 if last == _CORRELATION_ID_MAX else last + 1
         header_version = registry.request_header_version(spec.api_key, version)
         header = headers.RequestHeader(spec.api_key, version, correlation_id, self._client_id)
-        body = codec.encode(request, version)
-        data = framing.frame((headers.request_header(header, header_version), body))
+        data = framing.frame((headers.request_header(header, header_version), *chunks))
         self._last_correlation_id = correlation_id
         if expects_response:
             self._in_flight.append(_InFlight(correlation_id, spec, version))
@@ -100,6 +114,25 @@ class ClientConnection:
         Raises:
             ProtocolError: the bytes are not the response that is due.
         """
+        correlation_id, position = self._read_header(frame)
+        _, spec, version = self._in_flight[0]
+        version = _answer_version(spec, version, frame, position)
+        response = codec.decode(spec.response_class, version, frame, position)
+        self._in_flight.popleft()
+        return correlation_id, response
+
+    def receive_body(self, frame: Buffer) -> int:
+        """Take one whole frame, without its size; return where the body begins, which the caller decodes.
+
+        Raises:
+            ProtocolError: the bytes do not begin as the response that is due.
+        """
+        _, position = self._read_header(frame)
+        self._in_flight.popleft()
+        return position
+
+    def _read_header(self, frame: Buffer) -> tuple[int, int]:
+        """Read the header of the response that is due; return its correlation id and the body's position."""
         if not self._in_flight:
             raise ProtocolError(f"a response of {len(frame)} bytes came, but nothing was asked")
         expected, spec, version = self._in_flight[0]
@@ -109,10 +142,7 @@ class ClientConnection:
             raise ProtocolError(
                 f"response {correlation_id} came where {spec.api_key.title} {expected} was due"
             )
-        version = _answer_version(spec, version, frame, position)
-        response = codec.decode(spec.response_class, version, frame, position)
-        self._in_flight.popleft()
-        return correlation_id, response
+        return correlation_id, position
 
     def _spec_of(self, request: Message) -> ApiSpec:
         key = request.SCHEMA.api_key

@@ -1,0 +1,1 @@
+"""Connections from a broker to another: replication, the controller, controlled shutdown."""

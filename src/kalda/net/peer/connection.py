@@ -1,0 +1,334 @@
+"""One connection from this broker to another, for whoever asks one thing at a time and awaits the answer.
+
+Raw non-blocking sockets on the loop's reader and writer callbacks: an answer of megabytes is received into
+one reused buffer with as few turns of the loop as the kernel allows, and a small request is one system call.
+What is said on the wire is `ClientConnection`'s business. What this is not: a pool, or anything that retries.
+
+What a maintainer must not break: after any failure, time-out or cancellation the connection is closed. A late
+answer must never be taken for the answer to a later request.
+"""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from importlib.metadata import version as package_version
+from typing import Final, Protocol, Self
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.net.client.connection import highest_shared_version
+from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
+from kalda.protocol.connection import ClientConnection
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.registry import spec
+from kalda.protocol.schema import Message, VersionRange
+
+READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
+"""How much one connection receives before others get their turn: about a millisecond of copying."""
+
+
+class StreamSocket(Protocol):
+    """What is used of a connected, non-blocking socket."""
+
+    def fileno(self) -> int:
+        """The descriptor to watch."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Receive what is there; 0 at the end of the stream."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """Send what the kernel takes."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class PeerConnection:
+    """A connection to another broker, with one request in flight at most.
+
+    A view in an answer (records, or what `request_raw` returns) is valid until the next request.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_loop",
+        "_offered",
+        "_protocol",
+        "_received",
+        "_socket",
+        "_unsent",
+        "is_closed",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        sock: StreamSocket,
+        peer: str,
+        client_id: str,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        """Wrap a connected, non-blocking socket; most callers want `open`, which also negotiates versions."""
+        self.peer: Final = peer
+        self.is_closed = False
+        self._socket: Final = sock
+        self._loop: Final = asyncio.get_running_loop() if loop is None else loop
+        self._protocol: Final = ClientConnection(client_id, in_flight_max=1)
+        self._received: Final = ReceiveBuffer(frame_bytes_max)
+        self._offered: Mapping[int, VersionRange] = {}
+        self._answer: asyncio.Future[memoryview] | None = None
+        """Not None while, and only while, a request is in flight."""
+        self._unsent: memoryview | None = None
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> Self:
+        """Connect and agree on versions; -1 leaves the socket's receive buffer to the system.
+
+        Raises:
+            ConnectionError: the name is not known, the broker refuses, or the time is up.
+        """
+        peer = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                sock = await _connect(host, port, timeout_seconds, receive_buffer_bytes)
+                connection = cls(sock, peer, client_id)
+                try:
+                    await connection._negotiate(timeout_seconds)
+                except BaseException:
+                    connection.close()
+                    raise
+        except TimeoutError:
+            raise ConnectionError(f"no connection to {peer} within {timeout_seconds:g} s") from None
+        except ConnectionError as error:
+            raise _naming(peer, error) from error
+        except OSError as error:
+            raise ConnectionError(f"no connection to {peer}: {error}") from error
+        return connection
+
+    def version_of(self, api_key: ApiKey) -> int:
+        """The highest version of a request that both sides know.
+
+        Raises:
+            ConnectionError: there is none; this peer cannot be asked.
+        """
+        version = highest_shared_version(spec(api_key).versions, self._offered.get(api_key))
+        if version is None:
+            raise ConnectionError(f"{self.peer} and this broker share no version of {api_key.title}")
+        return version
+
+    async def request(
+        self, request: Message, *, timeout_seconds: float, version: int | None = None
+    ) -> Message:
+        """Send a request and await its answer, in the highest version that both sides know unless told.
+
+        Raises:
+            MessageError: the version cannot carry the request; nothing was sent.
+            ConnectionError: anything else; the connection is closed.
+        """
+        api_key = request.SCHEMA.api_key
+        assert api_key is not None, f"{request.SCHEMA.name} is not a request"
+        if version is None:
+            version = self.version_of(api_key)
+        self._check_idle(api_key)
+        data = self._protocol.send(request, version)
+        frame = await self._exchange(data, api_key, timeout_seconds)
+        try:
+            _, response = self._protocol.receive_frame(frame)
+        except ProtocolError as error:
+            raise self._close_after(f"sent a bad answer: {error}") from error
+        return response
+
+    async def request_raw(
+        self, api_key: ApiKey, version: int, body: bytes | list[bytes], *, timeout_seconds: float
+    ) -> memoryview:
+        """Send the body of a request and await the body of its answer, both in the caller's encoding.
+
+        Raises:
+            ConnectionError: it failed; the connection is closed.
+        """
+        self._check_idle(api_key)
+        data = self._protocol.send_body(api_key, version, (body,) if isinstance(body, bytes) else body)
+        frame = await self._exchange(data, api_key, timeout_seconds)
+        try:
+            position = self._protocol.receive_body(frame)
+        except ProtocolError as error:
+            raise self._close_after(f"sent a bad answer: {error}") from error
+        return frame[position:]
+
+    def close(self) -> None:
+        """Close the socket; a request in flight fails. Harmless when it is closed."""
+        if not self.is_closed:
+            self._close_after("was hung up on by this broker")
+
+    async def _negotiate(self, timeout_seconds: float) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="kalda", client_software_version=package_version("kalda")
+        )
+        version = ApiVersionsRequest.SCHEMA.versions.highest
+        while True:
+            response = await self.request(request, timeout_seconds=timeout_seconds, version=version)
+            assert isinstance(response, ApiVersionsResponse), f"a {type(response).__name__}"
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                break
+            # An older broker tells in the oldest format what it knows (KIP-511).
+            ranges = {each.api_key: each for each in response.api_keys}
+            known = ranges.get(ApiKey.API_VERSIONS)
+            version = min(known.max_version, version - 1) if known is not None else 0
+        if response.error_code != ErrorCode.NONE:
+            raise self._close_after(f"answered ApiVersions with error {response.error_code}")
+        self._offered = {
+            each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys
+        }
+
+    def _check_idle(self, api_key: ApiKey) -> None:
+        assert self._answer is None, f"{api_key.title} while a request to {self.peer} is in flight"
+        if self.is_closed:
+            raise ConnectionError(f"{api_key.title}: the connection to {self.peer} is closed")
+
+    async def _exchange(self, data: bytes, api_key: ApiKey, timeout_seconds: float) -> memoryview:
+        """Send a frame, await one."""
+        loop = self._loop
+        answer: asyncio.Future[memoryview] = loop.create_future()
+        self._answer = answer
+        timer = loop.call_later(timeout_seconds, self._on_timeout, api_key, timeout_seconds)
+        self._send(data)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    def _send(self, data: bytes) -> None:
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._close_after(f"lost: {error}")
+            return
+        if sent < len(data):
+            self._unsent = memoryview(data)[sent:]
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        assert self._unsent is not None, "writable without anything to send"
+        try:
+            sent = self._socket.send(self._unsent)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._close_after(f"lost: {error}")
+            return
+        if sent < len(self._unsent):
+            self._unsent = self._unsent[sent:]
+        else:
+            self._unsent = None
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        received = self._received
+        budget = READ_BYTES_PER_TURN
+        while budget > 0:
+            room = received.free()
+            try:
+                count = self._socket.recv_into(room)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._close_after(f"lost: {error}")
+                return
+            if not count:
+                self._close_after("closed by the peer")
+                return
+            try:
+                frame = received.received(count)
+                if frame is not None:
+                    self._deliver(frame)
+                    return
+            except ProtocolError as error:
+                self._close_after(f"sent a bad answer: {error}")
+                return
+            if count < len(room):
+                # Nothing more is there; asking again would only cost a system call.
+                return
+            budget -= count
+
+    def _deliver(self, frame: memoryview) -> None:
+        if self._answer is None or self._unsent is not None:
+            raise ProtocolError(f"an answer of {len(frame)} bytes came before its request was sent")
+        if self._answer.done():
+            raise ProtocolError(f"{len(frame)} bytes came behind the answer")
+        self._answer.set_result(frame)
+
+    def _on_timeout(self, api_key: ApiKey, timeout_seconds: float) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._close_after(f"did not answer {api_key.title} within {timeout_seconds:g} s")
+
+    def _close_after(self, what: str) -> ConnectionError:
+        """Close, fail the request in flight, and return the error that says what happened."""
+        error = ConnectionError(f"connection to {self.peer}: {what}")
+        if not self.is_closed:
+            self.is_closed = True
+            descriptor = self._socket.fileno()
+            self._loop.remove_reader(descriptor)
+            if self._unsent is not None:
+                self._unsent = None
+                self._loop.remove_writer(descriptor)
+            self._socket.close()
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_exception(error)
+        return error
+
+
+def _naming(peer: str, error: ConnectionError) -> ConnectionError:
+    """The error as it is if it names the peer, else one that does."""
+    return error if peer in str(error) else ConnectionError(f"no connection to {peer}: {error}")
+
+
+async def _connect(host: str, port: int, timeout_seconds: float, receive_buffer_bytes: int) -> socket.socket:
+    """Connect to the first address that accepts; each gets its share of the time."""
+    loop = asyncio.get_running_loop()
+    try:
+        # An address in figures needs no resolver, which would cost a thread.
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    share_seconds = timeout_seconds / len(found)
+    failure: OSError = OSError("no address")
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if receive_buffer_bytes > 0:
+                # Before the connection is made, since the window's scale is agreed on then.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            async with asyncio.timeout(share_seconds):
+                await loop.sock_connect(sock, address)
+            if sock.getsockname() == sock.getpeername():
+                # TCP lets a socket connect to itself when the kernel picks the dead broker's port for it.
+                raise ConnectionRefusedError("nobody listens; the socket met itself")
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure

@@ -1,0 +1,46 @@
+"""How a broker reaches other brokers: a seam at which tests cut, refuse or delay connections."""
+
+from typing import Protocol
+
+from kalda.net.peer.connection import PeerConnection
+
+
+class Dialer(Protocol):
+    """Opens connections to brokers."""
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> PeerConnection:
+        """Open a connection and agree on versions.
+
+        Raises:
+            ConnectionError: it could not be opened; the message names the peer.
+        """
+
+
+class TcpDialer:
+    """Dials over TCP."""
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> PeerConnection:
+        """Open a connection; see `PeerConnection.open`."""
+        return await PeerConnection.open(
+            host,
+            port,
+            client_id=client_id,
+            timeout_seconds=timeout_seconds,
+            receive_buffer_bytes=receive_buffer_bytes,
+        )
