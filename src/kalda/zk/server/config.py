@@ -1,0 +1,261 @@
+"""Settings of the coordination server under the names of ZooKeeper's ``zoo.cfg``.
+
+Defaults are ZooKeeper's but where the documentation of a setting says otherwise. Settings that only ensembles
+read are accepted, so that a file written for ZooKeeper works; those that would make this server a member of
+one are refused.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from kalda.common.config_def import (
+    ConfigDef,
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    at_least,
+    between,
+)
+
+FOUR_LETTER_WORDS: Final = (
+    "conf",
+    "cons",
+    "crst",
+    "dirs",
+    "dump",
+    "envi",
+    "isro",
+    "mntr",
+    "ruok",
+    "srst",
+    "srvr",
+    "stat",
+    "wchc",
+    "wchp",
+    "wchs",
+)
+"""Those that are served when the whitelist has them."""
+
+_INT_MAX: Final = 2**31 - 1
+_HIGH, _LOW = Importance.HIGH, Importance.LOW
+
+
+def _key(
+    name: str,
+    kind: ConfigType,
+    default: ConfigValue,
+    documentation: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    importance: Importance = Importance.MEDIUM,
+) -> ConfigKey:
+    validator = None
+    if low is not None:
+        validator = at_least(low) if high is None else between(low, high)
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=default,
+        documentation=documentation,
+        validator=validator,
+        importance=importance,
+    )
+
+
+ZOOKEEPER_CONFIG: Final = ConfigDef(
+    (
+        _key("dataDir", ConfigType.STRING, None, "Where snapshots and the log are.", importance=_HIGH),
+        _key(
+            "clientPort", ConfigType.INT, 2181, "The port for clients.", low=0, high=65535, importance=_HIGH
+        ),
+        _key("clientPortAddress", ConfigType.STRING, None, "The address to listen on."),
+        _key(
+            "clientPortListenBacklog",
+            ConfigType.INT,
+            -1,
+            "Connections that the system queues before they are accepted; -1 is 50.",
+            low=-1,
+        ),
+        _key("tickTime", ConfigType.INT, 3000, "ZooKeeper's unit of time, in milliseconds.", low=1),
+        _key(
+            "minSessionTimeout",
+            ConfigType.INT,
+            1000,
+            "The shortest session time-out that is granted, in milliseconds; -1 is two ticks. ZooKeeper's "
+            "default is two ticks, too long for brokers that are to fail over within two seconds.",
+            low=-1,
+        ),
+        _key(
+            "maxSessionTimeout",
+            ConfigType.INT,
+            -1,
+            "The longest session time-out that is granted, in milliseconds; -1 is twenty ticks.",
+            low=-1,
+        ),
+        _key("maxClientCnxns", ConfigType.INT, 60, "Connections per host; 0 is no limit.", low=0),
+        _key("maxCnxns", ConfigType.INT, 0, "Connections altogether; 0 is no limit.", low=0),
+        _key(
+            "jute.maxbuffer",
+            ConfigType.INT,
+            1024 * 1024 - 1,
+            "Bytes of the largest request.",
+            low=1024,
+            high=64 * 1024 * 1024,
+        ),
+        _key(
+            "globalOutstandingLimit",
+            ConfigType.INT,
+            1000,
+            "Requests under way above which a connection that has some is not read from.",
+            low=1,
+        ),
+        _key("snapCount", ConfigType.INT, 100_000, "Changes between snapshots, at least.", low=2),
+        _key("autopurge.snapRetainCount", ConfigType.INT, 3, "Snapshots that are kept.", low=3),
+        _key(
+            "autopurge.purgeInterval",
+            ConfigType.INT,
+            0,
+            "Hours between purges of old snapshots and logs; accepted, because files are purged with every "
+            "snapshot.",
+            low=0,
+        ),
+        _key(
+            "4lw.commands.whitelist",
+            ConfigType.LIST,
+            ("ruok", "stat", "mntr", "srvr", "isro"),
+            "Four-letter words that are answered; * is all. ZooKeeper's default is srvr alone.",
+        ),
+        _key(
+            "znode.container.checkIntervalMs",
+            ConfigType.INT,
+            60_000,
+            "Milliseconds between looks for containers and znodes with a time to live that are due.",
+            low=1,
+        ),
+        _key(
+            "znode.container.maxPerMinute",
+            ConfigType.INT,
+            10_000,
+            "Containers and znodes with a time to live that are deleted in a minute, at most.",
+            low=1,
+        ),
+        _key(
+            "DigestAuthenticationProvider.superDigest",
+            ConfigType.PASSWORD,
+            None,
+            "super:HASH of who may do everything, as in a digest access list.",
+        ),
+        _key("forceSync", ConfigType.STRING, "yes", "no: changes are acknowledged before they are durable."),
+        _key("initLimit", ConfigType.INT, 10, "For ensembles; accepted.", low=0, importance=_LOW),
+        _key("syncLimit", ConfigType.INT, 5, "For ensembles; accepted.", low=0, importance=_LOW),
+        _key(
+            "admin.enableServer",
+            ConfigType.BOOLEAN,
+            False,
+            "There is no HTTP server; accepted.",
+            importance=_LOW,
+        ),
+        _key("admin.serverPort", ConfigType.INT, 8080, "There is no HTTP server; accepted.", importance=_LOW),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperConfig:
+    """The settings in force; time-outs are resolved, so none is -1."""
+
+    data_dir: str | None = None
+    client_port: int = 2181
+    client_port_address: str | None = None
+    listen_backlog: int = 50
+    tick_ms: int = 3000
+    session_timeout_ms_min: int = 1000
+    session_timeout_ms_max: int = 60_000
+    connections_per_host_max: int = 60
+    connections_max: int = 0
+    frame_bytes_max: int = 1024 * 1024 - 1
+    outstanding_max: int = 1000
+    snapshot_changes: int = 100_000
+    snapshots_retained: int = 3
+    container_check_ms: int = 60_000
+    container_deletes_per_minute_max: int = 10_000
+    super_digest: str = ""
+    sync: bool = True
+    four_letter_words: frozenset[str] = field(
+        default_factory=lambda: frozenset(("ruok", "stat", "mntr", "srvr", "isro"))
+    )
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read settings as they stand in ``zoo.cfg``.
+
+        Raises:
+            ConfigError: a name is unknown, or a value is not allowed.
+        """
+        for name in properties:
+            if name.startswith(("server.", "group.", "weight.")) or name == "dynamicConfigFile":
+                raise ConfigError(
+                    name,
+                    f"`{name}` is for ensembles: this server is standalone; run ZooKeeper for an ensemble",
+                )
+        values = {**ZOOKEEPER_CONFIG.defaults, **ZOOKEEPER_CONFIG.parse(properties)}
+
+        def number(name: str) -> int:
+            value = values[name]
+            assert isinstance(value, int), f"{name} is declared as an int"
+            return value
+
+        def text(name: str) -> str | None:
+            value = values[name]
+            assert value is None or isinstance(value, str), f"{name} is declared as a string"
+            return value
+
+        tick_ms = number("tickTime")
+        timeout_min, timeout_max = number("minSessionTimeout"), number("maxSessionTimeout")
+        timeout_min = 2 * tick_ms if timeout_min == -1 else timeout_min
+        timeout_max = 20 * tick_ms if timeout_max == -1 else timeout_max
+        if not 1 <= timeout_min <= timeout_max:
+            raise ConfigError(
+                "minSessionTimeout",
+                f"`minSessionTimeout`={timeout_min} is not allowed: it takes 1 to "
+                f"`maxSessionTimeout`={timeout_max}",
+            )
+        backlog = number("clientPortListenBacklog")
+        return cls(
+            data_dir=text("dataDir"),
+            client_port=number("clientPort"),
+            client_port_address=text("clientPortAddress"),
+            listen_backlog=50 if backlog == -1 else backlog,
+            tick_ms=tick_ms,
+            session_timeout_ms_min=timeout_min,
+            session_timeout_ms_max=timeout_max,
+            connections_per_host_max=number("maxClientCnxns"),
+            connections_max=number("maxCnxns"),
+            frame_bytes_max=number("jute.maxbuffer"),
+            outstanding_max=number("globalOutstandingLimit"),
+            snapshot_changes=number("snapCount"),
+            snapshots_retained=number("autopurge.snapRetainCount"),
+            container_check_ms=number("znode.container.checkIntervalMs"),
+            container_deletes_per_minute_max=number("znode.container.maxPerMinute"),
+            super_digest=text("DigestAuthenticationProvider.superDigest") or "",
+            sync=_force_sync(text("forceSync")),
+            four_letter_words=_whitelist(values["4lw.commands.whitelist"]),
+        )
+
+
+def _force_sync(text: str | None) -> bool:
+    if text not in ("yes", "no"):
+        raise ConfigError("forceSync", f"`forceSync`={text} is not allowed: it takes yes or no")
+    return text == "yes"
+
+
+def _whitelist(words: ConfigValue) -> frozenset[str]:
+    assert isinstance(words, tuple), "4lw.commands.whitelist is declared as a list"
+    if "*" in words:
+        return frozenset(FOUR_LETTER_WORDS)
+    # ZooKeeper drops words it does not know, too: a list for another version must not keep us from starting.
+    return frozenset(words) & frozenset(FOUR_LETTER_WORDS)

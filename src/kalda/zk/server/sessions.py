@@ -1,0 +1,125 @@
+"""Which sessions are due to expire: time-outs in buckets, and the passwords that let a client come back.
+
+Sans-IO: time is handed in. A session lives in the data tree (so it survives a restart); here is only when it
+was last heard of. Deadlines are rounded up to a bucket, so that a heartbeat usually changes nothing and
+finding what is due looks at whole buckets. A session is never ended early; it is ended at most one bucket and
+one check late.
+
+Time in which the server itself stood still (stopped by a signal, starved, a long write) is not counted: after
+it, what clients sent meanwhile waits in the sockets, and they must be heard before they are judged.
+"""
+
+from typing import Final
+
+BUCKET_MS_MAX: Final = 500
+"""The width of a bucket is the tick, but never more than this: failover waits for it."""
+
+_STALL_TICKS: Final = 2
+"""Checks come once per bucket; one that comes later than this many buckets tells of a stall of our own."""
+
+_PASSWORD_SECRET: Final = 0xB3415C00
+"""ZooKeeper's, so that sessions in a directory that ZooKeeper wrote can be taken up."""
+
+_PASSWORD_BYTES: Final = 16
+
+
+class SessionTracker:
+    """Deadlines of all sessions that have one."""
+
+    def __init__(self, tick_ms: int) -> None:
+        self.bucket_ms: Final = min(tick_ms, BUCKET_MS_MAX)
+        self._timeouts: dict[int, int] = {}
+        self._buckets_of: dict[int, int] = {}
+        """By session: the number of its bucket. Invariant: it is in that bucket's set and no other."""
+        self._buckets: dict[int, set[int]] = {}
+        self._next_bucket: int | None = None
+        """The first bucket that was not emptied yet."""
+        self._now_ms = 0.0
+        """Time as sessions see it: without the server's own stalls."""
+        self._last_reading: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._timeouts)
+
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._timeouts
+
+    def timeout_ms(self, session_id: int) -> int | None:
+        """Return the time-out that was agreed, or None if the session is not tracked."""
+        return self._timeouts.get(session_id)
+
+    def add(self, session_id: int, timeout_ms: int) -> None:
+        """Track a session from now, or give one that is tracked another time-out, with all of it to go."""
+        assert timeout_ms > 0, f"session {session_id:#x} has time-out {timeout_ms}"
+        self._timeouts[session_id] = timeout_ms
+        self._place(session_id, timeout_ms)
+
+    def touch(self, session_id: int) -> None:
+        """Note that the client was heard of; nothing happens if the session is not tracked."""
+        timeout_ms = self._timeouts.get(session_id)
+        if timeout_ms is not None:
+            self._place(session_id, timeout_ms)
+
+    def remove(self, session_id: int) -> None:
+        """Stop tracking a session, if it is tracked."""
+        if self._timeouts.pop(session_id, None) is not None:
+            self._leave_bucket(session_id)
+
+    def advance(self, reading_ms: float) -> list[int]:
+        """Take a reading of a monotonic clock; stop tracking and return the sessions that are due."""
+        if self._last_reading is not None:
+            elapsed = reading_ms - self._last_reading
+            self._now_ms += min(elapsed, self.bucket_ms * _STALL_TICKS)
+        self._last_reading = reading_ms
+        current = int(self._now_ms // self.bucket_ms)
+        first = current if self._next_bucket is None else self._next_bucket
+        due: list[int] = []
+        for bucket in range(first, current + 1):
+            due.extend(self._buckets.pop(bucket, ()))
+        self._next_bucket = max(first, current + 1)
+        for session_id in due:
+            del self._timeouts[session_id]
+            del self._buckets_of[session_id]
+        return sorted(due)
+
+    def deadlines(self) -> list[tuple[float, list[int]]]:
+        """Return the buckets in order: milliseconds from now until each is due, and its sessions."""
+        return [
+            (bucket * self.bucket_ms - self._now_ms, sorted(self._buckets[bucket]))
+            for bucket in sorted(self._buckets)
+        ]
+
+    def _place(self, session_id: int, timeout_ms: int) -> None:
+        # The bucket after the deadline's: when it is due, the deadline has passed.
+        bucket = int((self._now_ms + timeout_ms) // self.bucket_ms) + 1
+        if self._buckets_of.get(session_id) != bucket:
+            self._leave_bucket(session_id)
+            self._buckets_of[session_id] = bucket
+            self._buckets.setdefault(bucket, set()).add(session_id)
+
+    def _leave_bucket(self, session_id: int) -> None:
+        bucket = self._buckets_of.pop(session_id, None)
+        if bucket is not None:
+            sessions = self._buckets[bucket]
+            sessions.discard(session_id)
+            if not sessions:
+                del self._buckets[bucket]
+
+
+def session_password(session_id: int) -> bytes:
+    """Return what a client must show to take its session up on another connection.
+
+    It is ZooKeeper's: the first bytes of Java's generator, seeded with the id. Whoever can read session ids
+    can compute it, there as here; access lists guard data, this does not.
+    """
+    seed = ((session_id ^ _PASSWORD_SECRET) ^ 0x5DEECE66D) & ((1 << 48) - 1)
+    out = bytearray()
+    while len(out) < _PASSWORD_BYTES:
+        seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
+        out += (seed >> 16).to_bytes(4, "little")
+    return bytes(out)
+
+
+def negotiate_timeout(asked_ms: int, min_ms: int, max_ms: int) -> int:
+    """Return the time-out that a client gets: what it asks for, within the server's limits."""
+    return max(min_ms, min(asked_ms, max_ms))
