@@ -1,5 +1,6 @@
 """What tests of applications need: a real broker that is up in a moment and gone after the test."""
 
 from kalda.testing.process import KaldaProcess, KaldaProcessError
+from kalda.testing.process_cluster import BrokerProcess, ProcessCluster, ZooKeeperProcess
 
-__all__ = ["KaldaProcess", "KaldaProcessError"]
+__all__ = ["BrokerProcess", "KaldaProcess", "KaldaProcessError", "ProcessCluster", "ZooKeeperProcess"]

@@ -1,13 +1,15 @@
-"""A broker in a process of its own, as an operator would run it.
+"""A broker, or several, in processes of their own, as an operator would run them.
 
-It starts `kalda start`, waits for the ready line of the command contract, and ends the process by its own
+It starts a `kalda` command, waits for the ready line of the command contract, and ends the process by its own
 pid. It is for tests and benchmarks that must see a real process: memory, signals, ``kill -9``.
 """
 
 import os
+import random
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,45 +18,44 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-_READY: Final = re.compile(rb"kalda ready bootstrap=(?P<bootstrap>\S+)(?: zookeeper=(?P<zookeeper>\S+))?\n")
+_READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
 _LOG_NAME: Final = "kalda.stderr"
 _LOG_TAIL_BYTES: Final = 4_000
 """How much of the process's log an error shows: enough for the last events, short enough to read."""
+
+_FIRST_PORT: Final = 15_000
+_LAST_PORT: Final = 32_000
+"""Linux gives outgoing connections ports from 32768 on."""
 
 
 class KaldaProcessError(Exception):
     """The process did not do what was asked of it; the message ends with the tail of its log."""
 
 
-class KaldaProcess:
-    """One `kalda start` process over a data directory.
+class CommandProcess:
+    """One process that a `kalda` command runs; the base of those with a command of their own.
 
-    The directory outlives the process: `kill()` and then `start()` again is how a crash is tested. The port
-    is kept over restarts, so that clients find the broker again.
-
-    Example::
-
-        with KaldaProcess(tmp_path, settings={"num.partitions": "4"}) as kalda:
-            producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
+    Everything it keeps outlives it: `kill()` and then `start()` again is how a crash is tested.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        port: int = 0,
-        start_timeout_seconds: float = 30.0,
-        command: Sequence[str] | None = None,
+        self, log_file: Path, *, start_timeout_seconds: float = 30.0, command: Sequence[str] | None = None
     ) -> None:
-        self.directory: Final = directory
-        self.settings: Final = dict(settings or {})
-        self._port = port
+        self.log_file: Final = log_file
+        """Where the process's stderr goes, over all its starts."""
         self._start_timeout_seconds = start_timeout_seconds
         self._command = list(command) if command is not None else [sys.executable, "-m", "kalda.cli"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._begin = 0.0
         self.bootstrap = ""
+        """Where clients reach the brokers, ``host:port[,host:port]``; empty without one."""
+        self.zookeeper = ""
+        """Where the coordination server is."""
         self.start_seconds = 0.0
+
+    def arguments(self) -> list[str]:
+        """Return what follows `kalda` on the command line of the next start."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self.start()
@@ -83,25 +84,38 @@ class KaldaProcess:
         Raises:
             KaldaProcessError: it ended, or printed no ready line in time.
         """
+        self.start_nowait()
+        self.wait_ready()
+
+    def start_nowait(self) -> None:
+        """Start the process and return at once; `wait_ready` must follow."""
         assert not self.is_running, "the process is running already"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        arguments = [*self._command, "start", "--dir", str(self.directory), "--port", str(self._port)]
-        for name, value in self.settings.items():
-            arguments += ["--set", f"{name}={value}"]
-        begin = time.monotonic()
-        with (self.directory.parent / f"{self.directory.name}.{_LOG_NAME}").open("ab") as log:
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        self._begin = time.monotonic()
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=os.environ.copy()
+                [*self._command, *self.arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ.copy(),
             )
+
+    def wait_ready(self) -> None:
+        """Return when the process that was started serves.
+
+        Raises:
+            KaldaProcessError: it ended, or printed no ready line in time.
+        """
+        assert self._process is not None, "the process was not started"
         try:
-            self.bootstrap = self._wait_ready(begin + self._start_timeout_seconds)
+            self._read_ready_line(self._begin + self._start_timeout_seconds)
         except BaseException:
             # An interrupt here comes before `with` has anything to undo.
             if self._process.poll() is None:
                 self.kill()
             raise
-        self.start_seconds = time.monotonic() - begin
-        self._port = int(self.bootstrap.split(",")[0].rpartition(":")[2])
+        self.start_seconds = time.monotonic() - self._begin
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
         """Ask for a controlled shutdown (SIGTERM) and wait for exit code 0.
@@ -116,12 +130,26 @@ class KaldaProcess:
             )
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL), as a crash would."""
+        """End the process at once (SIGKILL), as a crash would; a paused one too."""
         self._end(signal.SIGKILL, 10.0)
+
+    def pause(self) -> None:
+        """Have the process stand still (SIGSTOP), as a machine does that swaps or loses its host."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Have a paused process go on (SIGCONT)."""
+        self._send(signal.SIGCONT)
 
     def log(self) -> str:
         """Return all that the process wrote to stderr, over all its starts."""
-        return (self.directory.parent / f"{self.directory.name}.{_LOG_NAME}").read_text(errors="replace")
+        return self.log_file.read_text(errors="replace")
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self.is_running:
+            raise KaldaProcessError(f"the process does not run, so {number.name} cannot be sent")
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def _end(self, number: signal.Signals, timeout_seconds: float) -> int:
         process = self._process
@@ -141,7 +169,7 @@ class KaldaProcess:
             process.stdout.close()
         return process.returncode
 
-    def _wait_ready(self, deadline: float) -> str:
+    def _read_ready_line(self, deadline: float) -> None:
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -166,8 +194,99 @@ class KaldaProcess:
         if match is None:
             self.kill()
             raise KaldaProcessError(f"kalda printed {line!r}, which is not the ready line")
-        return match["bootstrap"].decode("ascii")
+        self.bootstrap = (match["bootstrap"] or b"").decode("ascii")
+        self.zookeeper = match["zookeeper"].decode("ascii")
 
     def _log_tail(self) -> str:
         tail = self.log()[-_LOG_TAIL_BYTES:]
         return f"; the end of its log:\n{tail}" if tail else "; it logged nothing"
+
+
+def setting_arguments(settings: Mapping[str, str]) -> list[str]:
+    """Return settings as ``--set`` options."""
+    return [argument for name, value in settings.items() for argument in ("--set", f"{name}={value}")]
+
+
+class KaldaProcess(CommandProcess):
+    """One `kalda start` process over a data directory; with several `brokers` it has children.
+
+    The ports are kept over restarts, so that clients find the brokers again.
+
+    Example::
+
+        with KaldaProcess(tmp_path, settings={"num.partitions": "4"}) as kalda:
+            producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        port: int = 0,
+        brokers: int = 1,
+        start_timeout_seconds: float = 30.0,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(
+            directory.parent / f"{directory.name}.{_LOG_NAME}",
+            start_timeout_seconds=start_timeout_seconds,
+            command=command,
+        )
+        self.directory: Final = directory
+        self.settings: Final = dict(settings or {})
+        self._port = port if port or brokers == 1 else free_ports_in_a_row(brokers)
+        self._brokers: Final = brokers
+
+    def arguments(self) -> list[str]:
+        """Return what follows `kalda` on the command line."""
+        several = ["--brokers", str(self._brokers)] if self._brokers > 1 else []
+        return [
+            *("start", "--dir", str(self.directory), "--port", str(self._port)),
+            *several,
+            *setting_arguments(self.settings),
+        ]
+
+    def wait_ready(self) -> None:
+        """Return when the process that was started serves.
+
+        Raises:
+            KaldaProcessError: it ended, or printed no ready line in time.
+        """
+        super().wait_ready()
+        self._port = int(self.bootstrap.split(",")[0].rpartition(":")[2])
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that nobody listens at now.
+
+    They are below the range from which the system gives ports to outgoing connections, so that none of those
+    takes one while its process is down.
+    """
+    chance = random.SystemRandom()
+    found: set[int] = set()
+    while len(found) < count:
+        port = chance.randrange(_FIRST_PORT, _LAST_PORT)
+        if port not in found and _is_free(port):
+            found.add(port)
+    return list(found)
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """Return the first of so many free ports that follow each other; see `free_ports`."""
+    chance = random.SystemRandom()
+    while True:
+        first = chance.randrange(_FIRST_PORT, _LAST_PORT - count)
+        if all(_is_free(port) for port in range(first, first + count)):
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # A port whose connections only wait for stray packets is free to a listener.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

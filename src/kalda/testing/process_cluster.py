@@ -1,0 +1,251 @@
+"""A coordination server and brokers as processes, each of which can be killed, paused and restarted.
+
+For what only real processes show: ``kill -9``, SIGSTOP, memory, and load on several cores. Everything listens
+at ports that stay the same over restarts. `kalda.testing.Cluster` is the quicker one, inside the test's own
+process.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kalda.testing.process import (
+    CommandProcess,
+    KaldaProcessError,
+    free_ports,
+    setting_arguments,
+)
+
+
+class ZooKeeperProcess(CommandProcess):
+    """One `kalda zookeeper` process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(
+            directory.parent / f"{directory.name}.stderr", start_timeout_seconds=start_timeout_seconds
+        )
+        self.directory: Final = directory
+        self.settings: Final = dict(settings or {})
+        self.port: Final = port or free_ports(1)[0]
+
+    def arguments(self) -> list[str]:
+        """Return what follows `kalda` on the command line."""
+        return [
+            *("zookeeper", "--dir", str(self.directory), "--port", str(self.port)),
+            *setting_arguments(self.settings),
+        ]
+
+
+class BrokerProcess(CommandProcess):
+    """One `kalda broker` process."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        directory: Path,
+        zookeeper: str,
+        *,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(
+            directory.parent / f"{directory.name}.stderr", start_timeout_seconds=start_timeout_seconds
+        )
+        self.broker_id: Final = broker_id
+        self.directory: Final = directory
+        self.settings: Final = dict(settings or {})
+        self.port: Final = port or free_ports(1)[0]
+        self._connect: Final = zookeeper
+
+    def arguments(self) -> list[str]:
+        """Return what follows `kalda` on the command line."""
+        return [
+            *("broker", "--id", str(self.broker_id), "--dir", str(self.directory), "--port", str(self.port)),
+            *("--zookeeper", self._connect),
+            *setting_arguments(self.settings),
+        ]
+
+
+class ProcessCluster:
+    """A coordination server and brokers 0, 1, …, each a process over a directory of its own.
+
+    Example::
+
+        with ProcessCluster(tmp_path, brokers=3) as cluster:
+            producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+            cluster.kill(0)
+            cluster.start(0)
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] | None = None,
+        zookeeper_settings: Mapping[str, str] | None = None,
+        zookeeper: str | None = None,
+        start_timeout_seconds: float = 30.0,
+    ) -> None:
+        """`racks` gives each broker its rack; `zookeeper` names a coordination service that runs already."""
+        if racks is not None and len(racks) != brokers:
+            raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
+        self.directory: Final = directory
+        coordinator_port, *ports = free_ports(1 + brokers)
+        self._coordinator: Final = (
+            ZooKeeperProcess(
+                directory / "zookeeper",
+                port=coordinator_port,
+                settings=zookeeper_settings,
+                start_timeout_seconds=start_timeout_seconds,
+            )
+            if zookeeper is None
+            else None
+        )
+        self.zookeeper: Final = zookeeper or f"127.0.0.1:{coordinator_port}"
+        """Where coordination is, as in ``zookeeper.connect``."""
+        self._brokers: Final = [
+            BrokerProcess(
+                broker_id,
+                directory / f"broker-{broker_id}",
+                self.zookeeper,
+                port=port,
+                settings={
+                    **_replication_settings(brokers),
+                    **(settings or {}),
+                    **({"broker.rack": racks[broker_id]} if racks is not None else {}),
+                },
+                start_timeout_seconds=start_timeout_seconds,
+            )
+            for broker_id, port in enumerate(ports)
+        ]
+        self.start_seconds = 0.0
+        """How long the first start of all took."""
+
+    def __enter__(self) -> Self:
+        begin = time.monotonic()
+        try:
+            if self._coordinator is not None:
+                self._coordinator.start()
+            for broker in self._brokers:
+                broker.start_nowait()
+            for broker in self._brokers:
+                broker.wait_ready()
+        except BaseException:
+            self._kill_all()
+            raise
+        self.start_seconds = time.monotonic() - begin
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The data is the test's and goes with its directory; a shutdown in order would only take time.
+        self._kill_all()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, those that are down included."""
+        return ",".join(f"127.0.0.1:{broker.port}" for broker in self._brokers)
+
+    @property
+    def broker_pids(self) -> list[int]:
+        """The process ids of the brokers that run, paused ones included."""
+        return [broker.pid for broker in self._brokers if broker.is_running]
+
+    @property
+    def coordinator_pid(self) -> int:
+        """The coordination server's process id."""
+        return self.coordinator.pid
+
+    @property
+    def log_directories(self) -> list[Path]:
+        """The log directory of each broker, by id."""
+        return [broker.directory for broker in self._brokers]
+
+    @property
+    def coordinator(self) -> ZooKeeperProcess:
+        """The coordination server's process.
+
+        Raises:
+            KaldaProcessError: coordination runs elsewhere.
+        """
+        if self._coordinator is None:
+            raise KaldaProcessError(f"coordination at {self.zookeeper} is not this cluster's own")
+        return self._coordinator
+
+    def broker(self, broker_id: int) -> BrokerProcess:
+        """Return the process of a broker.
+
+        Raises:
+            KaldaProcessError: there is no such broker.
+        """
+        if not 0 <= broker_id < len(self._brokers):
+            raise KaldaProcessError(f"there is no broker {broker_id}, only 0 to {len(self._brokers) - 1}")
+        return self._brokers[broker_id]
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that is down and return when it serves."""
+        self.broker(broker_id).start()
+
+    def stop(self, broker_id: int, timeout_seconds: float = 30.0) -> None:
+        """Shut a broker down in order (SIGTERM) and wait for exit code 0."""
+        self.broker(broker_id).stop(timeout_seconds)
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker at once (SIGKILL)."""
+        self.broker(broker_id).kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Have a broker stand still (SIGSTOP)."""
+        self.broker(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Have a paused broker go on (SIGCONT)."""
+        self.broker(broker_id).resume()
+
+    def restart(self, broker_id: int) -> None:
+        """Shut a broker down in order and start it again."""
+        self.stop(broker_id)
+        self.start(broker_id)
+
+    def kill_coordinator(self) -> None:
+        """End the coordination server at once (SIGKILL)."""
+        self.coordinator.kill()
+
+    def start_coordinator(self) -> None:
+        """Start the coordination server again and return when it serves."""
+        self.coordinator.start()
+
+    def pause_coordinator(self) -> None:
+        """Have the coordination server stand still (SIGSTOP)."""
+        self.coordinator.pause()
+
+    def resume_coordinator(self) -> None:
+        """Have the coordination server go on (SIGCONT)."""
+        self.coordinator.resume()
+
+    def _kill_all(self) -> None:
+        for process in (*self._brokers, self._coordinator):
+            if process is not None and process.is_running:
+                process.kill()
+
+
+def _replication_settings(brokers: int) -> dict[str, str]:
+    """As `kalda start --brokers N` sets them: Kafka's own default of 3 needs three brokers."""
+    return {
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }
