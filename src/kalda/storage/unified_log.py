@@ -213,17 +213,20 @@ class UnifiedLog:
             header.record_count,
         )
 
-    def append_as_follower(self, records: WritableBuffer) -> LogAppendInfo:
+    def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Append batches with the leader's offsets and epochs; a partial last one is left out.
 
+        `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one.
+
         Raises:
-            UnexpectedAppendOffsetError: a batch lies below the log end offset, or they do not ascend.
+            UnexpectedAppendOffsetError: a batch does not continue the log: it lies below the end, behind a
+                gap (in a compacted topic that is no fault), or its leader epoch cannot follow.
             StorageError, RecordsError: a subclass whose `code` tells; nothing was appended.
         """
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         local = self._local
-        batches = self._check_followed(records)
+        batches = self._check_followed(records, leader_epoch)
         if not batches:
             end = local.log_end_offset
             return LogAppendInfo(end, end - 1, -1, self.log_start_offset, False, 0, 0)
@@ -569,19 +572,38 @@ class UnifiedLog:
         elif not header.attributes & CONTROL_FLAG:
             state.add_batch(header, first_offset, last_offset)
 
-    def _check_followed(self, records: WritableBuffer) -> list[tuple[int, BatchHeader]]:
+    def _check_followed(
+        self, records: WritableBuffer, leader_epoch: int | None
+    ) -> list[tuple[int, BatchHeader]]:
         batches = []
         expected = self._local.log_end_offset
+        epoch = self.leader_epochs.latest_epoch
+        is_compacted = self.config.is_compacted
         for position, header in iter_headers(records):
             validate(records, position, header)
-            if header.base_offset < expected:
+            base = header.base_offset
+            if base != expected and (base < expected or (leader_epoch is not None and not is_compacted)):
                 raise UnexpectedAppendOffsetError(
-                    f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] does not "
-                    f"follow offset {expected - 1}"
+                    f"{self.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
+                    f"{expected - 1}; only compaction leaves gaps, and cleanup.policy is not compact"
                 )
-            expected = header.last_offset + 1
+            if header.partition_leader_epoch != epoch:
+                epoch = self._followed_epoch(header, epoch, leader_epoch)
+            expected = base + header.last_offset_delta + 1
             batches.append((position, header))
         return batches
+
+    def _followed_epoch(self, header: BatchHeader, before: int, newest: int | None) -> int:
+        """Return the epoch of a batch that follows one of the epoch `before`; -1 stands for none."""
+        epoch = header.partition_leader_epoch
+        if epoch < 0:
+            return before
+        if epoch < before or (newest is not None and epoch > newest):
+            raise UnexpectedAppendOffsetError(
+                f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] of leader epoch "
+                f"{epoch} follows one of epoch {before}, from a leader of epoch {newest}"
+            )
+        return epoch
 
     def _roll(self, base_offset: int) -> None:
         self.producer_state.end_offset = max(self.producer_state.end_offset, base_offset)

@@ -1,0 +1,143 @@
+"""Replication throttles (KIP-73): how fast replicas that tools move may be fetched and served.
+
+Which replicas count is said by topics (``leader.replication.throttled.replicas`` and its follower twin, as
+``partition:broker`` pairs or ``*``), how fast by the broker (``….replication.throttled.rate``). One object is
+for one direction: the follower leaves throttled partitions out of its fetches while the rate is exceeded, the
+leader answers them without records. A replica that is in sync is never throttled, or the throttle could push
+it out of the in-sync replicas.
+
+The rate is Kafka's: bytes in the samples of the last window over the time that those samples cover, so a
+burst in a quiet second is spread over the window. All this costs one comparison while no rate is set.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
+
+UNLIMITED: Final = 2**63 - 1
+"""The default of both rates."""
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+
+_ALL: Final = None
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+class ReplicationQuota:
+    """One direction's throttle on one broker."""
+
+    def __init__(
+        self,
+        setting: str,
+        broker_id: int,
+        overrides: Callable[[str], Mapping[str, str]],
+        clock: Clock,
+        *,
+        sample_count: int,
+        sample_seconds: int,
+    ) -> None:
+        """Read the throttled replicas of a topic from its `overrides`, under the name `setting`."""
+        self._setting: Final = setting
+        self._broker_id: Final = broker_id
+        self._overrides: Final = overrides
+        self._rate: Final = WindowedRate(clock, sample_count, sample_seconds)
+        self._topics: Final[dict[str, frozenset[int] | None]] = {}
+        """The throttled partitions of topics that were asked for; None means all of them."""
+        self._bytes_per_second = UNLIMITED
+        self.is_limited = False
+        """Whether a rate is set: asked before anything else, as it hardly ever is."""
+
+    @property
+    def bytes_per_second(self) -> int:
+        """The most that throttled replicas may move; `UNLIMITED` without a limit."""
+        return self._bytes_per_second
+
+    def set_rate(self, bytes_per_second: int) -> None:
+        """Put a rate in force."""
+        self._bytes_per_second = bytes_per_second
+        self.is_limited = bytes_per_second < UNLIMITED
+
+    def forget_topic(self, topic: str) -> None:
+        """Read a topic's throttled replicas again when they are next asked for: its settings changed."""
+        self._topics.pop(topic, None)
+
+    def is_throttled(self, partition: TopicPartition) -> bool:
+        """Tell whether a partition's replica here counts."""
+        topic = partition.topic
+        if topic not in self._topics:
+            text = self._overrides(topic).get(self._setting, "")
+            self._topics[topic] = throttled_partitions(text, self._broker_id)
+        partitions = self._topics[topic]
+        return partitions is _ALL or partition.partition in partitions
+
+    def is_exceeded(self) -> bool:
+        """Tell whether throttled replicas must wait for now."""
+        return self.is_limited and self._rate.per_second() > self._bytes_per_second
+
+    def record(self, size: int) -> None:
+        """Take note of bytes that a throttled replica moved."""
+        self._rate.record(size)
+
+    @property
+    def byte_rate(self) -> float:
+        """Bytes a second that throttled replicas moved lately."""
+        return self._rate.per_second()
+
+
+class WindowedRate:
+    """Bytes a second over the last samples, as Kafka's ``SimpleRate`` measures.
+
+    Samples of 1 s, 11 of them: 22 MB at once are 22 MB/s for the first second (a window is never taken for
+    shorter than a sample), 11 MB/s after two, 2 MB/s at the end, then nothing.
+    """
+
+    def __init__(self, clock: Clock, sample_count: int, sample_seconds: int) -> None:
+        self._clock: Final = clock
+        self._sample_seconds: Final = float(sample_seconds)
+        self._window_seconds: Final = float(sample_count * sample_seconds)
+        # (begin, bytes), oldest first; at most `sample_count` and one, as a sample is dropped when it leaves
+        # the window and none begins within another.
+        self._samples: Final[deque[list[float]]] = deque()
+
+    def record(self, size: int) -> None:
+        """Add bytes to the sample under way."""
+        now = self._clock.monotonic()
+        samples = self._samples
+        if not samples or now - samples[-1][0] >= self._sample_seconds:
+            self._drop_old(now)
+            samples.append([now, 0.0])
+        samples[-1][1] += size
+
+    def per_second(self) -> float:
+        """Return the rate now."""
+        now = self._clock.monotonic()
+        self._drop_old(now)
+        samples = self._samples
+        if not samples:
+            return 0.0
+        total = sum(size for _, size in samples)
+        return total / max(now - samples[0][0], self._sample_seconds)
+
+    def _drop_old(self, now: float) -> None:
+        samples = self._samples
+        while samples and now - samples[0][0] >= self._window_seconds:
+            samples.popleft()
+
+
+def throttled_partitions(text: str, broker_id: int) -> frozenset[int] | None:
+    """Return the partitions that a setting names for a broker, or None for all of them.
+
+    ``0:1,1:2,2:1`` names 0 and 2 for broker 1; ``*`` names all for every broker.
+    """
+    text = text.strip()
+    if text == "*":
+        return _ALL
+    if text in ("", "none"):
+        return _NONE
+    pairs = (entry.strip().partition(":") for entry in text.split(","))
+    return frozenset(int(partition) for partition, _, broker in pairs if broker == str(broker_id))
