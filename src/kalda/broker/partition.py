@@ -6,6 +6,10 @@ requests change it (`become_leader`, `become_follower`), appends and follower fe
     ISR {1, 2}, leader 1 at end offset 10, follower 2 fetches from 7  ->  high watermark 7
     follower 2 fetches from 10                                        ->  high watermark 10
 
+A change of the ISR takes effect in two steps, because only coordination can say whether it did (KIP-497):
+`propose_shrink` or `propose_expansion` makes it pending, `commit_isr` or `adopt_state` ends that. Meanwhile
+the high watermark waits for every replica that is in the old or in the new ISR (`maximal_isr`).
+
 What a maintainer must not break: the high watermark of a leader is never above the end offset of any member
 of the ISR, or a record that was acknowledged to acks=all could be lost with the leader.
 """
@@ -13,9 +17,12 @@ of the ISR, or a record that was acknowledged to acks=all could be lost with the
 import uuid
 from typing import Final
 
+from kalda.broker.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
+from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
 from kalda.controller.effects import PartitionLeadership
+from kalda.coordination.schema import PartitionState
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -27,62 +34,43 @@ NO_EPOCH: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
 """A reader that asks for any replica's data as it is, not the leader's."""
 
-
-class FollowerState:
-    """What the leader knows of one follower from its fetches."""
-
-    __slots__ = (
-        "last_caught_up",
-        "last_fetch",
-        "last_fetch_leader_end_offset",
-        "log_end_offset",
-        "log_start_offset",
-    )
-
-    def __init__(self) -> None:
-        self.log_end_offset = -1
-        self.log_start_offset = -1
-        self.last_caught_up = 0.0
-        """Monotonic seconds of the last moment at which it had all that the leader had."""
-        self.last_fetch = 0.0
-        self.last_fetch_leader_end_offset = -1
-
-    def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now: float) -> None:
-        """Take note of a fetch from `offset`: everything below it is on the follower's disk."""
-        if offset >= leader_end_offset:
-            self.last_caught_up = max(self.last_caught_up, now)
-        elif offset >= self.last_fetch_leader_end_offset:
-            # It has what the leader had at its previous fetch, so it was caught up then: a follower of a
-            # busy leader is always a little behind the end.
-            self.last_caught_up = max(self.last_caught_up, self.last_fetch)
-        self.log_end_offset = offset
-        self.log_start_offset = log_start_offset
-        self.last_fetch = now
-        self.last_fetch_leader_end_offset = leader_end_offset
+_NOBODY_ELSE: Final = ReplicationRules(SystemClock(), 30.0, lambda _: False)
+"""For a replica that never leads others."""
 
 
 class Partition:
     """A replica on this broker, leader or follower."""
 
     __slots__ = (
+        "_rules",
         "broker_id",
+        "controller_epoch",
         "followers",
         "is_internal",
         "is_leader",
+        "is_offline",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
         "log",
+        "log_end_key",
+        "maximal_isr",
         "name_bytes",
         "partition_epoch",
+        "pending_isr",
         "replicas",
         "topic_id",
         "topic_partition",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID, broker_id: int, log: UnifiedLog
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        broker_id: int,
+        log: UnifiedLog,
+        rules: ReplicationRules = _NOBODY_ELSE,
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.topic_id: Final = topic_id
@@ -90,14 +78,26 @@ class Partition:
         self.log: Final = log
         self.name_bytes: Final = topic_partition.topic.encode()
         self.is_internal: Final = topic_partition.topic in INTERNAL_TOPICS
+        self.log_end_key: Final = object()
+        """What a follower's fetch waits for: an append. Other waits are for the partition itself."""
+        self._rules: Final = rules
         self.is_leader = False
+        self.is_offline = False
+        """Whether its log directory failed; the replica is not served again before a restart."""
         self.leader_id = NO_PARTITION_LEADER
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         """The end offset at which this leader's epoch began."""
         self.partition_epoch = -1
+        """The version of the partition's znode that this broker knows."""
+        self.controller_epoch = -1
+        """Of the controller that made the last decision; a change of the ISR carries it on."""
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        """The in-sync replicas that coordination is known to hold."""
+        self.maximal_isr: tuple[int, ...] = ()
+        """`isr`, and whoever a pending expansion adds. A shrink leaves it whole until it is committed."""
+        self.pending_isr: IsrChange | None = None
         self.followers: dict[int, FollowerState] = {}
         """The other replicas, while this broker leads; empty otherwise."""
 
@@ -109,36 +109,133 @@ class Partition:
         Raises:
             LogStorageError: the new epoch cannot be written down; the role is the one before.
         """
-        is_new_epoch = leadership.leader_epoch > self.leader_epoch or not self.is_leader
+        was_leader = self.is_leader
+        is_new_epoch = leadership.leader_epoch > self.leader_epoch or not was_leader
         if is_new_epoch:
             self.log.assign_leader_epoch(leadership.leader_epoch)
         self._adopt(leadership)
-        others = [replica for replica in leadership.replicas if replica != self.broker_id]
+        now = self._rules.clock.monotonic()
+        known = self.followers
+        self.followers = {
+            # A follower outside the ISR must not hold the high watermark back before it is heard of.
+            replica: known.get(replica) or FollowerState(now if replica in self.isr else NEVER)
+            for replica in leadership.replicas
+            if replica != self.broker_id
+        }
         if is_new_epoch:
-            self.leader_epoch_start_offset = self.log.log_end_offset
-            self.followers = {replica: FollowerState() for replica in others}
-        else:
-            known = self.followers
-            self.followers = {replica: known.get(replica) or FollowerState() for replica in others}
+            end = self.log.log_end_offset
+            self.leader_epoch_start_offset = end
+            if was_leader:
+                for replica, state in self.followers.items():
+                    state.begin_epoch(end, now, is_in_sync=replica in self.isr)
         self.is_leader = True
-        self.maybe_advance_high_watermark()
+        self.maybe_advance_high_watermark(now)
         return is_new_epoch
 
     def become_follower(self, leadership: PartitionLeadership) -> bool:
         """Follow another broker; return whether the leader or its epoch changed."""
         is_changed = self.is_leader or leadership.leader_epoch > self.leader_epoch
         self._adopt(leadership)
+        self.resign()
+        return is_changed
+
+    def resign(self) -> None:
+        """Lead no longer; what is pending is settled by whoever leads now."""
         self.is_leader = False
         self.followers = {}
         self.leader_epoch_start_offset = -1
-        return is_changed
+        self.pending_isr = None
+        self.maximal_isr = self.isr
 
     def _adopt(self, leadership: PartitionLeadership) -> None:
         self.leader_id = leadership.leader
         self.leader_epoch = leadership.leader_epoch
         self.partition_epoch = leadership.partition_epoch
+        self.controller_epoch = leadership.controller_epoch
         self.replicas = leadership.replicas
-        self.isr = leadership.isr
+        self._set_isr(leadership.isr)
+
+    # The in-sync replicas.
+
+    def _set_isr(self, isr: tuple[int, ...]) -> None:
+        self.isr = self.maximal_isr = isr
+        self.pending_isr = None
+
+    def out_of_sync_replicas(self, now: float) -> tuple[int, ...]:
+        """Return the members of the ISR that have lagged for longer than they may."""
+        lag_seconds = self._rules.lag_seconds
+        end = self.log.log_end_offset
+        return tuple(
+            replica
+            for replica, state in self.followers.items()
+            if replica in self.isr and not state.is_caught_up(end, now, lag_seconds)
+        )
+
+    def propose_shrink(self, now: float) -> IsrChange | None:
+        """Make the removal of the replicas that lag pending, and return it for coordination to decide."""
+        if self.pending_isr is not None or not self.is_leader:
+            return None
+        gone = self.out_of_sync_replicas(now)
+        if not gone:
+            return None
+        return self._propose(tuple(each for each in self.isr if each not in gone), is_expansion=False)
+
+    def propose_expansion(self, replica: int) -> IsrChange | None:
+        """Make the addition of a follower that has caught up pending, and return it likewise.
+
+        It must have all that is committed, and all that was in the log when this leader's epoch began:
+        part of that may have been committed by the leader before.
+        """
+        if self.pending_isr is not None or replica in self.isr:
+            return None
+        state = self.followers.get(replica)
+        if state is None or not (
+            state.log_end_offset >= self.log.high_watermark
+            and state.log_end_offset >= self.leader_epoch_start_offset
+            and self._rules.is_alive(replica)
+        ):
+            return None
+        change = self._propose((*self.isr, replica), is_expansion=True)
+        # It counts at once: whether or not the change succeeds, waiting for one more replica is safe.
+        self.maximal_isr = change.isr
+        return change
+
+    def _propose(self, isr: tuple[int, ...], *, is_expansion: bool) -> IsrChange:
+        wanted = PartitionState(
+            self.broker_id, self.leader_epoch, isr, self.controller_epoch, self.partition_epoch
+        )
+        change = IsrChange(self.topic_partition, wanted, is_expansion)
+        self.pending_isr = change
+        return change
+
+    def commit_isr(self, change: IsrChange, partition_epoch: int) -> bool:
+        """Take over what coordination now holds; return whether the high watermark moved."""
+        assert self.pending_isr is change, f"{self} has another change pending than {change}"
+        self.partition_epoch = partition_epoch
+        self._set_isr(change.isr)
+        return self.maybe_advance_high_watermark(self._rules.clock.monotonic())
+
+    def adopt_state(self, state: PartitionState) -> bool:
+        """Take over what coordination holds for this leader's own epoch; tell whether the watermark moved."""
+        assert state.leader_epoch == self.leader_epoch, f"{self} cannot adopt {state}"
+        self.partition_epoch = state.version
+        self._set_isr(state.isr)
+        return self.maybe_advance_high_watermark(self._rules.clock.monotonic())
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether it is led here and a replica is out of sync."""
+        return self.is_leader and len(self.isr) <= len(self.followers)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether it is led here with fewer replicas in sync than ``min.insync.replicas``."""
+        return self.is_leader and len(self.isr) < self.min_in_sync_replicas
+
+    @property
+    def is_at_min_isr(self) -> bool:
+        """Whether one replica fewer in sync would be too few."""
+        return self.is_leader and len(self.isr) == self.min_in_sync_replicas
 
     # Writing.
 
@@ -165,35 +262,45 @@ class Partition:
             )
         log = self.log
         info = log.append_as_leader(records, self.leader_epoch)
-        if followers:
-            self.maybe_advance_high_watermark()
-        else:
+        if not followers:
             log.advance_high_watermark(log.log_end_offset)
+        elif len(self.maximal_isr) == 1:
+            # With others in sync it is their fetches that move the high watermark.
+            self.maybe_advance_high_watermark(self._rules.clock.monotonic())
         return info
 
-    def maybe_advance_high_watermark(self) -> bool:
+    def maybe_advance_high_watermark(self, now: float) -> bool:
         """Move the high watermark to the least end offset of the ISR; return whether it moved.
 
         Below ``min.insync.replicas`` it stays, so that what acks=all could not have acknowledged does not
-        become visible either (KIP-966).
+        become visible either (KIP-966). It also waits for a follower that is caught up but not in the ISR
+        yet: else it would run away from a follower of a busy leader, which then could never join.
         """
         log = self.log
-        if self.followers and len(self.isr) < self.min_in_sync_replicas:
+        followers = self.followers
+        if followers and len(self.isr) < self.min_in_sync_replicas:
             return False
-        target = log.log_end_offset
-        for replica, state in self.followers.items():
-            if replica in self.isr and state.log_end_offset < target:
+        end = target = log.log_end_offset
+        maximal_isr = self.maximal_isr
+        for replica, state in followers.items():
+            if state.log_end_offset < target and (
+                replica in maximal_isr or self._is_joining(replica, state, end, now)
+            ):
                 target = state.log_end_offset
-        if target <= log.high_watermark:
-            return False
-        log.advance_high_watermark(target)
-        return True
+        return target > log.high_watermark and log.advance_high_watermark(target)
 
-    def update_follower(self, replica: int, offset: int, log_start_offset: int, now: float) -> bool:
+    def _is_joining(self, replica: int, state: FollowerState, end: int, now: float) -> bool:
+        rules = self._rules
+        return state.is_caught_up(end, now, rules.lag_seconds) and rules.is_alive(replica)
+
+    def update_follower(
+        self, replica: int, offset: int, log_start_offset: int, now: float, broker_epoch: int = -1
+    ) -> bool:
         """Take note of a follower's fetch; return whether the high watermark moved.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, UNKNOWN_LEADER_EPOCH where the broker is not a replica.
+            ApiError: UNKNOWN_LEADER_EPOCH where the broker is not a replica; NOT_LEADER_OR_FOLLOWER where the
+                fetch is one of an earlier life of the broker, whose log may have lost records since.
         """
         state = self.followers.get(replica)
         if state is None:
@@ -201,8 +308,16 @@ class Partition:
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"Broker {replica} is not a replica of {self.topic_partition} here yet.",
             )
+        if broker_epoch != NO_EPOCH:
+            if broker_epoch < state.broker_epoch:
+                raise ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"Broker {replica} fetched {self.topic_partition} with broker epoch {broker_epoch}; "
+                    f"{state.broker_epoch} is known.",
+                )
+            state.broker_epoch = broker_epoch
         state.fetched(offset, log_start_offset, self.log.log_end_offset, now)
-        return replica in self.isr and self.maybe_advance_high_watermark()
+        return self.maybe_advance_high_watermark(now)
 
     # Reading.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.partition import FollowerState
+from kalda.broker.in_sync import FollowerState
 from kalda.broker.replica_manager import RETRIES_PER_STEP, RETRY_FAILURES_MAX
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -208,6 +208,9 @@ def test_what_is_known_of_followers_survives_a_change_of_the_isr_only(broker: Da
     assert not partition.become_leader(change)
     assert 1 == partition.followers[2].log_end_offset
     assert partition.become_leader(leadership(leader_epoch=4, replicas=(1, 2)))
+    assert 1 == partition.followers[2].log_end_offset
+    partition.become_follower(leadership(leader=2, leader_epoch=5, replicas=(1, 2)))
+    assert partition.become_leader(leadership(leader_epoch=6, replicas=(1, 2)))
     assert -1 == partition.followers[2].log_end_offset
 
 
