@@ -20,6 +20,10 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.FETCH,
         ApiKey.LIST_OFFSETS,
         ApiKey.METADATA,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
         ApiKey.CREATE_TOPICS,
@@ -29,13 +33,22 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     )
 }
 """A new API is one line here and one module named after its key."""
+
+_REQUEST_HEADER_EXCEPTIONS: Final[dict[tuple[int, int], int]] = {
+    # The only header without a client id; brokers of Kafka 0.8 sent it.
+    (ApiKey.CONTROLLED_SHUTDOWN, 0): 0,
+}
 
 _RESPONSE_HEADER_EXCEPTIONS: Final[dict[ApiKey, int]] = {
     # A client that probes an older broker must be able to read the answer whatever the version (KIP-511).
@@ -103,8 +116,11 @@ def flexible_from(api_key: ApiKey | int) -> int:
 def request_header_version(api_key: ApiKey | int, version: int) -> int:
     """The version of the header that a request of this version has: 2 when flexible, else 1.
 
-    Version 0, without a client id, belonged to the ControlledShutdown of Kafka 0.8 alone.
+    Version 0, without a client id, belongs to ControlledShutdown v0 alone.
     """
+    exception = _REQUEST_HEADER_EXCEPTIONS.get((api_key, version))
+    if exception is not None:
+        return exception
     return 2 if version >= spec(api_key).flexible_from else 1
 
 

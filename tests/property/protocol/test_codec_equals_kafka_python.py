@@ -1,7 +1,8 @@
 """What we write, an independent codec reads, and writes back as the same bytes.
 
 kafka-python has its own schemas and its own codec; a misunderstanding that both of our codecs share would
-show here. Its schemas begin at the versions that Kafka 4 still has.
+show here. Its schemas begin at the versions that Kafka 4 still has, and it knows none of what a controller of
+the ZooKeeper era sends to brokers.
 """
 
 from typing import Any
@@ -21,17 +22,22 @@ _PACKAGES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metad
 
 
 def peer_class(message_class: type[Message]) -> Any:
+    """The peer's class of the same name, or None if it has none."""
     return next(
-        vars(package)[message_class.__name__]
-        for package in _PACKAGES
-        if message_class.__name__ in vars(package)
+        (
+            vars(package)[message_class.__name__]
+            for package in _PACKAGES
+            if message_class.__name__ in vars(package)
+        ),
+        None,
     )
 
 
 COMMON_VERSIONS = tuple(
     pytest.param(message_class, version, id=f"{message_class.__name__}-v{version}")
     for message_class, version in MESSAGE_VERSIONS
-    if parse_versions(peer_class(message_class).json["validVersions"]).includes(version)
+    if peer_class(message_class) is not None
+    and parse_versions(peer_class(message_class).json["validVersions"]).includes(version)
 )
 
 

@@ -48,10 +48,24 @@ class Facts(NamedTuple):
 
 
 def load(name: str) -> dict[str, Any]:
+    """The oracle's description; one of no version where it has none."""
+    if ORACLE is KAFKA_PYTHON and not (ORACLE / f"{name}.json").exists():
+        # It is a client: what a controller of the ZooKeeper era says to brokers is unknown to it.
+        return {"validVersions": "none", "fields": []}
     text = (ORACLE / f"{name}.json").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
     loaded: dict[str, Any] = json.loads("\n".join(lines))
+    shared = {struct["name"]: struct["fields"] for struct in loaded.get("commonStructs", [])}
+    give_fields(loaded["fields"], shared)
     return loaded
+
+
+def give_fields(fields: list[dict[str, Any]], shared: dict[str, list[dict[str, Any]]]) -> None:
+    """Write the fields of a struct that several fields share into each of them."""
+    for field in fields:
+        if element_name(field["type"]) in shared:
+            field["fields"] = shared[element_name(field["type"])]
+        give_fields(field.get("fields", []), shared)
 
 
 def snake_case(name: str) -> str:
@@ -151,6 +165,8 @@ def covered(message_class: type[Message]) -> VersionRange:
 def test_declaration_says_what_the_oracle_says(message_class: type[Message]) -> None:
     """Names, order, kinds, tags, nulls and defaults of every version; keys and flexible versions too."""
     oracle = load(message_class.__name__)
+    if oracle["validVersions"] == "none":
+        pytest.skip(f"{ORACLE_NAME} do not have it")
     schema = message_class.SCHEMA
     assert schema.api_key == oracle["apiKey"]
     assert schema.flexible == parse_versions(oracle["flexibleVersions"])

@@ -74,7 +74,16 @@ def test_plain_numbers_are_keys_too() -> None:
     assert registry.request_header_version(3, 12) == 2
 
 
-@pytest.mark.parametrize("key", [-1, 4, 999])
+def test_controlled_shutdown_alone_had_a_header_without_a_client_id() -> None:
+    assert [registry.request_header_version(ApiKey.CONTROLLED_SHUTDOWN, version) for version in range(4)] == [
+        0,
+        1,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize("key", [-1, 68, 999])
 def test_an_api_that_is_not_declared_is_a_key_error(key: int) -> None:
     with pytest.raises(KeyError, match=str(key)):
         registry.spec(key)
