@@ -78,6 +78,29 @@ class ReplicaAssignment:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Where the partition is to live when the reassignment is complete."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """Where the partition lived before, which a cancellation restores (though not its order)."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def reassigned_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
+        """Return the assignment to write while moving to `target`, in place of any move under way.
+
+        (1, 2, 3) to (3, 4) → replicas (3, 4, 1, 2), adding (4), removing (1, 2).
+        """
+        original = self.original
+        everywhere = tuple(dict.fromkeys((*target, *original)))
+        return ReplicaAssignment(
+            everywhere,
+            tuple(replica for replica in everywhere if replica not in original),
+            tuple(replica for replica in everywhere if replica not in target),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
