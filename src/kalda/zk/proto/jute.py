@@ -31,7 +31,7 @@ def write_bool(out: bytearray, value: bool) -> None:
     out.append(1 if value else 0)
 
 
-def write_buffer(out: bytearray, value: bytes | None) -> None:
+def write_buffer(out: bytearray, value: bytes | bytearray | None) -> None:
     """Append a length and the bytes; None has length -1, which is not the same as empty."""
     if value is None:
         out += INT.pack(-1)

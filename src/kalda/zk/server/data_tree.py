@@ -4,28 +4,50 @@ Holds applied (that is: durable) transactions only, and changes by `apply` alone
 whether an operation is allowed was decided by the prep processor, so a transaction that does not fit the tree
 is corruption and raises `TreeError`. Znodes are immutable and replaced on change, so `freeze` can hand a
 consistent view to the snapshot writer at the price of a dict copy. Sans-IO.
+
+A tree restored from a snapshot that a ZooKeeper wrote is another matter: such a snapshot was taken while the
+tree changed and holds some of what comes after its zxid. Until `is_fuzzy` is cleared, transactions that were
+partly seen are completed by ZooKeeper's rules instead of refused.
 """
 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kalda.coordination.port import EventType, OperationResult, Stat, WatchEvent
+from kalda.zk.server.owners import CONTAINER_OWNER, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
+    NEXT_CVERSION,
     OPEN_ACL,
     Acl,
+    AnyCreateTxn,
     CheckTxn,
     CloseSessionTxn,
+    CreateContainerTxn,
     CreateSessionTxn,
+    CreateTtlTxn,
     CreateTxn,
     DeleteTxn,
+    ErrorTxn,
     MultiTxn,
     NodeTxn,
+    SetAclTxn,
     SetDataTxn,
     Txn,
 )
 
-SYSTEM_PATHS: Final = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+CONFIG_PATH: Final = "/zookeeper/config"
+SYSTEM_PATHS: Final = ("/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota")
 """What every ZooKeeper has from the start; cannot be deleted."""
+
+INT_MAX: Final = 2**31 - 1
+"""Versions and counters are 32 bits wide in ZooKeeper's records."""
+
+ORPHANED_SESSION_TIMEOUT_MS: Final = 0
+"""Given to an owner that a fuzzy snapshot does not know, so that the server ends it after recovery."""
+
+_READ_ACL: Final = (Acl(1, "world", "anyone"),)
+_ACLS_MAX: Final = 4096
+"""Distinct access lists of which one copy is shared; past it the sharing starts again from none."""
 
 
 class TreeError(Exception):
@@ -59,6 +81,8 @@ class FrozenTree:
     zxid: int
     nodes: dict[str, Znode]
     sessions: dict[int, int]
+    is_fuzzy: bool = False
+    """Whether it may hold parts of transactions after `zxid`: a snapshot of ZooKeeper's, not of ours."""
 
 
 @dataclass(slots=True)
@@ -80,11 +104,18 @@ class DataTree:
     def __init__(self) -> None:
         root = Znode(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
         self.nodes: dict[str, Znode] = dict.fromkeys(SYSTEM_PATHS, root)
+        self.nodes[CONFIG_PATH] = root._replace(acl=_READ_ACL, aversion=-1)
         self.sessions: dict[int, int] = {}
         """Time-out in milliseconds of each live session, by id."""
         self.last_zxid = 0
+        self.is_fuzzy = False
+        self.containers: set[str] = set()
+        """Paths of the containers."""
+        self.ttl_paths: set[str] = set()
+        """Paths of the znodes with a time to live."""
         self._children: dict[str, set[str]] = {}
         self._ephemerals: dict[int, set[str]] = {}
+        self._acls: dict[tuple[Acl, ...], tuple[Acl, ...]] = {}
         self._index()
 
     @classmethod
@@ -95,9 +126,13 @@ class DataTree:
             TreeError: a znode has no parent or no owner.
         """
         tree = cls()
-        tree.nodes = dict(frozen.nodes)
+        for path in SYSTEM_PATHS:
+            if path in frozen.nodes:
+                tree.nodes.pop(path)
+        tree.nodes = frozen.nodes | tree.nodes
         tree.sessions = dict(frozen.sessions)
         tree.last_zxid = frozen.zxid
+        tree.is_fuzzy = frozen.is_fuzzy
         tree._index()
         return tree
 
@@ -111,13 +146,14 @@ class DataTree:
         if node is None:
             return None
         child_count = len(self._children.get(path, ()))
+        cversion = node.created_count * 2 - child_count
         return Stat(
             node.czxid,
             node.mzxid,
             node.ctime,
             node.mtime,
             node.version,
-            node.created_count * 2 - child_count,
+            cversion if cversion <= INT_MAX else cversion - 2 * INT_MAX - 2,
             node.aversion,
             node.ephemeral_owner,
             len(node.data) if node.data is not None else 0,
@@ -128,6 +164,30 @@ class DataTree:
     def children(self, path: str) -> set[str]:
         """Return the names of a znode's children; not to be changed by the caller."""
         return self._children.get(path, _NO_CHILDREN)
+
+    def acl(self, path: str) -> tuple[Acl, ...] | None:
+        """Return a znode's access list."""
+        node = self.nodes.get(path)
+        return None if node is None else node.acl
+
+    def all_children_count(self, path: str) -> int:
+        """Return how many znodes there are below a path, at any depth."""
+        count = 0
+        waiting = [path.rstrip("/")]
+        while waiting:
+            parent = waiting.pop()
+            names = self._children.get(parent or "/", _NO_CHILDREN)
+            count += len(names)
+            waiting.extend(f"{parent}/{name}" for name in names)
+        return count
+
+    def data_bytes(self) -> int:
+        """Return about how much the znodes take: their paths and data, as ZooKeeper counts it."""
+        return sum(len(path) + len(node.data or b"") for path, node in self.nodes.items())
+
+    def ephemeral_owners(self) -> dict[int, set[str]]:
+        """Return the paths of the ephemeral znodes by session; not to be changed by the caller."""
+        return self._ephemerals
 
     def ephemerals(self, session_id: int) -> set[str]:
         """Return the paths of a session's ephemeral znodes; not to be changed by the caller."""
@@ -149,68 +209,160 @@ class DataTree:
         elif isinstance(body, CreateSessionTxn):
             self.sessions[txn.session_id] = body.timeout_ms
         elif isinstance(body, CloseSessionTxn):
-            for path in body.paths:
-                self._delete(path, txn.zxid, applied)
-            left = self._ephemerals.get(txn.session_id)
-            if left:
-                raise TreeError(f"session {txn.session_id:#x} ends but still owns {sorted(left)[0]}")
-            self.sessions.pop(txn.session_id, None)
+            self._close_session(txn, body, applied)
         else:
             self._apply_node_txn(txn, body, applied)
         self.last_zxid = txn.zxid
         return applied
 
     def _apply_node_txn(self, txn: Txn, body: NodeTxn, applied: Applied) -> None:
-        if isinstance(body, CreateTxn):
+        if isinstance(body, SetDataTxn):
+            self._set_data(body, txn, applied)
+        elif isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn):
             self._create(body, txn, applied)
             applied.results.append(body.path)
-        elif isinstance(body, SetDataTxn):
-            node = self._node(body.path, txn.zxid)
-            self.nodes[body.path] = node._replace(
-                data=body.data, mzxid=txn.zxid, mtime=txn.time_ms, version=body.version
-            )
-            applied.events.append(WatchEvent(EventType.DATA_CHANGED, body.path))
-            applied.results.append(self.stat(body.path))
         elif isinstance(body, DeleteTxn):
             self._delete(body.path, txn.zxid, applied)
             applied.results.append(None)
+        elif isinstance(body, SetAclTxn):
+            self._set_acl(body, txn, applied)
         else:
-            assert isinstance(body, CheckTxn), f"{body} is no change of a znode"
+            assert isinstance(body, CheckTxn | ErrorTxn), f"{body} is no change of a znode"
             applied.results.append(None)
 
-    def _create(self, body: CreateTxn, txn: Txn, applied: Applied) -> None:
+    def _set_data(self, body: SetDataTxn, txn: Txn, applied: Applied) -> None:
+        path = body.path
+        if self.is_fuzzy and path not in self.nodes:
+            return
+        _, acl, czxid, _, ctime, _, _, created, aversion, owner, pzxid = self._node(path, txn.zxid)
+        self.nodes[path] = Znode(
+            body.data, acl, czxid, txn.zxid, ctime, txn.time_ms, body.version, created, aversion, owner, pzxid
+        )
+        applied.events.append(WatchEvent(EventType.DATA_CHANGED, path))
+        applied.results.append(self.stat(path))
+
+    def _set_acl(self, body: SetAclTxn, txn: Txn, applied: Applied) -> None:
+        path = body.path
+        if self.is_fuzzy and path not in self.nodes:
+            return
+        node = self._node(path, txn.zxid)
+        self.nodes[path] = node._replace(acl=self._shared_acl(body.acl), aversion=body.version)
+        applied.results.append(self.stat(path))
+
+    def _create(self, body: AnyCreateTxn, txn: Txn, applied: Applied) -> None:
         path, zxid, now = body.path, txn.zxid, txn.time_ms
+        parent = parent_path(path)
+        if self.is_fuzzy and not self._make_room(path, parent, body, zxid):
+            return
         if path in self.nodes:
             raise TreeError(f"transaction {zxid:#x} creates {path}, which exists")
-        parent = parent_path(path)
         parent_node = self._node(parent, zxid)
-        owner = txn.session_id if body.ephemeral else 0
-        if owner:
-            if owner not in self.sessions:
-                raise TreeError(f"transaction {zxid:#x} creates {path} for {owner:#x}, which is no session")
-            self._ephemerals.setdefault(owner, set()).add(path)
-        self.nodes[path] = Znode(body.data, body.acl, zxid, zxid, now, now, 0, 0, 0, owner, zxid)
-        self.nodes[parent] = parent_node._replace(created_count=body.parent_cversion, pzxid=zxid)
-        self._children.setdefault(parent, set()).add(_name(path))
+        owner = self._register_owner(body, txn)
+        acl = self._shared_acl(body.acl)
+        self.nodes[path] = Znode(body.data, acl, zxid, zxid, now, now, 0, 0, 0, owner, zxid)
+        data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, parent_owner, pzxid = parent_node
+        counted = created + 1 if body.parent_cversion == NEXT_CVERSION else body.parent_cversion
+        if counted > created or not self.is_fuzzy:
+            created, pzxid = counted, zxid
+        self.nodes[parent] = Znode(
+            data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, parent_owner, pzxid
+        )
+        siblings = self._children.get(parent)
+        if siblings is None:
+            siblings = self._children[parent] = set()
+        siblings.add(_name(path))
         applied.events.append(WatchEvent(EventType.CREATED, path))
         applied.events.append(WatchEvent(EventType.CHILDREN_CHANGED, parent))
 
+    def _register_owner(self, body: AnyCreateTxn, txn: Txn) -> int:
+        if isinstance(body, CreateContainerTxn):
+            self.containers.add(body.path)
+            return CONTAINER_OWNER
+        if isinstance(body, CreateTtlTxn):
+            self.ttl_paths.add(body.path)
+            return ttl_owner(body.ttl_ms)
+        if not body.ephemeral:
+            return 0
+        owner = txn.session_id
+        if owner not in self.sessions:
+            if not self.is_fuzzy:
+                raise TreeError(
+                    f"transaction {txn.zxid:#x} creates {body.path} for {owner:#x}, which is no session"
+                )
+            self.sessions[owner] = ORPHANED_SESSION_TIMEOUT_MS
+        self._ephemerals.setdefault(owner, set()).add(body.path)
+        return owner
+
+    def _make_room(self, path: str, parent: str, body: AnyCreateTxn, zxid: int) -> bool:
+        """Tell whether a creation is still to be done, where a snapshot may have it already."""
+        parent_node = self.nodes.get(parent)
+        if parent_node is None:
+            return False
+        node = self.nodes.get(path)
+        if node is None:
+            return True
+        self.nodes[path] = node._replace(acl=self._shared_acl(body.acl))
+        if body.parent_cversion > parent_node.created_count:
+            self.nodes[parent] = parent_node._replace(created_count=body.parent_cversion, pzxid=zxid)
+        return False
+
     def _delete(self, path: str, zxid: int, applied: Applied) -> None:
+        parent = parent_path(path)
+        if self.is_fuzzy and path not in self.nodes:
+            parent_node = self.nodes.get(parent)
+            if parent_node is not None and zxid > parent_node.pzxid:
+                self.nodes[parent] = parent_node._replace(pzxid=zxid)
+            return
         node = self._node(path, zxid)
-        if self._children.get(path):
-            raise TreeError(f"transaction {zxid:#x} deletes {path}, which has children")
+        children = self._children.get(path)
+        if children:
+            if not self.is_fuzzy:
+                raise TreeError(f"transaction {zxid:#x} deletes {path}, which has children")
+            # It was created again later, and so were they: the log still has that to come.
+            for name in sorted(children):
+                self._delete(f"{path}/{name}", zxid, applied)
         del self.nodes[path]
         self._children.pop(path, None)
-        parent = parent_path(path)
-        self._children[parent].discard(_name(path))
-        self.nodes[parent] = self.nodes[parent]._replace(pzxid=zxid)
+        siblings = self._children[parent]
+        siblings.discard(_name(path))
+        if not siblings:
+            del self._children[parent]
+        data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid = self.nodes[parent]
+        self.nodes[parent] = Znode(
+            data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, owner, max(pzxid, zxid)
+        )
         if node.ephemeral_owner:
-            owned = self._ephemerals[node.ephemeral_owner]
-            owned.discard(path)
-            if not owned:
-                del self._ephemerals[node.ephemeral_owner]
+            self._forget_owner(path, node.ephemeral_owner)
         applied.events.append(WatchEvent(EventType.DELETED, path))
         applied.events.append(WatchEvent(EventType.CHILDREN_CHANGED, parent))
+
+    def _forget_owner(self, path: str, owner: int) -> None:
+        if not is_session(owner):
+            self.containers.discard(path)
+            self.ttl_paths.discard(path)
+            return
+        owned = self._ephemerals[owner]
+        owned.discard(path)
+        if not owned:
+            del self._ephemerals[owner]
+
+    def _close_session(self, txn: Txn, body: CloseSessionTxn, applied: Applied) -> None:
+        session_id = txn.session_id
+        for path in body.paths or ():
+            self._delete(path, txn.zxid, applied)
+        left = sorted(self._ephemerals.get(session_id, ()))
+        if left and body.paths is not None and not self.is_fuzzy:
+            raise TreeError(f"session {session_id:#x} ends but still owns {left[0]}")
+        for path in left:
+            self._delete(path, txn.zxid, applied)
+        self.sessions.pop(session_id, None)
+
+    def _shared_acl(self, acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
+        if acl is OPEN_ACL or acl == OPEN_ACL:
+            return OPEN_ACL
+        if len(self._acls) >= _ACLS_MAX:
+            self._acls.clear()
+        return self._acls.setdefault(acl, acl)
 
     def _node(self, path: str, zxid: int) -> Znode:
         node = self.nodes.get(path)
@@ -228,9 +380,19 @@ class DataTree:
                     raise TreeError(f"{path} has no parent")
                 self._children.setdefault(parent, set()).add(_name(path))
             if node.ephemeral_owner:
-                if node.ephemeral_owner not in self.sessions:
-                    raise TreeError(f"{path} belongs to {node.ephemeral_owner:#x}, which is no session")
-                self._ephemerals.setdefault(node.ephemeral_owner, set()).add(path)
+                self._index_owner(path, node.ephemeral_owner)
+
+    def _index_owner(self, path: str, owner: int) -> None:
+        if owner == CONTAINER_OWNER:
+            self.containers.add(path)
+        elif ttl_of(owner) is not None:
+            self.ttl_paths.add(path)
+        else:
+            if owner not in self.sessions:
+                if not self.is_fuzzy:
+                    raise TreeError(f"{path} belongs to {owner:#x}, which is no session")
+                self.sessions[owner] = ORPHANED_SESSION_TIMEOUT_MS
+            self._ephemerals.setdefault(owner, set()).add(path)
 
 
 _NO_CHILDREN: Final[set[str]] = set()

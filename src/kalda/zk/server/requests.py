@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
 from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import ANY_VERSION, Operation
+from kalda.coordination.port import ANY_VERSION, Operation, OperationResult, Stat
 from kalda.zk.server.acl import Identity
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.txns import OPEN_ACL, Acl, Txn
@@ -74,6 +74,14 @@ class CreateNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Created:
+    """What became of a `CreateNode`: the path, which a counter may have completed, and the znode's `Stat`."""
+
+    path: str
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
 class SetAcl:
     """Replace a znode's access list if its aversion is the expected one; its result is the new `Stat`."""
 
@@ -93,6 +101,7 @@ class DeleteContainer:
 
 
 NodeOperation: TypeAlias = Operation | CreateNode | SetAcl | DeleteContainer
+NodeResult: TypeAlias = OperationResult | Created
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,31 @@
 Records and their layout are ZooKeeper's (`TxnHeader` followed by the transaction). A transaction says what
 *became* of the tree, never what was asked: a sequential name is complete, a version is the new one; so
 applying it needs no decision and cannot fail.
+
+What a ZooKeeper wrote is read too: create2 (a create by another number), reconfig (a change of data), the
+records of failed requests, creations without a counter, ends of sessions without paths.
 """
 
 import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kalda.zk.proto.jute import INT, JuteError, Reader, write_buffer, write_int, write_text
+from kalda.zk.proto.jute import INT, JuteError, Reader, write_buffer, write_int, write_long, write_text
 
 _HEADER: Final = struct.Struct(">qiqqi")
 
 CREATE: Final = 1
 DELETE: Final = 2
 SET_DATA: Final = 5
+SET_ACL: Final = 7
 CHECK: Final = 13
 MULTI: Final = 14
+CREATE2: Final = 15
+RECONFIG: Final = 16
+CREATE_CONTAINER: Final = 19
+DELETE_CONTAINER: Final = 20
+CREATE_TTL: Final = 21
+ERROR: Final = -1
 CREATE_SESSION: Final = -10
 CLOSE_SESSION: Final = -11
 
@@ -34,6 +44,9 @@ class Acl:
 OPEN_ACL: Final = (Acl(31, "world", "anyone"),)
 """Anyone may do anything: ZooKeeper's ``OPEN_ACL_UNSAFE``."""
 
+NEXT_CVERSION: Final = -1
+"""As a parent's counter, in old records: one more than it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class CreateTxn:
@@ -44,6 +57,27 @@ class CreateTxn:
     acl: tuple[Acl, ...]
     ephemeral: bool
     parent_cversion: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateContainerTxn:
+    """A container was created: a znode that the server deletes some time after its last child went."""
+
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    parent_cversion: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTtlTxn:
+    """A znode was created that the server deletes when it is left alone for `ttl_ms`."""
+
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    parent_cversion: int
+    ttl_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +93,15 @@ class SetDataTxn:
 
     path: str
     data: bytes | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAclTxn:
+    """A znode's access list was replaced; `version` is the new aversion."""
+
+    path: str
+    acl: tuple[Acl, ...]
     version: int
 
 
@@ -79,12 +122,20 @@ class CreateSessionTxn:
 
 @dataclass(frozen=True, slots=True)
 class CloseSessionTxn:
-    """A session ended and these ephemeral znodes with it."""
+    """A session ended and these ephemeral znodes with it; None (old records): all that it owns."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] | None
 
 
-NodeTxn: TypeAlias = CreateTxn | DeleteTxn | SetDataTxn | CheckTxn
+@dataclass(frozen=True, slots=True)
+class ErrorTxn:
+    """A request failed and changed nothing: ZooKeeper numbers and logs those too, this server does not."""
+
+    code: int
+
+
+AnyCreateTxn: TypeAlias = CreateTxn | CreateContainerTxn | CreateTtlTxn
+NodeTxn: TypeAlias = AnyCreateTxn | DeleteTxn | SetDataTxn | SetAclTxn | CheckTxn | ErrorTxn
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +163,11 @@ _TYPES: Final[dict[type, int]] = {
     CreateTxn: CREATE,
     DeleteTxn: DELETE,
     SetDataTxn: SET_DATA,
+    SetAclTxn: SET_ACL,
     CheckTxn: CHECK,
+    CreateContainerTxn: CREATE_CONTAINER,
+    CreateTtlTxn: CREATE_TTL,
+    ErrorTxn: ERROR,
     MultiTxn: MULTI,
     CreateSessionTxn: CREATE_SESSION,
     CloseSessionTxn: CLOSE_SESSION,
@@ -146,6 +201,15 @@ def peek_zxid(data: bytes) -> int:
     return Reader(data).unpack(_HEADER)[2]
 
 
+def is_error(data: bytes) -> bool:
+    """Tell whether a record is that of a request that failed.
+
+    Raises:
+        JuteError: it is shorter than a header.
+    """
+    return Reader(data).unpack(_HEADER)[4] == ERROR
+
+
 def write_acls(out: bytearray, acls: tuple[Acl, ...]) -> None:
     """Append an access list."""
     write_int(out, len(acls))
@@ -172,12 +236,8 @@ _OPEN_ACL_BYTES: Final = _acl_bytes(OPEN_ACL)
 
 
 def _write_body(out: bytearray, body: TxnBody) -> None:
-    if isinstance(body, CreateTxn):
-        write_text(out, body.path)
-        write_buffer(out, body.data)
-        out += _OPEN_ACL_BYTES if body.acl is OPEN_ACL else _acl_bytes(body.acl)
-        out.append(1 if body.ephemeral else 0)
-        write_int(out, body.parent_cversion)
+    if isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn):
+        _write_create(out, body)
     elif isinstance(body, SetDataTxn):
         write_text(out, body.path)
         write_buffer(out, body.data)
@@ -193,23 +253,54 @@ def _write_body(out: bytearray, body: TxnBody) -> None:
             write_int(out, _TYPES[type(txn)])
             inner = bytearray()
             _write_body(inner, txn)
-            write_buffer(out, bytes(inner))
+            write_buffer(out, inner)
+    elif isinstance(body, SetAclTxn):
+        write_text(out, body.path)
+        write_acls(out, body.acl)
+        write_int(out, body.version)
     elif isinstance(body, CreateSessionTxn):
         write_int(out, body.timeout_ms)
-    else:
-        write_int(out, len(body.paths))
-        for path in body.paths:
+    elif isinstance(body, CloseSessionTxn):
+        paths = body.paths or ()
+        write_int(out, len(paths))
+        for path in paths:
             write_text(out, path)
+    else:
+        write_int(out, body.code)
+
+
+def _write_create(out: bytearray, body: AnyCreateTxn) -> None:
+    write_text(out, body.path)
+    write_buffer(out, body.data)
+    out += _OPEN_ACL_BYTES if body.acl is OPEN_ACL else _acl_bytes(body.acl)
+    if isinstance(body, CreateTxn):
+        out.append(1 if body.ephemeral else 0)
+    write_int(out, body.parent_cversion)
+    if isinstance(body, CreateTtlTxn):
+        write_long(out, body.ttl_ms)
 
 
 def _read_body(reader: Reader, kind: int) -> TxnBody:
     if kind == MULTI:
-        return MultiTxn(tuple(_read_multi_item(reader) for _ in range(reader.count(8))))
+        return _read_multi(reader)
     if kind == CREATE_SESSION:
         return CreateSessionTxn(reader.int32())
     if kind == CLOSE_SESSION:
-        return CloseSessionTxn(tuple(reader.text() for _ in range(reader.count(INT.size))))
+        # Before 3.6, and by a setting after it, there are no paths; then nothing follows, or a digest.
+        try:
+            return CloseSessionTxn(tuple(reader.text() for _ in range(reader.count(INT.size))))
+        except JuteError:
+            return CloseSessionTxn(None)
     return _read_node_txn(reader, kind)
+
+
+def _read_multi(reader: Reader) -> MultiTxn | ErrorTxn:
+    parts = tuple(_read_multi_item(reader) for _ in range(reader.count(8)))
+    for part in parts:
+        if isinstance(part, ErrorTxn):
+            # Those before the failed one were logged as if they had happened.
+            return part
+    return MultiTxn(parts)
 
 
 def _read_multi_item(reader: Reader) -> NodeTxn:
@@ -221,13 +312,25 @@ def _read_multi_item(reader: Reader) -> NodeTxn:
 
 
 def _read_node_txn(reader: Reader, kind: int) -> NodeTxn:
-    if kind == CREATE:
-        path, data = reader.text(), reader.buffer()
-        return CreateTxn(path, data, read_acls(reader), reader.boolean(), reader.int32())
-    if kind == SET_DATA:
+    if kind in (CREATE, CREATE2):
+        path, data, acl = reader.text(), reader.buffer(), read_acls(reader)
+        ephemeral = reader.boolean()
+        # Before 3.4 the record ends here.
+        cversion = reader.int32() if reader.remaining >= INT.size else NEXT_CVERSION
+        return CreateTxn(path, data, acl, ephemeral, cversion)
+    if kind in (SET_DATA, RECONFIG):
         return SetDataTxn(reader.text(), reader.buffer(), reader.int32())
-    if kind == DELETE:
+    if kind in (DELETE, DELETE_CONTAINER):
         return DeleteTxn(reader.text())
     if kind == CHECK:
         return CheckTxn(reader.text(), reader.int32())
+    if kind == SET_ACL:
+        return SetAclTxn(reader.text(), read_acls(reader), reader.int32())
+    if kind == CREATE_CONTAINER:
+        return CreateContainerTxn(reader.text(), reader.buffer(), read_acls(reader), reader.int32())
+    if kind == CREATE_TTL:
+        path, data, acl = reader.text(), reader.buffer(), read_acls(reader)
+        return CreateTtlTxn(path, data, acl, reader.int32(), reader.int64())
+    if kind == ERROR:
+        return ErrorTxn(reader.int32())
     raise JuteError(f"transaction type {kind} is not known")

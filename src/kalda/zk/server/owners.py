@@ -1,0 +1,32 @@
+"""What the owner field of a znode says: nobody's, a session's, a container, or one with a time to live.
+
+ZooKeeper keeps all of it in one 64-bit number, its extended types: 0 is nobody; the lowest number there is
+marks a container; the highest byte 0xff marks a special kind, of which time to live (feature 0, milliseconds
+in the low 40 bits) is the only one; anything else is the id of the session that owns an ephemeral. So no
+session's id may begin with 0xff.
+"""
+
+from typing import Final
+
+CONTAINER_OWNER: Final = -(1 << 63)
+TTL_MS_MAX: Final = (1 << 40) - 1
+"""About 34 years: what the field has room for."""
+
+_TTL_BASE: Final = -(1 << 56)
+"""0xff00000000000000 as a signed number."""
+
+
+def ttl_owner(ttl_ms: int) -> int:
+    """Return the owner field of a znode with a time to live."""
+    assert 0 < ttl_ms <= TTL_MS_MAX, f"a time to live of {ttl_ms} ms does not fit"
+    return _TTL_BASE + ttl_ms
+
+
+def ttl_of(owner: int) -> int | None:
+    """Return the time to live that an owner field holds, or None."""
+    return owner - _TTL_BASE if _TTL_BASE <= owner <= _TTL_BASE + TTL_MS_MAX else None
+
+
+def is_session(owner: int) -> bool:
+    """Tell whether an owner field names a session: whether the znode is ephemeral."""
+    return owner != 0 and owner != CONTAINER_OWNER and owner >> 56 != -1
