@@ -36,9 +36,15 @@ class BrokerConfig:
     broker_id: int
     broker_rack: str | None
     connections_max_idle_ms: int
+    controlled_shutdown_enable: bool
+    controlled_shutdown_max_retries: int
+    controlled_shutdown_retry_backoff_ms: int
+    controller_socket_timeout_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    inter_broker_listener_name: str
+    """The listener on which brokers reach each other, whichever setting names it."""
     listeners: tuple[ListenerConfig, ...]
     log_dirs: tuple[str, ...]
     log_flush_offset_checkpoint_interval_ms: int
@@ -162,8 +168,8 @@ class BrokerConfig:
         if get["advertised.listeners"]:
             advertised = parse_listeners("advertised.listeners", str(get["advertised.listeners"]), protocols)
         _check_advertised(listeners, advertised)
-        _check_inter_broker_listener(get, advertised)
         return {
+            "inter_broker_listener_name": _inter_broker_listener(get, advertised),
             "listeners": listeners,
             "advertised_listeners": advertised,
             "log_dirs": _log_dirs(get),
@@ -176,6 +182,7 @@ class BrokerConfig:
 _DERIVED: Final = frozenset(
     {
         "advertised_listeners",
+        "inter_broker_listener_name",
         "listeners",
         "log_dirs",
         "max_connections_per_ip_overrides",
@@ -193,6 +200,7 @@ SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*
     "log.dir",
     "node.id",
     "producer.id.expiration.ms",
+    "security.inter.broker.protocol",
 }
 """The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
 
@@ -314,9 +322,7 @@ def _check_advertised(listeners: tuple[ListenerConfig, ...], advertised: tuple[L
             )
 
 
-def _check_inter_broker_listener(
-    get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...]
-) -> None:
+def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...]) -> str:
     wanted = get["inter.broker.listener.name"]
     if wanted is not None:
         name = str(wanted).upper()
@@ -330,6 +336,7 @@ def _check_inter_broker_listener(
         raise ConfigError(
             setting, f"`{setting}`={get[setting]} is not an advertised listener, which are {names}"
         )
+    return found[0]
 
 
 def _connection_overrides(text: str) -> dict[str, int]:

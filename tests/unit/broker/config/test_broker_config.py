@@ -17,6 +17,7 @@ PYTHON_TYPES = {
 }
 DERIVED = {
     "advertised_listeners",
+    "inter_broker_listener_name",
     "listeners",
     "log_dirs",
     "max_connections_per_ip_overrides",
