@@ -5,7 +5,7 @@ inside it does not know (`LeaderConnection`). Everything runs on the event loop.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import TopicPartition
@@ -13,8 +13,6 @@ from kalda.protocol.schema import Message
 
 if TYPE_CHECKING:
     from kalda.broker.partition import Partition
-
-ConnectionT_co = TypeVar("ConnectionT_co", bound="LeaderConnection", covariant=True)
 
 
 class FollowerFetching(Protocol):
@@ -62,7 +60,7 @@ class LeaderConnection(Protocol):
         ...
 
 
-class LeaderDialer(Protocol[ConnectionT_co]):
+class LeaderDialer(Protocol):
     """Opens connections to leaders."""
 
     async def dial(
@@ -73,6 +71,6 @@ class LeaderDialer(Protocol[ConnectionT_co]):
         client_id: str,
         timeout_seconds: float,
         receive_buffer_bytes: int = -1,
-    ) -> ConnectionT_co:
+    ) -> LeaderConnection:
         """Connect; raises `ConnectionError` on any failure."""
         ...
