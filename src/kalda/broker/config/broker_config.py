@@ -43,8 +43,10 @@ class BrokerConfig:
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    follower_replication_throttled_rate: int
     inter_broker_listener_name: str
     """The listener on which brokers reach each other, whichever setting names it."""
+    leader_replication_throttled_rate: int
     listeners: tuple[ListenerConfig, ...]
     log_dirs: tuple[str, ...]
     log_flush_offset_checkpoint_interval_ms: int
@@ -58,10 +60,20 @@ class BrokerConfig:
     max_request_partition_size_limit: int
     metrics_port: int | None
     num_partitions: int
+    num_replica_fetchers: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    replica_socket_receive_buffer_bytes: int
+    replica_socket_timeout_ms: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
