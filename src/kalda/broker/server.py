@@ -38,6 +38,7 @@ from kalda.coordination.cluster import Cluster
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.port import Coordination
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
+from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.net.server import Server, ServerConfig
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
@@ -71,8 +72,11 @@ class BrokerServer:
         file_system: FileSystem,
         clock: Clock,
         executor: BackgroundExecutor,
+        dialer: Dialer | None = None,
     ) -> None:
+        """`dialer` opens the connections to other brokers; over TCP if none is given."""
         self._config: Final = config
+        self._dialer: Final = dialer if dialer is not None else TcpDialer()
         self._file_system: Final = file_system
         self._clock: Final = clock
         self._executor: Final = executor
@@ -140,6 +144,14 @@ class BrokerServer:
         self._timer.close()
         services.log_manager.close()
         logger.info("broker %d is down", self._broker_id)
+
+    def abort(self) -> None:
+        """Close every socket at once and leave all else as it is: to clients, the process has died.
+
+        For tests that kill a broker whose process must go on; nothing else of it may be used afterwards.
+        """
+        if self._is_built:
+            self._server.abort()
 
     async def _abandon_start(self) -> None:
         """Let go of what a start that failed had taken: ports, files and locks. Nothing was served yet."""

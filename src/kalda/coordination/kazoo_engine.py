@@ -284,6 +284,14 @@ class KazooCoordination:
                     give_up.cancel()
         await asyncio.shield(self._closed)
 
+    def abandon(self) -> None:
+        """Let go of the session without a word to the server, as a crash would; it is left to expire."""
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+            self._closed.set_result(None)
+            self._link.abandon()
+            self._end_session(SessionState.CLOSED)
+
     # Calls, on the loop.
 
     async def _run(self, calls: Sequence[Call]) -> list[Any]:

@@ -157,6 +157,18 @@ class Server:
         for connection in list(self._connections.values()):
             connection.close("the broker is shutting down", logging.DEBUG)
 
+    def abort(self) -> None:
+        """Close everything at once, as the end of the process would; what is owed is not answered."""
+        self._stop_accepting()
+        for sock in self._listeners:
+            sock.close()
+        self._listeners.clear()
+        for timer in (self._accept_pause, self._sweep):
+            if timer is not None:
+                timer.cancel()
+        for connection in list(self._connections.values()):
+            connection.close("the broker was killed", logging.DEBUG)
+
     def statistics(self) -> ServerStatistics:
         """Return the figures of this moment."""
         return ServerStatistics(
