@@ -5,13 +5,22 @@ can no longer undo it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kalda.coordination.errors import CoordinationError
+from kalda.coordination.port import OperationResult, Stat
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.requests import Read, Request
-from kalda.zk.server.txns import Txn
+from kalda.zk.server.owners import owner_of
+from kalda.zk.server.requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
+from kalda.zk.server.txns import (
+    AnyCreateTxn,
+    CreateContainerTxn,
+    CreateTtlTxn,
+    CreateTxn,
+    MultiTxn,
+    Txn,
+)
 from kalda.zk.server.watches import WatchTable
 
 _log: Final = logging.getLogger(__name__)
@@ -39,12 +48,37 @@ class FinalProcessor:
             request.on_done(outcome)
             return
         assert request.txn is not None, f"{operation} was neither prepared nor refused"
-        applied = self._tree.apply(request.txn)
-        self._on_applied(request.txn)
+        txn = request.txn
+        applied = self._tree.apply(txn)
+        self._on_applied(txn)
         for watcher, event in self._watches.fire(applied.events):
             try:
                 watcher.process(event)
             except Exception:
                 # A watcher's fault must not keep the others, or the answer, from coming.
                 _log.exception("a watch on %s failed", event.path)
-        request.on_done(applied.results)
+        request.on_done(_results(operation, txn, applied.results))
+
+
+def _results(operation: Write, txn: Txn, results: list[OperationResult]) -> Sequence[NodeResult]:
+    """Return what the one who asked is to get: `CreateNode` asks for more than a path."""
+    if isinstance(operation, CreateNode):
+        assert isinstance(txn.body, CreateTxn | CreateContainerTxn | CreateTtlTxn), f"{txn} creates nothing"
+        return [_created(txn, txn.body)]
+    if not isinstance(operation, Multi):
+        return results
+    assert isinstance(txn.body, MultiTxn), f"{txn} is no multi"
+    return [
+        _created(txn, body)
+        if isinstance(part, CreateNode) and isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn)
+        else result
+        for part, body, result in zip(operation.operations, txn.body.txns, results, strict=True)
+    ]
+
+
+def _created(txn: Txn, body: AnyCreateTxn) -> Created:
+    """Return a znode as it was when it was new: a multi may have gone on to change it."""
+    zxid, now = txn.zxid, txn.time_ms
+    size = len(body.data) if body.data is not None else 0
+    owner = owner_of(body, txn.session_id)
+    return Created(body.path, Stat(zxid, zxid, now, now, 0, 0, 0, owner, size, 0, zxid))

@@ -8,6 +8,8 @@ session's id may begin with 0xff.
 
 from typing import Final
 
+from kalda.zk.server.txns import AnyCreateTxn, CreateContainerTxn, CreateTtlTxn
+
 CONTAINER_OWNER: Final = -(1 << 63)
 TTL_MS_MAX: Final = (1 << 40) - 1
 """About 34 years: what the field has room for."""
@@ -25,6 +27,15 @@ def ttl_owner(ttl_ms: int) -> int:
 def ttl_of(owner: int) -> int | None:
     """Return the time to live that an owner field holds, or None."""
     return owner - _TTL_BASE if _TTL_BASE <= owner <= _TTL_BASE + TTL_MS_MAX else None
+
+
+def owner_of(body: AnyCreateTxn, session_id: int) -> int:
+    """Return the owner field of a znode that a transaction of this session creates."""
+    if isinstance(body, CreateContainerTxn):
+        return CONTAINER_OWNER
+    if isinstance(body, CreateTtlTxn):
+        return ttl_owner(body.ttl_ms)
+    return session_id if body.ephemeral else 0
 
 
 def is_session(owner: int) -> bool:

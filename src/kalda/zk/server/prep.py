@@ -4,12 +4,13 @@ It must see the changes that are on their way to the disk but not in the tree ye
 would be judged by the same version. They are kept in `_pending`, one record per touched znode, until the
 final processor has applied them. If the disk fails, `reset` forgets them all: then nothing that was prepared
 on top of a lost write may survive either. Sans-IO; the time is handed in.
+
+Checks come in ZooKeeper's order, so that a request with two faults gets the error that it gets there.
 """
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.coordination.errors import (
     BadArgumentsError,
@@ -21,18 +22,39 @@ from kalda.coordination.errors import (
     NotEmptyError,
     SessionExpiredError,
 )
-from kalda.coordination.port import ANY_VERSION, Check, Create, Delete, Operation, SetData
-from kalda.zk.server.data_tree import SYSTEM_PATHS, DataTree, parent_path
-from kalda.zk.server.requests import CloseSession, CreateSession, Multi, Processor, Read, Request, Write
+from kalda.coordination.port import ANY_VERSION, Check, Create, Delete, SetData
+from kalda.zk.server import acl as access
+from kalda.zk.server.acl import Identity, check_permission, normalise_acl
+from kalda.zk.server.data_tree import INT_MAX, SYSTEM_PATHS, DataTree, parent_path
+from kalda.zk.server.owners import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_owner
+from kalda.zk.server.requests import (
+    CloseSession,
+    CreateMode,
+    CreateNode,
+    CreateSession,
+    DeleteContainer,
+    Multi,
+    NodeOperation,
+    Processor,
+    Read,
+    Request,
+    SetAcl,
+    Write,
+)
 from kalda.zk.server.txns import (
     OPEN_ACL,
+    Acl,
+    AnyCreateTxn,
     CheckTxn,
     CloseSessionTxn,
+    CreateContainerTxn,
     CreateSessionTxn,
+    CreateTtlTxn,
     CreateTxn,
     DeleteTxn,
     MultiTxn,
     NodeTxn,
+    SetAclTxn,
     SetDataTxn,
     Txn,
     TxnBody,
@@ -41,24 +63,26 @@ from kalda.zk.server.txns import (
 DATA_BYTES_MAX: Final = 1024 * 1024 - 1
 """ZooKeeper's default ``jute.maxbuffer``: what is refused by an ensemble is refused here too."""
 
+DATA_BYTES_LIMIT: Final = 15 * 1024 * 1024
+"""How far that may be raised: the log's recovery looks for records of up to 16 MiB."""
+
 MULTI_OPERATIONS_MAX: Final = 10_000
 """A multi is one record in the log and is applied in one go; a bound keeps both short."""
 
-_SEQUENCE_MAX: Final = 2**31 - 1
 
-
-@dataclass(frozen=True, slots=True)
-class _PendingNode:
+class _PendingNode(NamedTuple):
     """A znode as it will be when all prepared transactions have been applied."""
 
     exists: bool
     version: int
     created_count: int
+    aversion: int
     child_count: int
     ephemeral_owner: int
+    acl: tuple[Acl, ...]
 
 
-_ABSENT: Final = _PendingNode(False, 0, 0, 0, 0)
+_ABSENT: Final = _PendingNode(False, 0, 0, 0, 0, 0, ())
 
 
 def check_path(path: str) -> None:
@@ -89,8 +113,18 @@ def _is_forbidden(code: int) -> bool:
 class PrepProcessor:
     """First in the chain. Numbers transactions: a write that is refused uses no number."""
 
-    def __init__(self, tree: DataTree, time_ms: Callable[[], int], next_processor: Processor) -> None:
+    def __init__(
+        self,
+        tree: DataTree,
+        time_ms: Callable[[], int],
+        next_processor: Processor,
+        *,
+        data_bytes_max: int = DATA_BYTES_MAX,
+    ) -> None:
+        if not 0 < data_bytes_max <= DATA_BYTES_LIMIT:
+            raise ValueError(f"jute.maxbuffer={data_bytes_max} is not between 1 and {DATA_BYTES_LIMIT}")
         self._tree = tree
+        self._data_bytes_max = data_bytes_max
         self._time_ms = time_ms
         self._next = next_processor
         self._last_zxid = tree.last_zxid
@@ -134,105 +168,168 @@ class PrepProcessor:
 
     def _prepare(self, request: Request, operation: Write) -> None:
         session_id = request.session_id
-        if not isinstance(operation, CreateSession) and not self._session_lives(session_id):
+        # The server itself deletes containers and creates sessions, for which there is no session yet.
+        if not isinstance(operation, CreateSession | DeleteContainer) and not self._session_lives(session_id):
             raise _session_expired(session_id)
         self._undo.clear()
         zxid = self._last_zxid + 1
         try:
-            body = self._body(operation, session_id, zxid)
+            body = self._body(operation, request, zxid)
         except CoordinationError:
             self._roll_back()
             raise
         self._last_zxid = zxid
-        self._touched.extend((zxid, path) for path in self._undo)
+        self._touched.extend([(zxid, path) for path in self._undo])
         request.txn = Txn(session_id, request.cxid, zxid, self._time_ms(), body)
 
-    def _body(self, operation: Write, session_id: int, zxid: int) -> TxnBody:
+    def _body(self, operation: Write, request: Request, zxid: int) -> TxnBody:
         if isinstance(operation, Multi):
-            return self._multi(operation, session_id, zxid)
+            return self._multi(operation, request, zxid)
         if isinstance(operation, CreateSession):
+            session_id = request.session_id
             assert not self._session_lives(session_id), f"session {session_id:#x} begins twice"
             self._pending_sessions[session_id] = True
             return CreateSessionTxn(operation.timeout_ms)
         if isinstance(operation, CloseSession):
-            return self._close_session(session_id, zxid)
-        return self._node_txn(operation, session_id, zxid)
+            return self._close_session(request.session_id, zxid)
+        return self._node_txn(operation, request, zxid)
 
-    def _multi(self, multi: Multi, session_id: int, zxid: int) -> MultiTxn:
+    def _multi(self, multi: Multi, request: Request, zxid: int) -> MultiTxn:
         if len(multi.operations) > MULTI_OPERATIONS_MAX:
             raise BadArgumentsError(
                 f"a multi of {len(multi.operations)} operations is above {MULTI_OPERATIONS_MAX}; split it"
             )
         txns: list[NodeTxn] = []
+        data_bytes = 0
         for index, operation in enumerate(multi.operations):
             try:
-                txns.append(self._node_txn(operation, session_id, zxid))
+                if isinstance(operation, SetAcl | DeleteContainer):
+                    raise BadArgumentsError(
+                        f"{type(operation).__name__} cannot be part of a multi", operation.path
+                    )
+                if isinstance(operation, Create | CreateNode | SetData):
+                    data_bytes += len(operation.data or b"")
+                    if data_bytes > DATA_BYTES_LIMIT:
+                        raise BadArgumentsError(
+                            f"a multi with more than {DATA_BYTES_LIMIT} bytes of data does not fit into the "
+                            "log; split it",
+                            operation.path,
+                        )
+                txns.append(self._node_txn(operation, request, zxid))
             except CoordinationError as error:
                 error.operation_index = index
                 raise
         return MultiTxn(tuple(txns))
 
-    def _node_txn(self, operation: Operation, session_id: int, zxid: int) -> NodeTxn:
-        if isinstance(operation, Create):
-            return self._create(operation, session_id, zxid)
-        check_path(operation.path)
+    def _node_txn(self, operation: NodeOperation, request: Request, zxid: int) -> NodeTxn:
+        identities = request.identities
         if isinstance(operation, SetData):
-            return self._set_data(operation, zxid)
+            return self._set_data(operation, identities, zxid)
+        if isinstance(operation, CreateNode):
+            return self._create_node(operation, request, zxid)
+        if isinstance(operation, Create):
+            mode = _MODES[operation.ephemeral, operation.sequential]
+            return self._create_node(CreateNode(operation.path, operation.data, mode=mode), request, zxid)
         if isinstance(operation, Delete):
-            return self._delete(operation, zxid)
+            return self._delete(operation, identities, zxid)
+        if isinstance(operation, SetAcl):
+            return self._set_acl(operation, identities, zxid)
+        if isinstance(operation, DeleteContainer):
+            return self._delete_container(operation, zxid)
         assert isinstance(operation, Check), f"{operation} is no operation"
+        check_path(operation.path)
         node = self._existing(operation.path)
+        if node.acl is not OPEN_ACL:
+            check_permission(node.acl, access.READ, identities, operation.path)
         _check_version(operation.path, operation.version, node.version)
         return CheckTxn(operation.path, operation.version)
 
-    def _create(self, operation: Create, session_id: int, zxid: int) -> CreateTxn:
+    def _create_node(self, operation: CreateNode, request: Request, zxid: int) -> AnyCreateTxn:
+        path, mode = operation.path, operation.mode
+        _check_ttl(operation)
+        is_sequential = mode.is_sequential
         # A sequential name may be nothing but its number: "/queue/" becomes "/queue/0000000000".
-        check_path(operation.path + "0" if operation.sequential else operation.path)
-        _check_size(operation.path, operation.data)
-        parent_name = parent_path(operation.path)
+        check_path(path + "0" if is_sequential else path)
+        self._check_size(path, operation.data)
+        acl = operation.acl
+        if acl is not OPEN_ACL:
+            acl = normalise_acl(acl, request.identities, path)
+        parent_name = parent_path(path)
         parent = self._node(parent_name)
         if not parent.exists:
-            raise NoNodeError(
-                f"{operation.path} cannot be created: {parent_name} does not exist", parent_name
-            )
-        if parent.ephemeral_owner:
-            raise NoChildrenForEphemeralsError(
-                f"{operation.path} cannot be created: {parent_name} is ephemeral", parent_name
-            )
-        path = operation.path
-        if operation.sequential:
-            if parent.created_count > _SEQUENCE_MAX:
+            raise NoNodeError(f"{path} cannot be created: {parent_name} does not exist", parent_name)
+        if parent.acl is not OPEN_ACL:
+            check_permission(parent.acl, access.CREATE, request.identities, parent_name)
+        if is_sequential:
+            if parent.created_count >= INT_MAX:
                 raise BadArgumentsError(f"{parent_name} has had too many children for another number", path)
             path = f"{path}{parent.created_count:010d}"
         if self._node(path).exists:
             raise NodeExistsError(f"{path} exists", path)
-        owner = session_id if operation.ephemeral else 0
-        self._touch(path, _PendingNode(True, 0, 0, 0, owner), zxid)
-        created_count = parent.created_count + 1
+        if is_session(parent.ephemeral_owner):
+            raise NoChildrenForEphemeralsError(
+                f"{path} cannot be created: {parent_name} is ephemeral", parent_name
+            )
+        created_count = min(parent.created_count + 1, INT_MAX)
         self._touch(
             parent_name,
-            replace(parent, created_count=created_count, child_count=parent.child_count + 1),
+            parent._replace(created_count=created_count, child_count=parent.child_count + 1),
             zxid,
         )
-        return CreateTxn(path, operation.data, OPEN_ACL, operation.ephemeral, created_count)
+        owner, txn = _creation(operation, path, acl, created_count, request.session_id)
+        self._touch(path, _PendingNode(True, 0, 0, 0, 0, owner, acl), zxid)
+        return txn
 
-    def _set_data(self, operation: SetData, zxid: int) -> SetDataTxn:
+    def _set_data(self, operation: SetData, identities: tuple[Identity, ...] | None, zxid: int) -> SetDataTxn:
         path = operation.path
-        _check_size(path, operation.data)
+        check_path(path)
+        self._check_size(path, operation.data)
         node = self._existing(path)
+        if node.acl is not OPEN_ACL:
+            check_permission(node.acl, access.WRITE, identities, path)
         _check_version(path, operation.version, node.version)
-        version = node.version + 1
-        self._touch(path, replace(node, version=version), zxid)
+        version = _next_version(node.version)
+        self._touch(path, node._replace(version=version), zxid)
         return SetDataTxn(path, operation.data, version)
 
-    def _delete(self, operation: Delete, zxid: int) -> DeleteTxn:
+    def _set_acl(self, operation: SetAcl, identities: tuple[Identity, ...] | None, zxid: int) -> SetAclTxn:
         path = operation.path
+        check_path(path)
+        acl = normalise_acl(operation.acl, identities, path)
+        node = self._existing(path)
+        check_permission(node.acl, access.ADMIN, identities, path)
+        _check_version(path, operation.version, node.aversion)
+        aversion = _next_version(node.aversion)
+        self._touch(path, node._replace(aversion=aversion, acl=acl), zxid)
+        return SetAclTxn(path, acl, aversion)
+
+    def _delete(self, operation: Delete, identities: tuple[Identity, ...] | None, zxid: int) -> DeleteTxn:
+        path = operation.path
+        check_path(path)
         if path in SYSTEM_PATHS:
             raise BadArgumentsError(f"{path} cannot be deleted", path)
+        parent_name = parent_path(path)
+        parent = self._existing(parent_name)
+        if parent.acl is not OPEN_ACL:
+            check_permission(parent.acl, access.DELETE, identities, parent_name)
         node = self._existing(path)
         _check_version(path, operation.version, node.version)
         if node.child_count:
             raise NotEmptyError(f"{path} has {node.child_count} children", path)
+        self._touch_deleted(path, zxid)
+        return DeleteTxn(path)
+
+    def _delete_container(self, operation: DeleteContainer, zxid: int) -> DeleteTxn:
+        path = operation.path
+        check_path(path)
+        if path in SYSTEM_PATHS:
+            raise BadArgumentsError(f"{path} cannot be deleted", path)
+        node = self._existing(path)
+        if node.child_count:
+            raise NotEmptyError(f"{path} has {node.child_count} children", path)
+        if node.ephemeral_owner == 0 or is_session(node.ephemeral_owner):
+            # ZooKeeper refuses a session's znode so, and deletes a plain one; that is not ours to do.
+            raise BadVersionError(f"{path} is neither a container nor has it a time to live", path)
         self._touch_deleted(path, zxid)
         return DeleteTxn(path)
 
@@ -253,7 +350,7 @@ class PrepProcessor:
         parent = self._node(parent_name)
         assert parent.child_count > 0, f"{parent_name} has no children, but {path} is one"
         self._touch(path, _ABSENT, zxid)
-        self._touch(parent_name, replace(parent, child_count=parent.child_count - 1), zxid)
+        self._touch(parent_name, parent._replace(child_count=parent.child_count - 1), zxid)
 
     def _touch(self, path: str, node: _PendingNode, zxid: int) -> None:
         if path not in self._undo:
@@ -275,14 +372,27 @@ class PrepProcessor:
         node = self._tree.nodes.get(path)
         if node is None:
             return _ABSENT
-        children = len(self._tree.children(path))
-        return _PendingNode(True, node.version, node.created_count, children, node.ephemeral_owner)
+        return _PendingNode(
+            True,
+            node.version,
+            node.created_count,
+            node.aversion,
+            len(self._tree.children(path)),
+            node.ephemeral_owner,
+            node.acl,
+        )
 
     def _existing(self, path: str) -> _PendingNode:
         node = self._node(path)
         if not node.exists:
             raise NoNodeError(f"{path} does not exist", path)
         return node
+
+    def _check_size(self, path: str, data: bytes | None) -> None:
+        if data is not None and len(data) > self._data_bytes_max:
+            raise BadArgumentsError(
+                f"the {len(data)} bytes for {path} are above {self._data_bytes_max} (jute.maxbuffer)", path
+            )
 
     def _session_lives(self, session_id: int) -> bool:
         return self._pending_sessions.get(session_id, session_id in self._tree.sessions)
@@ -293,9 +403,47 @@ def _check_version(path: str, expected: int, found: int) -> None:
         raise BadVersionError(f"{path} has version {found}, expected {expected}", path)
 
 
-def _check_size(path: str, data: bytes) -> None:
-    if len(data) > DATA_BYTES_MAX:
-        raise BadArgumentsError(f"the {len(data)} bytes for {path} are above {DATA_BYTES_MAX}", path)
+def _next_version(version: int) -> int:
+    # As in Java the number wraps, but -1, which means any version to a client, is left out.
+    if version == INT_MAX:
+        return -INT_MAX - 1
+    return version + 1 if version != -2 else 0
+
+
+def _check_ttl(operation: CreateNode) -> None:
+    ttl_ms = operation.ttl_ms
+    if operation.mode.has_ttl:
+        if not 0 < ttl_ms <= TTL_MS_MAX:
+            raise BadArgumentsError(
+                f"a time to live of {ttl_ms} ms is not between 1 and {TTL_MS_MAX}", operation.path
+            )
+    elif ttl_ms >= 0:
+        raise BadArgumentsError(
+            f"mode {operation.mode.name} has no time to live, but {ttl_ms} ms are given", operation.path
+        )
+
+
+_MODES: Final = {
+    (False, False): CreateMode.PERSISTENT,
+    (True, False): CreateMode.EPHEMERAL,
+    (False, True): CreateMode.PERSISTENT_SEQUENTIAL,
+    (True, True): CreateMode.EPHEMERAL_SEQUENTIAL,
+}
+"""Of the port's ephemeral, sequential."""
+
+
+def _creation(
+    operation: CreateNode, path: str, acl: tuple[Acl, ...], created_count: int, session_id: int
+) -> tuple[int, AnyCreateTxn]:
+    """Return the new znode's owner field, and the transaction."""
+    mode, data = operation.mode, operation.data
+    if mode is CreateMode.CONTAINER:
+        return CONTAINER_OWNER, CreateContainerTxn(path, data, acl, created_count)
+    if mode.has_ttl:
+        ttl_ms = operation.ttl_ms
+        return ttl_owner(ttl_ms), CreateTtlTxn(path, data, acl, created_count, ttl_ms)
+    owner = session_id if mode.is_ephemeral else 0
+    return owner, CreateTxn(path, data, acl, owner != 0, created_count)
 
 
 def _session_expired(session_id: int) -> SessionExpiredError:
