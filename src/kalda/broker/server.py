@@ -51,6 +51,9 @@ logger: Final = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 5.0
 """How long a shutdown waits for answers that are owed; delayed operations are completed before."""
+FAREWELL_SECONDS_MAX: Final = 2.0
+"""How long a shutdown waits for coordination, which does not need to hear of it: sessions end anyway."""
+_CANCELS_MAX: Final = 3
 PURGATORIES: Final = ("fetch", "produce", "topic")
 UPKEEP_SECONDS_MAX: Final = 1.0
 """Deferred deletions and ``flush.ms`` are looked at this often; both look only at what is due."""
@@ -126,24 +129,40 @@ class BrokerServer:
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
         """Shut down in order: answer what is owed, leave office, flush and close the logs.
 
-        Once `hurried` is set, nothing waits for others any more.
+        Once `hurried` is set, nothing waits for others any more. Every step is bounded in time but the
+        flushing of the logs.
         """
+        hurried = asyncio.Event() if hurried is None else hurried
         logger.info("broker %d shuts down", self._broker_id)
         services = self.services
         if self._stop_metrics is not None:
             self._stop_metrics()
         for purgatory in services.purgatories.values():
             purgatory.close()
-        await self._server.close(DRAIN_SECONDS)
+        await self._server.close(0.0 if hurried.is_set() else DRAIN_SECONDS)
         self._dispatcher.close()
-        for task in self._upkeep:
-            task.cancel()
-        await asyncio.gather(*self._upkeep, return_exceptions=True)
+        await self._end_upkeep()
         await services.config_store.close()
         await self._unregister()
         self._timer.close()
         services.log_manager.close()
         logger.info("broker %d is down", self._broker_id)
+
+    async def _end_upkeep(self) -> None:
+        """Cancel the service tasks, and once more those that take their time to say good-bye.
+
+        The controller resigns on its way out, which waits for coordination; if that is out of reach, the end
+        of the session ends the term.
+        """
+        remaining = set(self._upkeep)
+        for _ in range(_CANCELS_MAX):
+            for task in remaining:
+                task.cancel()
+            if remaining:
+                _, remaining = await asyncio.wait(remaining, timeout=FAREWELL_SECONDS_MAX)
+        if remaining:
+            names = ", ".join(sorted(task.get_name() for task in remaining))
+            logger.error("these tasks of broker %d do not end: %s", self._broker_id, names)
 
     def abort(self) -> None:
         """Close every socket at once and leave all else as it is: to clients, the process has died.
@@ -167,10 +186,12 @@ class BrokerServer:
         if not self._is_registered:
             return
         try:
-            await self._cluster.unregister_broker(self._broker_id)
-        except CoordinationError as error:
+            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
+                await self._cluster.unregister_broker(self._broker_id)
+        except (CoordinationError, TimeoutError) as error:
             # The session's end does the same, only later; the logs must be closed in any case.
-            logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, error)
+            reason = str(error) or "no answer"
+            logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, reason)
 
     # Starting, in order.
 
