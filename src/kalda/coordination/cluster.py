@@ -6,7 +6,7 @@ writes, and a watch passed in is armed by the read itself.
 """
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from kalda.coordination.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from kalda.coordination.port import Coordination, Create, Operation, SetData, WatchCallback
+from kalda.coordination.port import Coordination, Create, Delete, Operation, SetData, WatchCallback
 from kalda.coordination.schema import (
     BrokerInfo,
     PartitionState,
@@ -100,10 +100,11 @@ class Cluster:
         stat = await self.coordination.set(paths.BROKER_SEQUENCE_ID, b"")
         return reserved_max + stat.version
 
-    async def register_broker(self, info: BrokerInfo) -> int:
+    async def register_broker(self, info: BrokerInfo, own_sessions: Collection[int] = ()) -> int:
         """Announce a live broker for as long as the session lasts; return its broker epoch.
 
-        A registration without a time-stamp gets that of now.
+        A registration without a time-stamp gets that of now. One that a session of `own_sessions` left is
+        replaced: those are sessions of this very process that it lost.
 
         Raises:
             BrokerIdInUseError: another session holds the id.
@@ -111,24 +112,33 @@ class Cluster:
         path = paths.broker(info.id)
         if info.timestamp_ms < 0:
             info = replace(info, timestamp_ms=self._clock.time_ms())
-        try:
-            await self.coordination.create(path, schema.encode_broker(info), ephemeral=True)
-        except NodeExistsError:
-            await self._check_registration_is_ours(path, info.id)
-        stat = await self.coordination.exists(path)
-        if stat is None:
-            raise NoNodeError(f"the registration {path} vanished while it was being made", path)
-        return stat.czxid
+        create = Create(path, schema.encode_broker(info), ephemeral=True)
+        operations: list[Operation] = [create]
+        for _ in range(_CONFLICT_RETRIES):
+            try:
+                await self.coordination.multi(operations)
+            except (NodeExistsError, NoNodeError) as error:
+                if isinstance(error, NoNodeError) and len(operations) == 1:
+                    raise
+            stat = await self.coordination.exists(path)
+            operations = [create]
+            if stat is None:
+                # The former one went away between.
+                continue
+            if stat.ephemeral_owner == self.coordination.session_id:
+                # Also a create whose answer was lost and that was sent again finds its own znode.
+                return stat.czxid
+            if stat.ephemeral_owner not in own_sessions:
+                raise self._id_in_use(path, info.id, stat.ephemeral_owner)
+            operations = [Delete(path, stat.version), create]
+        raise NodeExistsError(f"the registration {path} comes and goes", path)
 
-    async def _check_registration_is_ours(self, path: str, broker_id: int) -> None:
-        # A create whose answer was lost and that was sent again finds its own znode.
-        stat = await self.coordination.exists(path)
-        if stat is not None and stat.ephemeral_owner != self.coordination.session_id:
-            raise BrokerIdInUseError(
-                f"broker id {broker_id} is in use: {path} belongs to session {stat.ephemeral_owner:#x}, this "
-                f"one is {self.coordination.session_id:#x}; stop the other broker, wait for its session to "
-                "expire, or give this one another broker.id"
-            )
+    def _id_in_use(self, path: str, broker_id: int, owner: int) -> BrokerIdInUseError:
+        return BrokerIdInUseError(
+            f"broker id {broker_id} is in use: {path} belongs to session {owner:#x}, this "
+            f"one is {self.coordination.session_id:#x}; stop the other broker, wait for its session to "
+            "expire, or give this one another broker.id"
+        )
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Withdraw a registration; does nothing where there is none."""

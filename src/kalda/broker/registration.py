@@ -1,0 +1,326 @@
+"""A broker's place in the cluster: the ephemeral `/brokers/ids/N`, kept through session expiries, and its id.
+
+The registration lives as long as the session with coordination. When that expires and a new one is opened, it
+is made again, with a new broker epoch, by which the controller and the other brokers tell the two lives
+apart. A broker that was killed and comes back finds the znode of its former life until that session expires;
+it waits for that, because nothing tells such a znode from that of another live broker with the same id. Only
+a znode that an earlier session of this very process left behind is replaced at once (KAFKA-7165).
+
+What a maintainer must not break: never delete a registration of a session that was not ours.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.coordination import paths
+from kalda.coordination.cluster import BrokerIdInUseError, Cluster
+from kalda.coordination.errors import CoordinationError
+from kalda.coordination.port import SessionState, WatchEvent
+from kalda.coordination.schema import BrokerInfo
+from kalda.storage.checkpoints import MetaProperties, read_meta_properties
+from kalda.storage.filesystem import FileSystem
+
+logger: Final = logging.getLogger(__name__)
+
+WAIT_MARGIN_MS: Final = 5_000
+"""Added to the session time-out when waiting for a former life to end: a ZooKeeper server looks for expired
+sessions once per tick, 2 s by default, and the other session may be a little longer than ours."""
+
+_RETRY_SECONDS: Final = 1.0
+"""Pause after coordination failed, and between two looks at a znode in the way whose watch says nothing."""
+
+_RECENT_SESSIONS_MAX: Final = 16
+"""Former sessions of this process whose znodes it may replace; older ones are long expired."""
+
+
+class BrokerIdentityError(Exception):
+    """The log directories say that they belong to another broker or cluster; the message says which."""
+
+
+class RegistrationState(Enum):
+    """How a broker stands in the cluster."""
+
+    NOT_REGISTERED = "not registered"
+    """At the start, and after the session expired until it is registered again."""
+    REGISTERED = "registered"
+    OUT_OF_REACH = "out of reach"
+    """Registered when last heard of, but coordination cannot be reached now; the session may expire."""
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatistics:
+    """How a broker stands with coordination, and how often that changed."""
+
+    state: RegistrationState
+    broker_epoch: int
+    registrations: int
+    expiries: int
+    disconnects: int
+
+
+class BrokerRegistration:
+    """One broker's registration: `start`, then `run` until cancelled, then `withdraw`.
+
+    `info_factory` makes what is registered; it is asked again for each registration, because addresses may
+    change while the broker runs.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        info_factory: Callable[[], BrokerInfo],
+        *,
+        clock: Clock,
+        session_timeout_ms: int,
+    ) -> None:
+        self._cluster = cluster
+        self._info_factory = info_factory
+        self._clock = clock
+        self._wait_seconds = (session_timeout_ms + WAIT_MARGIN_MS) / 1000
+        self._state = RegistrationState.NOT_REGISTERED
+        self._broker_id = -1
+        self._epoch = -1
+        self._own_sessions: dict[int, None] = {}
+        """Sessions of this process, oldest first: what they left may be replaced."""
+        self._changed = asyncio.Event()
+        self._registrations = 0
+        self._expiries = 0
+        self._disconnects = 0
+        self._epoch_listeners: list[Callable[[int], None]] = []
+
+    @property
+    def broker_epoch(self) -> int:
+        """The transaction that made the present registration (KIP-380); -1 while there is none."""
+        return self._epoch
+
+    @property
+    def state(self) -> RegistrationState:
+        """How the broker stands in the cluster."""
+        return self._state
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the broker is registered and coordination can be reached."""
+        return self._state is RegistrationState.REGISTERED
+
+    def statistics(self) -> RegistrationStatistics:
+        """Return what health checks and metrics show."""
+        return RegistrationStatistics(
+            self._state, self._epoch, self._registrations, self._expiries, self._disconnects
+        )
+
+    def on_new_epoch(self, listener: Callable[[int], None]) -> None:
+        """Have `listener` called with the broker epoch after each registration; it must not raise."""
+        self._epoch_listeners.append(listener)
+
+    async def start(self) -> int:
+        """Register, waiting for a former life to end if need be; return the broker epoch.
+
+        Raises:
+            BrokerIdInUseError: another live broker has the id.
+            CoordinationError: coordination refuses, or cannot be reached for as long as a session lasts.
+        """
+        self._cluster.coordination.add_state_listener(self._on_session)
+        return await self._register()
+
+    async def run(self) -> None:
+        """Register again after each expiry of the session, until cancelled.
+
+        Raises:
+            BrokerIdInUseError: meanwhile another live broker took the id; this one must end.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._state is not RegistrationState.NOT_REGISTERED:
+                continue
+            try:
+                await self._register()
+            except CoordinationError as error:
+                logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._changed.set()
+
+    async def withdraw(self) -> None:
+        """Leave the cluster. The session's end does the same where coordination cannot be reached."""
+        was, self._state = self._state, RegistrationState.WITHDRAWN
+        if was not in (RegistrationState.REGISTERED, RegistrationState.OUT_OF_REACH):
+            return
+        self._epoch = -1
+        try:
+            await self._cluster.unregister_broker(self._broker_id)
+        except CoordinationError as error:
+            logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, error)
+        else:
+            logger.info("broker %d is withdrawn from the cluster", self._broker_id)
+
+    async def _register(self) -> int:
+        info = self._info_factory()
+        self._broker_id = info.id
+        deadline = self._clock.monotonic() + self._wait_seconds
+        is_told = False
+        while True:
+            session_id = self._note_session()
+            try:
+                epoch = await self._cluster.register_broker(info, frozenset(self._own_sessions))
+            except BrokerIdInUseError as error:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                if not is_told:
+                    is_told = True
+                    logger.warning(
+                        "%s; waiting at most %.1f s for that session to end", error, self._wait_seconds
+                    )
+                await self._wait_gone()
+            except CoordinationError as error:
+                # What was under way when the connection broke may have been done; registering again tells.
+                if (
+                    self._clock.monotonic() >= deadline
+                    or self._cluster.coordination.state is SessionState.CLOSED
+                ):
+                    raise
+                logger.warning("broker %d is not registered yet: %s", info.id, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                if self._accept(info, session_id, epoch):
+                    return epoch
+
+    def _accept(self, info: BrokerInfo, session_id: int, epoch: int) -> bool:
+        """Take note of a registration, unless its session is over already."""
+        coordination = self._cluster.coordination
+        if coordination.session_id != session_id or coordination.state is SessionState.EXPIRED:
+            return False
+        self._epoch = epoch
+        self._registrations += 1
+        is_out_of_reach = coordination.state is SessionState.SUSPENDED
+        self._state = RegistrationState.OUT_OF_REACH if is_out_of_reach else RegistrationState.REGISTERED
+        logger.info(
+            "broker %d is registered at %s with epoch %d: %s",
+            info.id,
+            paths.broker(info.id),
+            epoch,
+            ", ".join(endpoint.connection_string for endpoint in info.endpoints),
+        )
+        for listener in self._epoch_listeners:
+            listener(epoch)
+        return True
+
+    def _note_session(self) -> int:
+        session_id = self._cluster.coordination.session_id
+        self._own_sessions[session_id] = None
+        while len(self._own_sessions) > _RECENT_SESSIONS_MAX:
+            del self._own_sessions[next(iter(self._own_sessions))]
+        return session_id
+
+    async def _wait_gone(self) -> None:
+        """Return when the znode in the way may be gone."""
+        gone = asyncio.Event()
+
+        def on_event(_: WatchEvent) -> None:
+            gone.set()
+
+        if await self._cluster.coordination.exists(paths.broker(self._broker_id), on_event) is None:
+            return
+        try:
+            async with asyncio.timeout(_RETRY_SECONDS):
+                await gone.wait()
+        except TimeoutError:
+            return
+
+    def _on_session(self, session: SessionState) -> None:
+        if self._state is RegistrationState.WITHDRAWN:
+            return
+        if session is SessionState.EXPIRED:
+            self._expiries += 1
+            self._state = RegistrationState.NOT_REGISTERED
+            self._epoch = -1
+            logger.warning("broker %d is out of the cluster: its session has expired", self._broker_id)
+        elif session is SessionState.SUSPENDED:
+            self._disconnects += 1
+            if self._state is RegistrationState.REGISTERED:
+                self._state = RegistrationState.OUT_OF_REACH
+                logger.warning(
+                    "broker %d cannot reach coordination; what it knows may grow old", self._broker_id
+                )
+        elif session is SessionState.CONNECTED:
+            if self._state is RegistrationState.OUT_OF_REACH:
+                self._state = RegistrationState.REGISTERED
+                logger.info("broker %d reaches coordination again and is still registered", self._broker_id)
+            self._changed.set()
+
+
+def read_stored_identities(file_system: FileSystem, log_dirs: tuple[str, ...]) -> dict[str, MetaProperties]:
+    """Read each log directory's `meta.properties`; a new directory has none.
+
+    Raises:
+        BrokerIdentityError: they name different brokers.
+        CorruptCheckpointError: one cannot be read.
+    """
+    found: dict[str, MetaProperties] = {}
+    for directory in log_dirs:
+        properties = read_meta_properties(file_system, directory)
+        if properties is not None:
+            found[directory] = properties
+    if len({properties.broker_id for properties in found.values()}) > 1:
+        listing = ", ".join(f"{path} broker.id={each.broker_id}" for path, each in found.items())
+        raise BrokerIdentityError(
+            f"`log.dirs` holds the data of different brokers ({listing}): directories were shared or copied; "
+            "give each broker its own"
+        )
+    return found
+
+
+async def decide_broker_id(
+    cluster: Cluster,
+    stored: Mapping[str, MetaProperties],
+    *,
+    configured: int,
+    is_generation_enabled: bool,
+    reserved_max: int,
+) -> int:
+    """Return the broker's id: the configured one, that of its directories, or a new one of coordination's.
+
+    A new one is above `reserved.broker.max.id`; whoever gets it writes it to `meta.properties` before it
+    serves, so that it is the same at the next start.
+
+    Raises:
+        BrokerIdentityError: the directories belong to another broker, or there is no id and none may be made.
+    """
+    for directory, properties in stored.items():
+        if configured >= 0 and properties.broker_id != configured:
+            raise BrokerIdentityError(
+                f"{directory} belongs to broker.id={properties.broker_id}, but `broker.id`={configured}: set "
+                f"`broker.id`={properties.broker_id} if the data was moved here, or give the broker a "
+                "directory of its own"
+            )
+        return properties.broker_id
+    if configured >= 0:
+        return configured
+    if not is_generation_enabled:
+        raise BrokerIdentityError(
+            "the broker has no id: set `broker.id`, or `broker.id.generation.enable`=true to be given one"
+        )
+    broker_id = await cluster.next_broker_id(reserved_max)
+    logger.info("this broker is given the id %d", broker_id)
+    return broker_id
+
+
+def check_cluster_id(stored: Mapping[str, MetaProperties], cluster_id: str) -> None:
+    """Refuse to join a cluster with the data of another.
+
+    Raises:
+        BrokerIdentityError: a directory belongs to another cluster.
+    """
+    for directory, properties in stored.items():
+        if properties.cluster_id and properties.cluster_id != cluster_id:
+            raise BrokerIdentityError(
+                f"{directory} belongs to cluster.id={properties.cluster_id}, this cluster has "
+                f"cluster.id={cluster_id}: `zookeeper.connect` may be wrong, or the directory is another "
+                "cluster's"
+            )

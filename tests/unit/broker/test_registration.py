@@ -1,0 +1,224 @@
+"""A broker keeps its place in the cluster through session expiries, and never takes another's."""
+
+import asyncio
+import logging
+
+import pytest
+
+from kalda.broker import registration as registration_module
+from kalda.broker.registration import (
+    BrokerIdentityError,
+    BrokerRegistration,
+    RegistrationState,
+    check_cluster_id,
+    decide_broker_id,
+    read_stored_identities,
+)
+from kalda.coordination import paths
+from kalda.coordination.cluster import BrokerIdInUseError, Cluster
+from kalda.coordination.errors import ConnectionLossError, SessionExpiredError
+from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
+from kalda.storage.checkpoints import MetaProperties, write_meta_properties
+from kalda.zk.server.embedded import EmbeddedCoordination
+from tests.unit.coordination.in_memory import InMemoryCoordination
+from tests.unit.zk.memory_files import MemoryFileSystem
+
+SESSION_TIMEOUT_MS = 18_000
+
+
+class World:
+    def __init__(self) -> None:
+        self.coordination = InMemoryCoordination()
+        self.clock = self.coordination.clock
+
+    async def broker(self, port: int = 9092) -> tuple[BrokerRegistration, EmbeddedCoordination, Cluster]:
+        cluster = await self.coordination.cluster()
+        registration = BrokerRegistration(
+            cluster,
+            lambda: BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", port),), rack="a"),
+            clock=self.clock,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+        )
+        session = cluster.coordination
+        assert isinstance(session, EmbeddedCoordination)
+        return registration, session, cluster
+
+
+async def turn() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration_module, "_RETRY_SECONDS", 0.0)
+
+
+async def test_broker_is_found_by_others_until_it_withdraws() -> None:
+    world = World()
+    registration, _, cluster = await world.broker()
+    assert (registration.state, registration.is_healthy) == (RegistrationState.NOT_REGISTERED, False)
+    epoch = await registration.start()
+    (found,) = (await cluster.brokers()).values()
+    assert (found.id, found.epoch, found.rack) == (7, epoch, "a")
+    assert (registration.state, registration.is_healthy) == (RegistrationState.REGISTERED, True)
+    await registration.withdraw()
+    assert await cluster.brokers() == {}
+    assert registration.state is RegistrationState.WITHDRAWN
+    await registration.withdraw()
+
+
+async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever holds the old epoch must be able to tell that it talks of a life that is over."""
+    caplog.set_level(logging.INFO)
+    world = World()
+    registration, session, cluster = await world.broker()
+    epochs: list[int] = []
+    registration.on_new_epoch(epochs.append)
+    first = await registration.start()
+    task = asyncio.create_task(registration.run())
+    await session.expire()
+    await turn()
+    assert (registration.state, registration.broker_epoch) == (RegistrationState.NOT_REGISTERED, -1)
+    await session.reconnect()
+    await turn()
+    (found,) = (await cluster.brokers()).values()
+    assert registration.is_healthy
+    assert found.epoch == registration.broker_epoch > first
+    assert epochs == [first, found.epoch]
+    assert registration.statistics().expiries == 1
+    assert "its session has expired" in caplog.text
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_former_life_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker killed and restarted within its session time-out must come back by itself."""
+    world = World()
+    former, former_session, _ = await world.broker()
+    first = await former.start()
+    registration, _, _ = await world.broker()
+    task = asyncio.create_task(registration.start())
+    await turn()
+    assert not task.done()
+    assert "broker id 7 is in use" in caplog.text
+    await former_session.expire()
+    assert await task > first
+    assert registration.is_healthy
+
+
+async def test_id_of_another_live_broker_is_an_error_after_the_wait() -> None:
+    world = World()
+    other, _, cluster = await world.broker(port=1)
+    epoch = await other.start()
+    registration, _, _ = await world.broker(port=2)
+    task = asyncio.create_task(registration.start())
+    await turn()
+    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    with pytest.raises(BrokerIdInUseError, match=r"broker id 7 is in use.*stop the other broker"):
+        await task
+    assert [broker.epoch for broker in (await cluster.brokers()).values()] == [epoch]
+
+
+async def test_znode_of_an_earlier_session_of_this_process_is_replaced() -> None:
+    """ZooKeeper was seen to leave an ephemeral znode behind its session (ZOOKEEPER-2985)."""
+    world = World()
+    _, _, cluster = await world.broker()
+    info = BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", 1),))
+    left_behind = await world.coordination.cluster()
+    first = await left_behind.register_broker(info)
+    owner = left_behind.coordination.session_id
+    with pytest.raises(BrokerIdInUseError):
+        await cluster.register_broker(info, {owner + 1})
+    assert await cluster.register_broker(info, {owner}) > first
+    stat = await cluster.coordination.exists(paths.broker(7))
+    assert stat is not None
+    assert stat.ephemeral_owner == cluster.coordination.session_id
+
+
+async def test_broker_whose_id_was_taken_meanwhile_ends() -> None:
+    """It would serve as a broker that the cluster takes for another."""
+    world = World()
+    registration, session, _ = await world.broker()
+    await registration.start()
+    task = asyncio.create_task(registration.run())
+    await session.expire()
+    other, _, _ = await world.broker(port=2)
+    await other.start()
+    await session.reconnect()
+    await turn()
+    assert not task.done()
+    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    with pytest.raises(BrokerIdInUseError):
+        await task
+
+
+async def test_registration_is_tried_again_after_coordination_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    registration, _, cluster = await world.broker()
+    tries: list[int] = []
+    create = cluster.register_broker
+
+    async def flaky(info: BrokerInfo, own_sessions: frozenset[int] = frozenset()) -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            raise (ConnectionLossError("gone"), SessionExpiredError("over"))[len(tries) - 1]
+        return await create(info, own_sessions)
+
+    monkeypatch.setattr(cluster, "register_broker", flaky)
+    await registration.start()
+    assert len(tries) == 3
+    assert registration.is_healthy
+
+
+async def test_coordination_that_stays_away_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    registration, _, cluster = await world.broker()
+
+    async def failing(info: BrokerInfo, own_sessions: frozenset[int] = frozenset()) -> int:
+        world.clock.advance(10)
+        raise ConnectionLossError("gone")
+
+    monkeypatch.setattr(cluster, "register_broker", failing)
+    with pytest.raises(ConnectionLossError):
+        await registration.start()
+
+
+async def test_given_id_is_above_the_reserved_and_kept_in_the_directories() -> None:
+    cluster = await InMemoryCoordination().cluster()
+
+    async def decide(stored: dict[str, MetaProperties], configured: int = -1, generation: bool = True) -> int:
+        return await decide_broker_id(
+            cluster,
+            stored,
+            configured=configured,
+            is_generation_enabled=generation,
+            reserved_max=1000,
+        )
+
+    assert [await decide({}), await decide({})] == [1001, 1002]
+    stored = {"/a": MetaProperties("c", 1001)}
+    assert await decide(stored) == 1001
+    assert await decide({}, configured=3) == 3
+    assert await decide(stored, configured=1001, generation=False) == 1001
+    with pytest.raises(BrokerIdentityError, match=r"/a belongs to broker.id=1001, but `broker.id`=3"):
+        await decide(stored, configured=3)
+    with pytest.raises(BrokerIdentityError, match="the broker has no id"):
+        await decide({}, generation=False)
+
+
+def test_directories_of_different_brokers_or_clusters_are_refused() -> None:
+    files = MemoryFileSystem()
+    for directory, broker_id in (("/a", 1), ("/b", 2)):
+        files.make_directory(directory)
+        write_meta_properties(files, directory, MetaProperties("cluster", broker_id))
+    files.make_directory("/c")
+    with pytest.raises(BrokerIdentityError, match=r"/a broker.id=1, /b broker.id=2"):
+        read_stored_identities(files, ("/a", "/b", "/c"))
+    stored = read_stored_identities(files, ("/a", "/c"))
+    assert stored == {"/a": MetaProperties("cluster", 1)}
+    check_cluster_id(stored, "cluster")
+    with pytest.raises(BrokerIdentityError, match=r"/a belongs to cluster.id=cluster, this cluster has"):
+        check_cluster_id(stored, "other")
