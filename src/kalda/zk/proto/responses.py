@@ -82,6 +82,11 @@ def data_body(data: bytes | None, stat: bytes) -> bytes:
     return INT.pack(len(data)) + data + stat
 
 
+def large_data_body(data: bytes, stat: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the record of getData in pieces, of which the data is not a copy."""
+    return INT.pack(len(data)), data, stat
+
+
 def texts_body(texts: Iterable[str], stat: bytes = b"") -> bytes:
     """Return the record of getChildren, getEphemerals, and with a stat of getChildren2."""
     parts = [b""]

@@ -333,6 +333,7 @@ class EmbeddedCoordination:
             raise outcome
 
     def _on_ended(self) -> None:
+        self._server.watches.remove_session(self._session_id)
         self._change_state(self._ending_as)
 
     def _change_state(self, state: SessionState) -> None:

@@ -9,9 +9,11 @@ import logging
 import os.path
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kalda.common.clock import Clock
+from kalda.coordination.errors import ConnectionLossError, CoordinationError, StorageError
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.server.data_tree import DataTree, FrozenTree
@@ -19,7 +21,8 @@ from kalda.zk.server.errors import DirectoryInUseError
 from kalda.zk.server.final import FinalProcessor
 from kalda.zk.server.prep import PrepProcessor
 from kalda.zk.server.requests import CloseSession, CreateSession, Read, Request
-from kalda.zk.server.snapshot import SnapshotStore
+from kalda.zk.server.sessions import BUCKET_MS_MAX, SessionTracker
+from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync import SyncProcessor
 from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
 from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
@@ -62,7 +65,9 @@ class ZooKeeperServer:
         schedule: Callable[[Callable[[], None]], object],
         sync: bool = True,
         snapshot_changes: int = SNAPSHOT_CHANGES,
+        snapshots_retained: int = RETAINED,
         log_reserve_bytes: int = RESERVE_BYTES,
+        tick_ms: int = BUCKET_MS_MAX,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -73,12 +78,14 @@ class ZooKeeperServer:
         data_directory = os.path.join(directory, "version-2")
         self._data_directory = data_directory
         self._txn_log = TxnLog(data_directory, filesystem, sync=sync, reserve_bytes=log_reserve_bytes)
-        self._snapshots = SnapshotStore(data_directory, filesystem)
+        self._snapshots = SnapshotStore(data_directory, filesystem, retained=snapshots_retained)
         self._tree = DataTree()
         self._watches = WatchTable()
         self._changes_since_snapshot = 0
         self._is_snapshotting = False
         self._next_session_id = 0
+        self.sessions: Final = SessionTracker(tick_ms)
+        """The sessions that clients hold over a wire; those inside this process never expire."""
         self._session_listeners: dict[int, Callable[[], None]] = {}
         self._broken_listeners: list[Callable[[BaseException], None]] = []
         self._prep: PrepProcessor
@@ -123,8 +130,47 @@ class ZooKeeperServer:
         session_id = self._next_session_id
         self._next_session_id += 1
         self._session_listeners[session_id] = on_ended
-        self.submit(Request(session_id, CreateSession(timeout_ms), on_done))
+
+        def opened(outcome: object) -> None:
+            if isinstance(outcome, CoordinationError):
+                del self._session_listeners[session_id]
+            elif timeout_ms != IN_PROCESS_TIMEOUT_MS:
+                self.sessions.add(session_id, timeout_ms)
+            on_done(outcome)
+
+        self.submit(Request(session_id, CreateSession(timeout_ms), opened))
         return session_id
+
+    def attach_session(
+        self,
+        session_id: int,
+        timeout_ms: int,
+        on_ended: Callable[[], None],
+        on_done: Callable[[object], None],
+    ) -> None:
+        """Take up a session on another connection, if it lives when all that came before is done.
+
+        `on_done` gets None or the `SessionExpiredError`; who was told of the session's end before is not
+        told any more.
+        """
+
+        def attached(outcome: object) -> None:
+            if outcome is None:
+                self._session_listeners[session_id] = on_ended
+                self.sessions.add(session_id, timeout_ms)
+            on_done(outcome)
+
+        self.submit(Request(session_id, Read(lambda tree, watches: None), attached))
+
+    def detach_session(self, session_id: int) -> None:
+        """Tell nobody of the session's end any more: its connection is gone, and it may expire."""
+        self._session_listeners.pop(session_id, None)
+
+    def pass_time(self) -> None:
+        """End the sessions whose clients have not been heard of in time; to be called every half bucket."""
+        for session_id, timeout_ms in self.sessions.advance(self._clock.monotonic() * 1000):
+            _log.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
+            self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
 
     def close_session(self, session_id: int, on_done: Callable[[object], None]) -> None:
         """End a session, at its owner's wish or because it expired; its ephemeral znodes go with it."""
@@ -132,7 +178,7 @@ class ZooKeeperServer:
         def ended(outcome: object) -> None:
             if isinstance(outcome, list):
                 on_ended = self._session_listeners.pop(session_id, None)
-                self._watches.remove_session(session_id)
+                self.sessions.remove(session_id)
                 if on_ended is not None:
                     on_ended()
             on_done(outcome)
@@ -162,6 +208,21 @@ class ZooKeeperServer:
                 on_done(error)
 
         self._executor.submit(save, saved)
+
+    @property
+    def tree(self) -> DataTree:
+        """The tree as it is now, to look at only."""
+        return self._tree
+
+    @property
+    def watches(self) -> WatchTable:
+        """Who waits for which change."""
+        return self._watches
+
+    @property
+    def directory(self) -> str:
+        """Where snapshots and the log are."""
+        return self._data_directory
 
     def freeze(self) -> FrozenTree:
         """Return a view of the tree as it is now, for snapshots, tools and tests."""
@@ -201,7 +262,9 @@ class ZooKeeperServer:
         for txn in self._txn_log.recover(tree.last_zxid):
             tree.apply(txn)
             self._changes_since_snapshot += _change_count(txn)
+        tree.is_fuzzy = False
         self._snapshots.remove_unfinished()
+        self._snapshots.save_first(tree)
         self._tree = tree
         final = FinalProcessor(tree, self._watches, self._on_applied)
         self._sync = SyncProcessor(
@@ -212,6 +275,9 @@ class ZooKeeperServer:
         for session_id, timeout_ms in list(tree.sessions.items()):
             if timeout_ms == IN_PROCESS_TIMEOUT_MS:
                 self.submit(Request(session_id, CloseSession(), _ignore))
+            else:
+                # All of it, as ZooKeeper gives it: while there was no server, nobody could be heard.
+                self.sessions.add(session_id, timeout_ms)
         _log.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
 
     def _on_applied(self, txn: Txn) -> None:
@@ -220,6 +286,11 @@ class ZooKeeperServer:
         due = max(self._snapshot_changes_min, len(self._tree.nodes))
         if self._changes_since_snapshot >= due and not self._is_snapshotting:
             self.snapshot()
+
+    def _on_expired(self, session_id: int, timeout_ms: int, outcome: object) -> None:
+        if isinstance(outcome, StorageError | ConnectionLossError):
+            # Its end could not be made durable, so it lives, and is judged again after that much time.
+            self.sessions.add(session_id, timeout_ms)
 
     def _on_lost(self) -> None:
         self._prep.reset()
@@ -233,7 +304,7 @@ def _change_count(txn: Txn) -> int:
     if isinstance(txn.body, MultiTxn):
         return len(txn.body.txns)
     if isinstance(txn.body, CloseSessionTxn):
-        return 1 + len(txn.body.paths)
+        return 1 + len(txn.body.paths or ())
     return 1
 
 

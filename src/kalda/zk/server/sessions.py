@@ -65,8 +65,11 @@ class SessionTracker:
         if self._timeouts.pop(session_id, None) is not None:
             self._leave_bucket(session_id)
 
-    def advance(self, reading_ms: float) -> list[int]:
-        """Take a reading of a monotonic clock; stop tracking and return the sessions that are due."""
+    def advance(self, reading_ms: float) -> list[tuple[int, int]]:
+        """Take a reading of a monotonic clock; return the sessions that are due, with their time-outs.
+
+        They are not tracked any more.
+        """
         if self._last_reading is not None:
             elapsed = reading_ms - self._last_reading
             self._now_ms += min(elapsed, self.bucket_ms * _STALL_TICKS)
@@ -78,9 +81,8 @@ class SessionTracker:
             due.extend(self._buckets.pop(bucket, ()))
         self._next_bucket = max(first, current + 1)
         for session_id in due:
-            del self._timeouts[session_id]
             del self._buckets_of[session_id]
-        return sorted(due)
+        return [(session_id, self._timeouts.pop(session_id)) for session_id in sorted(due)]
 
     def deadlines(self) -> list[tuple[float, list[int]]]:
         """Return the buckets in order: milliseconds from now until each is due, and its sessions."""

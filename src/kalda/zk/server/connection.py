@@ -1,0 +1,505 @@
+"""One client's connection: reads requests, sends them down the chain, writes answers and events in order.
+
+Callbacks of an asyncio transport, no task. Whatever a loop turn answers leaves in one write. What must not be
+broken: everything for the client goes through `_send`, in the order in which it happened, so that a watch's
+event stands before any answer that shows the change.
+
+Bounds: a connection is not read from while its answers are not taken, or while it has requests under way and
+the server has as many as it may; a client that lets events pile up is disconnected, since events cannot be
+refused.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kalda.coordination.errors import AuthFailedError, CoordinationError, SessionExpiredError
+from kalda.coordination.port import EventType, WatchEvent
+from kalda.zk.proto import responses
+from kalda.zk.proto.framing import FrameError, FrameReader
+from kalda.zk.proto.jute import JuteError
+from kalda.zk.proto.op_codes import AUTH_FAILED, OK, OpCode
+from kalda.zk.proto.requests import (
+    AuthRequest,
+    RequestRecord,
+    read_connect_request,
+    read_header,
+    read_record,
+)
+from kalda.zk.server.acl import SUPER, Identity, authenticate, is_super
+from kalda.zk.server.four_letter_words import answer, is_four_letter_word
+from kalda.zk.server.requests import Multi, Read, Request, Write
+from kalda.zk.server.sessions import negotiate_timeout, session_password
+from kalda.zk.server.traffic import Traffic
+from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError
+from kalda.zk.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
+
+if TYPE_CHECKING:
+    from kalda.zk.server.listener import ZooKeeperListener
+
+FRAMES_PER_TURN_MAX: Final = 256
+"""Requests that one connection may have served before the others get their turn: a few milliseconds."""
+
+OUT_BYTES_HIGH: Final = 256 * 1024
+"""Unsent bytes above which a connection is not read from."""
+
+OUT_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Unsent bytes above which a client is given up, without data that the tree holds anyway. As many requests
+as may be under way can leave less than this in answers, so it takes a client that never reads its events."""
+
+CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a connection that is being closed may take to have its last answers fetched."""
+
+_NO_PASSWORD: Final = bytes(16)
+_PING: Final = int(OpCode.PING)
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ConnectionState(Enum):
+    """How far a connection has come."""
+
+    NEW = "new"
+    OPENING = "opening"
+    """Its session is being created or looked up; what the client sends on is not looked at yet."""
+    OPEN = "open"
+    ENDING = "ending"
+    """The client has closed its session; what it sends on is not looked at any more."""
+    CLOSED = "closed"
+
+
+class ZooKeeperConnection(asyncio.Protocol):
+    """One connection; belongs to the listener that accepted it. Fills `WireClient`."""
+
+    def __init__(self, listener: "ZooKeeperListener") -> None:
+        self._listener: Final = listener
+        self._server: Final = listener.server
+        self._frames: Final = FrameReader(listener.config.frame_bytes_max)
+        self._transport: asyncio.Transport
+        self._loop: asyncio.AbstractEventLoop
+        self.state = ConnectionState.NEW
+        self.peer: tuple[str, int] = ("", 0)
+        self.opened_at = 0.0
+        self.established_ms = 0
+        self.session_id = 0
+        """The session, or 0 while there is none."""
+        self.timeout_ms = 0
+        self.identities: tuple[Identity, ...] = ()
+        self.outstanding = 0
+        """Requests that travel through the chain."""
+        self.traffic: Final = Traffic()
+        self._with_read_only = True
+        self._received_at = 0.0
+        self._reading = True
+        self._is_stopped = False
+        self._turn_planned = False
+        self._in_turn = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._out_shared_bytes = 0
+        """Those of `_out_bytes` that the tree holds as well."""
+        self._flush_planned = False
+        self._writable = True
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there to be told anything."""
+        return self.state is ConnectionState.CLOSED
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client to read."""
+        return self._out_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the server, not the client, is why nothing is heard of the client."""
+        return not self._reading and self._writable and self._out_bytes <= OUT_BYTES_HIGH
+
+    # Callbacks of the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; the listener may refuse it."""
+        assert isinstance(transport, asyncio.Transport), f"{transport} is no stream"
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        transport.set_write_buffer_limits(high=OUT_BYTES_HIGH)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.peer = (str(peer[0]), int(peer[1]))
+        self.identities = (Identity("ip", self.peer[0]),)
+        self.opened_at = time.monotonic()
+        if not self._listener.admit(self):
+            self.state = ConnectionState.CLOSED
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Serve what has come."""
+        if self.state is ConnectionState.CLOSED:
+            return
+        self._received_at = time.monotonic()
+        self._frames.feed(data)
+        if self.state is ConnectionState.OPEN:
+            self._server.sessions.touch(self.session_id)
+        if not self._turn_planned:
+            self._serve()
+
+    def pause_writing(self) -> None:
+        """Keep what is to be sent: the client does not read."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Send what waited, and read on."""
+        self._writable = True
+        self._flush()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection; the session lives until its time-out."""
+        self._forget()
+
+    # What the watches and the listener call.
+
+    def process(self, event: WatchEvent) -> None:
+        """Tell the client of a change; the watch table calls this before anybody sees the change."""
+        self._send(responses.event(event.type, event.path, self._server.tree.last_zxid))
+
+    def send_missed_event(self, kind: EventType, path: str) -> None:
+        """Tell of a change that happened while the client was away."""
+        self._send(responses.event(kind, path))
+
+    def close(self, reason: str, level: int = logging.DEBUG) -> None:
+        """Send what is owed and end the connection; the session lives on."""
+        if self.state is ConnectionState.CLOSED:
+            return
+        _log.log(level, "connection from %s:%d ends: %s", *self.peer, reason)
+        if self._out:
+            self._transport.write(b"".join(self._out))
+        self._forget()
+        self._transport.close()
+        self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+
+    def abort(self, reason: str, level: int = logging.INFO) -> None:
+        """End the connection at once; the session lives on."""
+        if self.state is not ConnectionState.CLOSED:
+            _log.log(level, "connection from %s:%d is cut: %s", *self.peer, reason)
+            self._forget()
+            self._transport.abort()
+
+    def stop(self) -> None:
+        """Take no more requests; those under way are still answered."""
+        self._is_stopped = True
+        self._pause()
+
+    # Reading.
+
+    def _serve(self) -> None:
+        """Serve the frames that are there, as far as this turn and the bounds allow."""
+        self._in_turn = True
+        try:
+            for _ in range(FRAMES_PER_TURN_MAX):
+                if self._is_throttled():
+                    self._pause()
+                    break
+                if not self._serve_next():
+                    break
+            else:
+                # The others first.
+                self._pause()
+                self._plan_turn()
+        except FrameError as error:
+            self.abort(str(error), logging.WARNING)
+        except JuteError as error:
+            self.abort(f"it sent what is no request: {error}", logging.WARNING)
+        finally:
+            self._in_turn = False
+        if self._out:
+            self._flush()
+
+    def _is_throttled(self) -> bool:
+        if self._is_stopped or not self._writable or self._out_bytes > OUT_BYTES_HIGH:
+            return True
+        return self.outstanding > 0 and self._listener.is_full
+
+    def _serve_next(self) -> bool:
+        """Serve the next frame; return False when there is none to serve now."""
+        if self.state is ConnectionState.NEW:
+            return self._begin()
+        if self.state is not ConnectionState.OPEN:
+            self._pause()
+            return False
+        frame = self._frames.next_frame()
+        if frame is None:
+            return False
+        self._handle(frame)
+        return True
+
+    def _pause(self) -> None:
+        if self._reading and self.state is not ConnectionState.CLOSED:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _resume_if_due(self) -> None:
+        if not self._reading and self.state is ConnectionState.OPEN and not self._is_throttled():
+            self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned:
+            self._turn_planned = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_planned = False
+        if self.state is not ConnectionState.OPEN or self._is_throttled():
+            return
+        self._reading = True
+        self._serve()
+        # Only now: serving may have paused again, and most turns need no system call for it.
+        if self._reading and self.state is ConnectionState.OPEN:
+            self._transport.resume_reading()
+
+    def _begin(self) -> bool:
+        """Serve a connection's first bytes; return False when more of them are needed."""
+        word = self._frames.peek_word()
+        if word is None:
+            return False
+        if is_four_letter_word(word):
+            self._listener.traffic.received += 1
+            self._send(answer(word.decode(), self._listener))
+            self.close("a four-letter word was answered")
+            return False
+        frame = self._frames.next_frame()
+        if frame is None:
+            return False
+        self._count_received()
+        self._connect(frame)
+        return True
+
+    # Sessions.
+
+    def _connect(self, frame: bytes) -> None:
+        request = read_connect_request(frame)
+        last_zxid = self._server.tree.last_zxid
+        if request.last_zxid_seen > last_zxid:
+            # It has seen what this server does not know: a server whose directory was lost, or another one.
+            self.abort(
+                f"session {request.session_id:#x} has seen zxid {request.last_zxid_seen:#x}, the newest "
+                f"here is {last_zxid:#x}; its client must try another server"
+            )
+            return
+        config = self._listener.config
+        self._with_read_only = request.read_only is not None
+        self.timeout_ms = negotiate_timeout(
+            request.timeout_ms, config.session_timeout_ms_min, config.session_timeout_ms_max
+        )
+        self.state = ConnectionState.OPENING
+        self._pause()
+        if not request.session_id:
+            self.session_id = self._server.open_session(self.timeout_ms, self._session_over, self._opened)
+            return
+        session_id = request.session_id
+        if request.password != session_password(session_id):
+            _log.warning("client %s:%d has a wrong password for session %#x", *self.peer, session_id)
+            self._refuse_session()
+        elif session_id not in self._server.sessions:
+            self._refuse_session()
+        else:
+            self.session_id = session_id
+            self._server.attach_session(session_id, self.timeout_ms, self._session_over, self._opened)
+
+    def _opened(self, outcome: object) -> None:
+        if self.state is ConnectionState.CLOSED:
+            # The client left meanwhile; if it does not come back, the session expires.
+            self._server.detach_session(self.session_id)
+        elif isinstance(outcome, SessionExpiredError):
+            self._refuse_session()
+        elif isinstance(outcome, CoordinationError):
+            self.abort(f"its session could not be opened: {outcome}", logging.WARNING)
+        else:
+            self.state = ConnectionState.OPEN
+            self.established_ms = self._listener.clock.time_ms()
+            self._listener.opened(self)
+            self._send(
+                responses.connect_response(
+                    self.timeout_ms,
+                    self.session_id,
+                    session_password(self.session_id),
+                    with_read_only=self._with_read_only,
+                )
+            )
+            self._count_answered("SESS", -1, self._received_at)
+            self._resume_if_due()
+
+    def _refuse_session(self) -> None:
+        self.session_id = 0
+        self._send(responses.connect_response(0, 0, _NO_PASSWORD, with_read_only=self._with_read_only))
+        self.close("its session is over or unknown", logging.INFO)
+
+    def _close_session(self, xid: int) -> None:
+        self.state = ConnectionState.ENDING
+        self._pause()
+        self._server.close_session(self.session_id, partial(self._session_closed, xid, self._received_at))
+
+    def _session_closed(self, xid: int, received_at: float, outcome: object) -> None:
+        self._reply(xid, outcome.code if isinstance(outcome, CoordinationError) else OK)
+        self._count_answered("CLOS", xid, received_at)
+        self.close("the client closed its session")
+
+    def _session_over(self) -> None:
+        if self.state is not ConnectionState.ENDING:
+            self.close("its session has expired", logging.INFO)
+
+    # Requests and answers.
+
+    def _handle(self, frame: bytes) -> None:
+        self._count_received()
+        xid, number = read_header(frame)
+        if number == _PING:
+            # Answered ahead of what waits for the disk: a client must not lose its server for a slow write.
+            self._reply(xid, OK)
+            self._count_answered("PING", xid, self._received_at)
+            return
+        size = len(frame)
+        try:
+            op_code = OpCode(number)
+            record = read_record(op_code, frame)
+        except ValueError:
+            unknown = UnimplementedError(f"operation {number} is not known")
+            self._submit(xid, "NA", size, (refuse(unknown), None), closes=True)
+        except JuteError as error:
+            _log.warning("request %d of %s:%d is no %s: %s", xid, *self.peer, op_code.name, error)
+            self._submit(xid, op_code.name, size, (refuse(MarshallingError(str(error))), None))
+        else:
+            if op_code is OpCode.AUTH:
+                self._authenticate(xid, record)
+            elif op_code is OpCode.CLOSE_SESSION:
+                self._close_session(xid)
+            elif op_code is OpCode.SASL:
+                refused = AuthFailedError("SASL is not served")
+                self._submit(xid, "SASL", size, (refuse(refused), None), closes=True)
+            else:
+                self._submit(xid, op_code.name, size, plan(op_code, record, self))
+
+    def _authenticate(self, xid: int, record: RequestRecord) -> None:
+        assert isinstance(record, AuthRequest), f"{record} authenticates nobody"
+        try:
+            identity = authenticate(record.scheme, record.auth, self.peer[0])
+        except AuthFailedError as error:
+            self._reply(xid, AUTH_FAILED, zxid=0)
+            self.close(f"it could not be authenticated: {error}", logging.WARNING)
+            return
+        found = [identity]
+        if is_super(identity, self._listener.config.super_digest):
+            found.append(SUPER)
+        self.identities += tuple(new for new in found if new not in self.identities)
+        self._reply(xid, OK, zxid=0)
+        self._count_answered("AUTH", xid, self._received_at)
+
+    def _submit(self, xid: int, name: str, size: int, planned: Plan, *, closes: bool = False) -> None:
+        operation, encode = planned
+        self.outstanding += 1
+        self._listener.began(size)
+        on_done = partial(self._finished, xid, name, size, self._received_at, operation, encode, closes)
+        self._server.submit(Request(self.session_id, operation, on_done, xid, self.identities))
+
+    def _finished(
+        self,
+        xid: int,
+        name: str,
+        size: int,
+        received_at: float,
+        operation: Write | Read,
+        encode: Callable[[object], Body] | None,
+        closes: bool,
+        outcome: object,
+    ) -> None:
+        self.outstanding -= 1
+        self._listener.done(size)
+        if self.state is ConnectionState.CLOSED:
+            return
+        if isinstance(outcome, CoordinationError):
+            if isinstance(operation, Multi) and outcome.operation_index is not None:
+                count, index = len(operation.operations), outcome.operation_index
+                self._reply(xid, OK, failed_multi_body(count, index, outcome.code))
+            else:
+                self._reply(xid, outcome.code)
+        else:
+            body = outcome if encode is None else encode(outcome)
+            if isinstance(body, bytes):
+                self._reply(xid, OK, body)
+            else:
+                assert isinstance(body, tuple), f"{body!r} is no body"
+                self._reply_in_pieces(xid, body)
+        self._count_answered(name, xid, received_at)
+        if closes:
+            self.close(f"{name} is not served")
+        elif not self._reading:
+            self._resume_if_due()
+
+    def _reply(self, xid: int, error: int, body: bytes = b"", zxid: int | None = None) -> None:
+        self._send(responses.reply(xid, self._server.tree.last_zxid if zxid is None else zxid, error, body))
+
+    def _reply_in_pieces(self, xid: int, body: tuple[bytes, ...]) -> None:
+        size = sum(map(len, body))
+        self._out_shared_bytes += size
+        self._send(responses.reply_header(xid, self._server.tree.last_zxid, size))
+        for piece in body:
+            self._send(piece)
+
+    def _send(self, data: bytes) -> None:
+        if self.state is ConnectionState.CLOSED:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._in_turn and not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._flush_as_planned)
+        if self._out_bytes - self._out_shared_bytes > OUT_BYTES_MAX:
+            self.abort(f"it leaves {self._out_bytes} bytes unread", logging.WARNING)
+
+    def _flush_as_planned(self) -> None:
+        self._flush_planned = False
+        self._flush()
+
+    def _flush(self) -> None:
+        """Hand over what is to be sent, as much as the transport takes without piling it up."""
+        out = self._out
+        if self.state is ConnectionState.CLOSED or not self._writable:
+            return
+        if self._out_bytes <= OUT_BYTES_HIGH:
+            if out:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                self._out_bytes = self._out_shared_bytes = 0
+                self._transport.write(data)
+        else:
+            taken = 0
+            while taken < len(out) and self._writable:
+                self._out_bytes -= len(out[taken])
+                self._transport.write(out[taken])
+                taken += 1
+            del out[:taken]
+            self._out_shared_bytes = min(self._out_shared_bytes, self._out_bytes)
+        if not self._reading:
+            self._resume_if_due()
+
+    def _forget(self) -> None:
+        if self.state is ConnectionState.CLOSED:
+            return
+        self.state = ConnectionState.CLOSED
+        self._out.clear()
+        self._out_bytes = self._out_shared_bytes = 0
+        self._server.watches.remove(self)
+        self._listener.forget(self)
+
+    def _count_received(self) -> None:
+        self.traffic.received += 1
+        self._listener.traffic.received += 1
+
+    def _count_answered(self, name: str, xid: int, received_at: float) -> None:
+        latency_ms = (time.monotonic() - received_at) * 1000
+        self._listener.traffic.add_answer(latency_ms)
+        self.traffic.add_answer(latency_ms)
+        self.traffic.note_last(name, xid, self._server.tree.last_zxid, received_at)

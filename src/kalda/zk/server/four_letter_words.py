@@ -1,0 +1,304 @@
+"""Four-letter words: what a server says of itself to whoever sends one instead of a connect request.
+
+The texts are ZooKeeper's, line by line, because monitoring tools take them apart. ``ruok``, ``stat``,
+``mntr``, ``srvr`` and ``isro`` are answered by default (by ZooKeeper itself only ``srvr``): they change
+nothing, cost little and tell little. The others must be named in ``4lw.commands.whitelist``.
+"""
+
+import importlib.metadata
+import os
+import platform
+import resource
+import socket
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kalda.zk.server.config import FOUR_LETTER_WORDS
+
+if TYPE_CHECKING:
+    from kalda.zk.server.connection import ZooKeeperConnection
+    from kalda.zk.server.listener import ZooKeeperListener
+
+PROTOCOL_VERSION: Final = "3.9.4"
+"""The ZooKeeper whose protocol is served; tools and clients compare it."""
+
+_WORDS: Final = frozenset(word.encode() for word in FOUR_LETTER_WORDS)
+
+_READ_INTEREST: Final = 1
+"""What ZooKeeper prints of a connection that is read from: Java's selector bit."""
+
+
+def is_four_letter_word(word: bytes) -> bool:
+    """Tell whether a connection's first four bytes are a word instead of a frame's length."""
+    return word in _WORDS
+
+
+def answer(word: str, listener: "ZooKeeperListener") -> bytes:
+    """Return what a word is answered with; what is not whitelisted is told so."""
+    if word not in listener.config.four_letter_words:
+        return f"{word} is not executed because it is not in the whitelist.\n".encode()
+    return _ANSWERS[word](listener).encode()
+
+
+def full_version() -> str:
+    """Return the version as ZooKeeper prints it: number, revision, time of build."""
+    return f"{PROTOCOL_VERSION}-kalda-{_own_version()}, built on 2025-01-01 00:00 UTC"
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("kalda")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _ruok(listener: "ZooKeeperListener") -> str:
+    return "imok"
+
+
+def _isro(listener: "ZooKeeperListener") -> str:
+    return "rw"
+
+
+def _srvr(listener: "ZooKeeperListener") -> str:
+    traffic = listener.traffic
+    return _lines(
+        f"Zookeeper version: {full_version()}",
+        f"Latency min/avg/max: {round(traffic.latency_ms_min)}/{traffic.latency_ms_mean:.4f}"
+        f"/{round(traffic.latency_ms_max)}",
+        f"Received: {traffic.received}",
+        f"Sent: {traffic.answered}",
+        f"Connections: {len(listener.connections)}",
+        f"Outstanding: {listener.outstanding}",
+        f"Zxid: {listener.server.tree.last_zxid:#x}",
+        "Mode: standalone",
+        f"Node count: {len(listener.server.tree.nodes)}",
+    )
+
+
+def _stat(listener: "ZooKeeperListener") -> str:
+    version, _, rest = _srvr(listener).partition("\n")
+    clients = [_connection_line(connection, brief=True) for connection in listener.connections]
+    return _lines(version, "Clients:", *clients, "") + rest
+
+
+def _cons(listener: "ZooKeeperListener") -> str:
+    return _lines(*(_connection_line(connection, brief=False) for connection in listener.connections), "")
+
+
+def _connection_line(connection: "ZooKeeperConnection", *, brief: bool) -> str:
+    traffic = connection.traffic
+    fields = [
+        f"queued={connection.outstanding}",
+        f"recved={traffic.received}",
+        f"sent={traffic.answered}",
+    ]
+    if not brief and connection.session_id:
+        fields += [
+            f"sid={_hex(connection.session_id)}",
+            f"lop={traffic.last_operation}",
+            f"est={connection.established_ms}",
+            f"to={connection.timeout_ms}",
+        ]
+        if traffic.last_xid >= 0:
+            fields.append(f"lcxid={traffic.last_xid:#x}")
+        fields += [
+            f"lzxid={_hex(traffic.last_zxid)}",
+            f"lresp={round(traffic.last_received_at * 1000)}",
+            f"llat={round(traffic.last_latency_ms)}",
+            f"minlat={round(traffic.latency_ms_min)}",
+            f"avglat={round(traffic.latency_ms_mean)}",
+            f"maxlat={round(traffic.latency_ms_max)}",
+        ]
+    interest = 0 if connection.is_held_back else _READ_INTEREST
+    return f" /{_address(connection)}[{interest}]({','.join(fields)})"
+
+
+def _address(connection: "ZooKeeperConnection") -> str:
+    host, port = connection.peer
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hex(number: int) -> str:
+    """Write a long as Java does: two's complement."""
+    return f"{number & (1 << 64) - 1:#x}"
+
+
+def _mntr(listener: "ZooKeeperListener") -> str:
+    server, traffic = listener.server, listener.traffic
+    tree = server.tree
+    values: dict[str, object] = {
+        "version": full_version(),
+        "server_state": "standalone",
+        "avg_latency": f"{traffic.latency_ms_mean:.4f}",
+        "max_latency": round(traffic.latency_ms_max),
+        "min_latency": round(traffic.latency_ms_min),
+        "packets_received": traffic.received,
+        "packets_sent": traffic.answered,
+        "num_alive_connections": len(listener.connections),
+        "outstanding_requests": listener.outstanding,
+        "znode_count": len(tree.nodes),
+        "watch_count": len(server.watches),
+        "ephemerals_count": sum(len(tree.ephemerals(session_id)) for session_id in tree.sessions),
+        "approximate_data_size": sum(len(path) + len(node.data or b"") for path, node in tree.nodes.items()),
+        "global_sessions": len(tree.sessions),
+        "local_sessions": 0,
+        "connection_rejected": listener.rejected,
+        "uptime": listener.clock.time_ms() - listener.started_ms,
+        "open_file_descriptor_count": _open_descriptors(),
+        "max_file_descriptor_count": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    }
+    return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError:
+        return -1
+
+
+def _conf(listener: "ZooKeeperListener") -> str:
+    config, directory = listener.config, listener.server.directory
+    log_bytes, snapshot_bytes = _directory_bytes(directory)
+    return _lines(
+        f"clientPort={listener.port}",
+        "secureClientPort=-1",
+        f"dataDir={directory}",
+        f"dataDirSize={snapshot_bytes}",
+        f"dataLogDir={directory}",
+        f"dataLogSize={log_bytes}",
+        f"tickTime={config.tick_ms}",
+        f"maxClientCnxns={config.connections_per_host_max}",
+        f"minSessionTimeout={config.session_timeout_ms_min}",
+        f"maxSessionTimeout={config.session_timeout_ms_max}",
+        f"clientPortListenBacklog={config.listen_backlog}",
+        "serverId=0",
+    )
+
+
+def _dirs(listener: "ZooKeeperListener") -> str:
+    log_bytes, snapshot_bytes = _directory_bytes(listener.server.directory)
+    return _lines(f"datadir_size: {snapshot_bytes}", f"logdir_size: {log_bytes}")
+
+
+def _directory_bytes(directory: str) -> tuple[int, int]:
+    """Return the bytes of the logs and of the snapshots; of files that go meanwhile, none."""
+    sizes = {"log": 0, "snapshot": 0}
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                kind = entry.name.partition(".")[0]
+                if kind in sizes:
+                    sizes[kind] += entry.stat().st_size
+    except OSError:
+        pass
+    return sizes["log"], sizes["snapshot"]
+
+
+def _envi(listener: "ZooKeeperListener") -> str:
+    values = {
+        "zookeeper.version": full_version(),
+        "host.name": socket.gethostname(),
+        # Tools look for Java's names; what runs here answers to them.
+        "java.version": platform.python_version(),
+        "java.vendor": platform.python_implementation(),
+        "java.home": sys.prefix,
+        "os.name": platform.system(),
+        "os.arch": platform.machine(),
+        "os.version": platform.release(),
+        "user.name": os.environ.get("USER", str(os.getuid())),
+        "user.home": os.path.expanduser("~"),
+        "user.dir": os.getcwd(),
+    }
+    return _lines("Environment:", *(f"{name}={value}" for name, value in values.items()))
+
+
+def _dump(listener: "ZooKeeperListener") -> str:
+    tree, tracker = listener.server.tree, listener.server.sessions
+    lines = ["SessionTracker dump:"]
+    buckets = tracker.deadlines()
+    lines.append(f"Session Sets ({len(buckets)})/({len(tracker)}):")
+    now = listener.clock.time_ms() / 1000
+    for due_ms, session_ids in buckets:
+        due = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(now + due_ms / 1000))
+        lines.append(f"{len(session_ids)} expire at {due}:")
+        lines += [f"\t{_hex(session_id)}" for session_id in session_ids]
+    owners = [session_id for session_id in tree.sessions if tree.ephemerals(session_id)]
+    lines.append("ephemeral nodes dump:")
+    lines.append(f"Sessions with Ephemerals ({len(owners)}):")
+    for session_id in owners:
+        lines.append(f"{_hex(session_id)}:")
+        lines += [f"\t{path}" for path in sorted(tree.ephemerals(session_id))]
+    lines.append("Connections dump:")
+    lines.append(f"Connections Sets (1)/({len(listener.connections)}):")
+    lines += [
+        f"\tip: /{_address(connection)} sessionId: {_hex(connection.session_id)}"
+        for connection in listener.connections
+    ]
+    return _lines(*lines)
+
+
+def _wchs(listener: "ZooKeeperListener") -> str:
+    by_session = listener.server.watches.paths_by_session()
+    paths = set().union(*by_session.values())
+    total = sum(map(len, by_session.values()))
+    return _lines(f"{len(by_session)} connections watching {len(paths)} paths", f"Total watches:{total}")
+
+
+def _wchp(listener: "ZooKeeperListener") -> str:
+    by_path: dict[str, list[int]] = defaultdict(list)
+    for session_id, paths in listener.server.watches.paths_by_session().items():
+        for path in paths:
+            by_path[path].append(session_id)
+    lines: list[str] = []
+    for path, session_ids in by_path.items():
+        lines.append(path)
+        lines += [f"\t{_hex(session_id)}" for session_id in session_ids]
+    return _lines(*lines, "")
+
+
+def _wchc(listener: "ZooKeeperListener") -> str:
+    lines: list[str] = []
+    for session_id, paths in listener.server.watches.paths_by_session().items():
+        lines.append(_hex(session_id))
+        lines += [f"\t{path}" for path in paths]
+    return _lines(*lines, "")
+
+
+def _srst(listener: "ZooKeeperListener") -> str:
+    listener.traffic.reset()
+    return "Server stats reset.\n"
+
+
+def _crst(listener: "ZooKeeperListener") -> str:
+    for connection in listener.connections:
+        connection.traffic.reset()
+    return "Connection stats reset.\n"
+
+
+_ANSWERS: Final[dict[str, Callable[["ZooKeeperListener"], str]]] = {
+    "conf": _conf,
+    "cons": _cons,
+    "crst": _crst,
+    "dirs": _dirs,
+    "dump": _dump,
+    "envi": _envi,
+    "isro": _isro,
+    "mntr": _mntr,
+    "ruok": _ruok,
+    "srst": _srst,
+    "srvr": _srvr,
+    "stat": _stat,
+    "wchc": _wchc,
+    "wchp": _wchp,
+    "wchs": _wchs,
+}
+assert _ANSWERS.keys() == set(FOUR_LETTER_WORDS), "every word has an answer"
