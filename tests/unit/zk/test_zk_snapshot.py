@@ -82,7 +82,7 @@ def test_snapshots_that_cannot_be_read_stop_the_start() -> None:
             inode.data[40] ^= 1
     for _ in range(2):
         # The second attempt shows that the first let go of the directory.
-        with pytest.raises(CorruptionError, match="none of the 1 snapshots"):
+        with pytest.raises(CorruptionError, match="none of the 2 snapshots"):
             Bench(files)
 
 

@@ -3,13 +3,20 @@
 Layout is ZooKeeper's: file header, sessions, access lists, znodes in order of their paths with parents first,
 a final "/", and an Adler-32 of all before it. A file appears under its name only when it is complete and
 durable, and recovery takes the newest whose checksum holds, so a crash while writing costs nothing. Unlike
-ZooKeeper's, ours are not fuzzy: the tree's view is frozen first.
+ZooKeeper's, ours are not fuzzy: the tree's view is frozen first. The database id in the file header tells the
+two apart; a ZooKeeper does not look at it.
+
+A ZooKeeper's snapshot is read too: with the digest and the zxid that 3.6 and 3.9 append, each sealed by a
+checksum of all before it, and compressed with gzip.
 """
 
+import gzip
 import logging
 import os.path
 import struct
+import time
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
@@ -23,17 +30,29 @@ FILE_PREFIX: Final = "snapshot."
 RETAINED: Final = 3
 """How many snapshots are kept, as ZooKeeper does: the newest may turn out unreadable."""
 
-_FILE_HEADER: Final = struct.pack(">iiq", 0x5A4B534E, 2, -1)
-"""``ZKSN``, format version 2, database id -1."""
+_MAGIC: Final = 0x5A4B534E
+"""``ZKSN``."""
+_VERSION: Final = 2
+_OWN_DATABASE_ID: Final = 0x4B616C6461
+"""``Kalda``: not fuzzy. ZooKeeper writes -1."""
+_HEADER: Final = struct.Struct(">iiq")
+_FILE_HEADER: Final = _HEADER.pack(_MAGIC, _VERSION, _OWN_DATABASE_ID)
 _STAT: Final = struct.Struct(">qqqqiiiqq")
 _OPEN_ACL_INDEX: Final = -1
 _SESSION: Final = struct.Struct(">qi")
+_GZIP_SUFFIX: Final = ".gz"
+_SNAPPY_SUFFIX: Final = ".snappy"
+
+_PAUSE_ZNODES: Final = 200
+_PAUSE_SECONDS: Final = 0.00005
+"""The writer shares the interpreter with the event loop, and would keep it for 5 ms at a time. So it steps
+aside after every so many znodes; the loop then waits for less than one millisecond."""
 
 _log: Final = logging.getLogger(__name__)
 
 
-def encode_snapshot(tree: FrozenTree) -> bytes:
-    """Return the file's bytes."""
+def encode_snapshot(tree: FrozenTree, pause: Callable[[], None] | None = None) -> bytes:
+    """Return the file's bytes; `pause` is called every so many znodes, to let others run."""
     out = bytearray(_FILE_HEADER)
     write_int(out, len(tree.sessions))
     for session_id, timeout_ms in sorted(tree.sessions.items()):
@@ -47,7 +66,9 @@ def encode_snapshot(tree: FrozenTree) -> bytes:
         write_long(out, index)
         write_acls(out, acl)
     # Sorted paths put a parent before its children.
-    for path in sorted(tree.nodes):
+    for index, path in enumerate(sorted(tree.nodes)):
+        if pause is not None and index % _PAUSE_ZNODES == 0:
+            pause()
         node = tree.nodes[path]
         write_text(out, "" if path == "/" else path)
         write_buffer(out, node.data)
@@ -70,15 +91,15 @@ def encode_snapshot(tree: FrozenTree) -> bytes:
 
 
 def decode_snapshot(data: bytes, zxid: int) -> FrozenTree:
-    """Read what `encode_snapshot` wrote.
+    """Read what `encode_snapshot` or a ZooKeeper wrote.
 
     Raises:
         JuteError: it is cut short, damaged, or no snapshot.
     """
     reader = Reader(data)
-    if data[: len(_FILE_HEADER)] != _FILE_HEADER:
+    magic, version, database_id = reader.unpack(_HEADER)
+    if (magic, version) != (_MAGIC, _VERSION):
         raise JuteError("the file header is not a snapshot's")
-    reader.position = len(_FILE_HEADER)
     _check_seal(data)
     sessions = dict(_read_session(reader) for _ in range(reader.count(_SESSION.size)))
     acls: dict[int, tuple[Acl, ...]] = {_OPEN_ACL_INDEX: OPEN_ACL}
@@ -96,7 +117,11 @@ def decode_snapshot(data: bytes, zxid: int) -> FrozenTree:
         nodes[path or "/"] = Znode(
             node_data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid
         )
-    return FrozenTree(zxid, nodes, sessions)
+    return FrozenTree(zxid, nodes, sessions, is_fuzzy=database_id != _OWN_DATABASE_ID)
+
+
+def _step_aside() -> None:
+    time.sleep(_PAUSE_SECONDS)
 
 
 def _read_session(reader: Reader) -> tuple[int, int]:
@@ -105,7 +130,7 @@ def _read_session(reader: Reader) -> tuple[int, int]:
 
 
 def _check_seal(data: bytes) -> None:
-    # The seal is the checksum and the text "/", five bytes.
+    # The seal is the checksum and the text "/", five bytes. The last one covers those before it.
     sealed_size = len(data) - LONG.size - INT.size - 1
     if sealed_size < len(_FILE_HEADER):
         raise JuteError("the file is cut short")
@@ -130,13 +155,25 @@ class SnapshotStore:
             OSError: it was not written; those that are there are untouched.
         """
         path = os.path.join(self._directory, f"{FILE_PREFIX}{tree.zxid:x}")
-        self._filesystem.replace(path, encode_snapshot(tree), sync=True)
+        self._filesystem.replace(path, encode_snapshot(tree, _step_aside), sync=True)
+
+    def save_first(self, tree: DataTree) -> None:
+        """Write a snapshot if there is none yet: a ZooKeeper refuses a directory with logs alone.
+
+        A disk that has no room does not stop the start: this server needs no such snapshot.
+        """
+        if not self.files():
+            try:
+                self.save(tree.freeze())
+            except OSError as error:
+                _log.warning("%s has no first snapshot: %s", self._directory, error)
 
     def files(self) -> list[tuple[int, str]]:
         """Return zxid and path of every snapshot, oldest first."""
         found = []
         for entry in self._filesystem.list_directory(self._directory):
-            zxid = file_zxid(entry.name, FILE_PREFIX)
+            name = entry.name.removesuffix(_GZIP_SUFFIX).removesuffix(_SNAPPY_SUFFIX)
+            zxid = file_zxid(name, FILE_PREFIX)
             if zxid is not None:
                 found.append((zxid, os.path.join(self._directory, entry.name)))
         return sorted(found)
@@ -151,12 +188,25 @@ class SnapshotStore:
         files = self.files()
         for zxid, path in reversed(files):
             try:
-                return DataTree.restore(decode_snapshot(self._filesystem.read(path), zxid))
+                return DataTree.restore(decode_snapshot(self._read(path), zxid))
             except (JuteError, TreeError) as error:
                 _log.warning("snapshot %s is skipped: %s", path, error)
         if files:
             raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
         return DataTree()
+
+    def _read(self, path: str) -> bytes:
+        data = self._filesystem.read(path)
+        if path.endswith(_SNAPPY_SUFFIX):
+            raise JuteError(
+                "it is compressed with snappy; have the ZooKeeper that wrote it write gz or plain"
+            )
+        if not path.endswith(_GZIP_SUFFIX):
+            return data
+        try:
+            return gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise JuteError(f"gzip: {error}") from None
 
     def remove_unfinished(self) -> None:
         """Remove what a crash in the middle of `save` leaves: a file under its temporary name."""

@@ -1,8 +1,9 @@
 """The write-ahead log: each transaction as a framed, checksummed record, in files named by their first zxid.
 
 Layout is ZooKeeper's (``log.<zxid in hex>``): a 16-byte file header, then per record an 8-byte Adler-32
-of the payload, a 4-byte length, the payload, and the byte ``B``. Calls block, so they run on a background
-thread, one at a time.
+of the payload, a 4-byte length, the payload, and the byte ``B``. A ZooKeeper reads our directory, and we read
+one of a standalone ZooKeeper or of an ensemble's member. Calls block, so they run on a background thread, one
+at a time.
 
 The one thing not to break: nothing is ever written behind a record that may be torn. `durable_size` moves
 only after a successful sync, and an append that follows a failed one first writes zeros over what that one
@@ -29,7 +30,7 @@ from typing import Final
 from kalda.storage.filesystem import File, FileSystem
 from kalda.zk.proto.jute import JuteError
 from kalda.zk.server.errors import CorruptionError
-from kalda.zk.server.txns import Txn, decode_txn, peek_zxid
+from kalda.zk.server.txns import Txn, decode_txn, is_error, peek_zxid
 
 FILE_PREFIX: Final = "log."
 
@@ -42,9 +43,6 @@ _RECORD_START: Final = re.compile(rb"(?=\0{4}.{4}\0(?!\0{3}))", re.DOTALL)
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """A file past this size is followed by a new one, so that purging frees space even without snapshots."""
-
-RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A length above this is nonsense in the tail: the largest multi we accept is far below."""
 
 
 RESERVE_BYTES: Final = 256 * 1024
@@ -90,7 +88,11 @@ def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
             try:
                 zxid = peek_zxid(payload)
                 if zxid <= last_zxid:
-                    break
+                    if zxid != last_zxid or not is_error(payload):
+                        break
+                    # A ZooKeeper logs a request that it could not even read, under the last number.
+                    valid_size = end
+                    continue
                 if zxid > after_zxid:
                     txns.append(decode_txn(payload))
             except JuteError:
@@ -118,7 +120,7 @@ def _payload_at(data: bytes, position: int) -> bytes | None:
     start = position + _FRAME.size
     end = start + length
     # A length of 0 is the padding that ZooKeeper, and a file system after a power cut, leave behind.
-    if not 0 < length <= RECORD_BYTES_MAX or data[end : end + 1] != _END_OF_RECORD:
+    if length <= 0 or data[end : end + 1] != _END_OF_RECORD:
         return None
     payload = data[start:end]
     return payload if zlib.adler32(payload) == checksum else None
@@ -240,7 +242,7 @@ class TxnLog:
             newest = max(previous, contents.last_zxid)
             _check_damage(path, contents, newest, is_last=index == len(needed) - 1)
             for txn in contents.txns:
-                if txn.zxid != previous + 1:
+                if txn.zxid != previous + 1 and not _is_next_epoch(previous, txn.zxid):
                     raise CorruptionError(
                         f"{path} goes on with transaction {txn.zxid:#x}, but {previous + 1:#x} is next; "
                         "a file is missing"
@@ -350,6 +352,11 @@ class TxnLog:
         else:
             # The next append may use this very name.
             self._filesystem.remove(path)
+
+
+def _is_next_epoch(previous: int, zxid: int) -> bool:
+    """Tell whether a gap is that between two leaders of an ensemble, each of whom counts from 1."""
+    return zxid >> 32 > previous >> 32
 
 
 def _check_damage(path: str, contents: LogContents, newest_zxid: int, *, is_last: bool) -> None:
