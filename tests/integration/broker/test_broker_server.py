@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
+from kalda.broker.process_config import started_config
 from kalda.broker.server import BrokerServer, BrokerStartError
-from kalda.broker.standalone import build_config
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import SystemClock
 from kalda.protocol import codec, registry
@@ -41,7 +41,7 @@ async def broker_at(directory: Path, **settings: str) -> AsyncIterator[BrokerSer
     """Run a broker as `kalda start` does, without its signals."""
     loop = asyncio.get_running_loop()
     properties = {name.replace("_", "."): value for name, value in settings.items()}
-    config = build_config(directory, 0, properties)
+    config = started_config(directory, 0, properties)
     executor = EventLoopExecutor(loop)
     files, clock = OsFileSystem(), SystemClock()
     embedded = EmbeddedServer(str(directory / "zookeeper"), filesystem=files, executor=executor, clock=clock)

@@ -43,9 +43,10 @@ def test_stdout_is_exactly_the_ready_line_and_a_signal_ends_it_with_0(tmp_path: 
     try:
         assert str(process.pid) == (tmp_path / "pid").read_text().strip()
         word, ready, bootstrap, zookeeper = line.split()
-        assert ("kalda", "ready", "zookeeper=embedded") == (word, ready, zookeeper)
-        host, _, port = bootstrap.removeprefix("bootstrap=").rpartition(":")
-        socket.create_connection((host, int(port))).close()
+        assert ("kalda", "ready") == (word, ready)
+        for name, address in (("bootstrap=", bootstrap), ("zookeeper=", zookeeper)):
+            host, _, port = address.removeprefix(name).rpartition(":")
+            socket.create_connection((host, int(port))).close()
     finally:
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=30)
@@ -92,7 +93,8 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         (["--set", "num.partitions=zero"], "`num.partitions`=zero"),
         (["--set", "no.such.setting=1"], "`no.such.setting`"),
         (["--set", "num.partitions"], "num.partitions"),
-        (["--brokers", "3"], "--brokers=3"),
+        (["--brokers", "3", "--set", "listeners=PLAINTEXT://:9092"], "`listeners`"),
+        (["--brokers", "3", "--port", "65534"], "--brokers=3"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
     ],
 )

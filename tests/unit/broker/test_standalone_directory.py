@@ -1,11 +1,11 @@
-"""The directory of `kalda start`, when the disk is against it."""
+"""The directory of a process, when the disk is against it."""
 
 import errno
 from pathlib import Path
 
 import pytest
 
-from kalda.broker.standalone import _Directory
+from kalda.broker.process import ProcessDirectory
 
 
 def test_a_full_disk_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,7 @@ def test_a_full_disk_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "write_text", refuse)
     entered = False
-    with _Directory(tmp_path / "data"):
+    with ProcessDirectory(tmp_path / "data"):
         entered = True
 
     assert entered

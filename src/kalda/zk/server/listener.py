@@ -102,6 +102,15 @@ class ZooKeeperListener:
             connection.close("the server is shutting down")
         await asyncio.sleep(0)
 
+    def abort(self) -> None:
+        """Close everything at once, as the end of the process would; nothing under way is answered."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        self._heartbeat.stop()
+        for connection in list(self.connections):
+            connection.abort("the server was killed")
+
     # What connections call.
 
     def admit(self, connection: ZooKeeperConnection) -> bool:

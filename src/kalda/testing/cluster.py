@@ -1,0 +1,381 @@
+"""A cluster inside the test's own process: several brokers and a coordination server, up within a second.
+
+Every member is the real one on a thread of its own, over real sockets and files, so any Kafka client works
+with it. Brokers can be stopped, killed, paused and cut off from each other. `ProcessCluster` is the same with
+processes: slower to start, but it uses several cores and dies like a process.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.server import BrokerServer
+from kalda.testing.cluster_network import COORDINATOR, Member, Network
+from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
+from kalda.testing.process import free_ports
+from kalda.zk.server.config import ZooKeeperConfig
+
+_SESSION_TIMEOUT_MS: Final = 3_000
+"""Kafka's 18 seconds would be the length of every test that kills a broker. Threads share one interpreter, so
+much less would let sessions expire that only wait for their turn."""
+
+_POLL_SECONDS: Final = 0.01
+
+
+class Cluster:
+    """Brokers 0, 1, … and their coordination server, for as long as the `with` block lasts.
+
+    Works with `with` and with `async with`. The methods block until what they ask for is done, most of them
+    for a few milliseconds; asynchronous tests can hand them to `asyncio.to_thread`.
+
+    Example::
+
+        with Cluster(brokers=3, settings={"min.insync.replicas": "2"}) as cluster:
+            producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+            cluster.kill(cluster.controller_id())
+            cluster.partition({0}, {1, 2})
+            cluster.heal()
+
+    `settings` are those of every broker, under Kafka's names; `racks` gives each broker its `broker.rack`.
+    Without a `directory` the data is kept in a temporary one and removed at the end. After the block has
+    ended without an error, a broker that failed by itself makes it raise `ClusterError`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] | None = None,
+        directory: Path | None = None,
+        start_timeout_seconds: float = 30.0,
+        stop_timeout_seconds: float = 30.0,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster of {brokers} brokers; at least 1 is needed")
+        if racks is not None and len(racks) != brokers:
+            raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
+        self._brokers: Final = brokers
+        self._settings: Final = dict(settings or {})
+        self._racks: Final = racks
+        self._start_timeout_seconds: Final = start_timeout_seconds
+        self._stop_timeout_seconds: Final = stop_timeout_seconds
+        self._given_directory: Final = directory
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path
+        self._network: Final = Network()
+        self._configs: Final[dict[int, BrokerConfig]] = {}
+        self._members: Final[dict[Member, MemberThread]] = {}
+        self._ports: Final[dict[int, int]] = {}
+        self._zookeeper_port = 0
+
+    # Lifecycle.
+
+    def __enter__(self) -> Self:
+        """Start everything; it serves on return.
+
+        Raises:
+            ClusterError: a member did not start.
+            ConfigError: a setting is unknown or not allowed.
+        """
+        if self._given_directory is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="kalda-")
+        self._directory = self._given_directory or Path(self._temporary_name())
+        try:
+            self._zookeeper_port, *ports = free_ports(1 + self._brokers)
+            self._network.add(COORDINATOR, self._zookeeper_port)
+            for broker_id, port in enumerate(ports):
+                self._ports[broker_id] = port
+                self._configs[broker_id] = self._config(broker_id, port)
+                self._network.add(broker_id, port)
+            self.start_coordinator()
+            self._start(range(self._brokers))
+        except BaseException:
+            self._kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A shutdown in order would only take time: the data goes, or is what a crash leaves.
+        failures = {
+            member: thread.failure for member, thread in self._members.items() if thread.failure is not None
+        }
+        self._kill_all()
+        if failures and error is None:
+            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
+            raise ClusterError(f"these members failed by themselves: {names}")
+
+    async def __aenter__(self) -> Self:
+        """Start everything; see `__enter__`."""
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    # What it is.
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, those that are down included: ``host:port,host:port``."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    @property
+    def zookeeper(self) -> str:
+        """The address of the coordination server."""
+        return f"127.0.0.1:{self._zookeeper_port}"
+
+    @property
+    def directory(self) -> Path:
+        """Where the data is: ``broker-<id>`` and ``zookeeper``."""
+        return self._directory
+
+    @property
+    def log_directories(self) -> list[Path]:
+        """The log directory of each broker, by id."""
+        return [self._directory / f"broker-{broker_id}" for broker_id in self._ports]
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that run and are not paused."""
+        return [
+            member
+            for member, thread in self._members.items()
+            if isinstance(member, int) and thread.is_running and not thread.is_paused
+        ]
+
+    def server(self, broker_id: int) -> BrokerServer:
+        """Return the broker itself, to look at; its parts belong to its own thread.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        thread = self._running(broker_id)
+        assert isinstance(thread, BrokerThread), f"broker {broker_id} is a {type(thread).__name__}"
+        return thread.server
+
+    def controller_id(self, timeout_seconds: float = 10.0) -> int:
+        """Return the id of the broker that is the controller, waiting until there is one.
+
+        Raises:
+            ClusterError: there is none in time.
+        """
+        found: list[int] = []
+
+        def is_found() -> bool:
+            found[:] = [each for each in self.running if self.server(each).services.controller.is_active]
+            return len(found) == 1
+
+        self.wait_until(is_found, timeout_seconds, "a controller")
+        return found[0]
+
+    def wait_in_sync(self, topic: str, timeout_seconds: float = 30.0) -> None:
+        """Return when every partition of a topic has a leader and all of its replicas in sync.
+
+        Raises:
+            ClusterError: that is not so in time.
+        """
+
+        def is_in_sync() -> bool:
+            led = [
+                partition
+                for broker_id in self.running
+                for partition in list(self.server(broker_id).services.replica_manager.partitions.values())
+                if partition.topic_partition.topic == topic and partition.is_leader
+            ]
+            numbers = {partition.topic_partition.partition for partition in led}
+            known = self._partition_count(topic)
+            return (
+                known > 0
+                and len(numbers) == known
+                and all(set(partition.isr) >= set(partition.replicas) for partition in led)
+            )
+
+        self.wait_until(is_in_sync, timeout_seconds, f"all replicas of {topic} in sync")
+
+    def wait_until(
+        self, condition: Callable[[], bool], timeout_seconds: float = 30.0, what: str = "the condition"
+    ) -> None:
+        """Return when the condition holds; it is asked again every few milliseconds.
+
+        Raises:
+            ClusterError: it does not hold in time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"waited {timeout_seconds:g} s in vain for {what}")
+            time.sleep(_POLL_SECONDS)
+
+    # What can be done to it.
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that is down; it serves on return.
+
+        Raises:
+            ClusterError: it runs already, or did not start.
+        """
+        self._start([broker_id])
+
+    def stop(self, broker_id: int) -> None:
+        """Shut a broker down in order: leaders moved first, logs flushed.
+
+        Raises:
+            ClusterError: it does not run, is paused, or did not end in time.
+        """
+        self._running(broker_id).stop(self._stop_timeout_seconds)
+
+    def restart(self, broker_id: int) -> None:
+        """Shut a broker down in order and start it again."""
+        self.stop(broker_id)
+        self.start(broker_id)
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker at once, as ``kill -9`` would; a paused one too.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._running(broker_id).kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Have a broker stand still, as SIGSTOP would; its session expires meanwhile.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._running(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Have a paused broker go on."""
+        self._running(broker_id).resume()
+
+    def partition(self, *groups: Collection[Member]) -> None:
+        """Cut the network between groups of members, until the next partition or `heal`.
+
+        A member is a broker's id or ``"coordinator"``; who is named in no group reaches everybody. Clients
+        reach all brokers. ``partition({0}, {1, 2, "coordinator"})`` cuts broker 0 off from all others.
+
+        Raises:
+            ClusterError: a member does not exist or is in two groups.
+        """
+        seen: set[Member] = set()
+        for group in groups:
+            for member in group:
+                if member != COORDINATOR and member not in self._ports:
+                    raise ClusterError(f"there is no member {member!r}: {self._names()}")
+                if member in seen:
+                    raise ClusterError(f"{member!r} is in two groups")
+                seen.add(member)
+        self._network.partition(groups)
+
+    def heal(self) -> None:
+        """Let everybody reach everybody again."""
+        self._network.heal()
+
+    def start_coordinator(self) -> None:
+        """Start the coordination server where it is down; it serves on return.
+
+        Raises:
+            ClusterError: it runs already, or did not start.
+        """
+        self._require_down(COORDINATOR)
+        coordinator = CoordinatorThread(
+            str(self._directory / "zookeeper"), self._zookeeper_port, ZooKeeperConfig.from_properties({})
+        )
+        self._members[COORDINATOR] = coordinator
+        coordinator.begin()
+        coordinator.wait_ready(self._start_timeout_seconds)
+
+    def stop_coordinator(self) -> None:
+        """Shut the coordination server down in order."""
+        self._running(COORDINATOR).stop(self._stop_timeout_seconds)
+
+    def kill_coordinator(self) -> None:
+        """End the coordination server at once, as ``kill -9`` would."""
+        self._running(COORDINATOR).kill()
+
+    def pause_coordinator(self) -> None:
+        """Have the coordination server stand still, as SIGSTOP would."""
+        self._running(COORDINATOR).pause()
+
+    def resume_coordinator(self) -> None:
+        """Have the coordination server go on."""
+        self._running(COORDINATOR).resume()
+
+    # Internals.
+
+    def _start(self, broker_ids: Collection[int]) -> None:
+        for broker_id in broker_ids:
+            self._known(broker_id)
+            self._require_down(broker_id)
+        threads = [
+            BrokerThread(self._configs[broker_id], self._network, self.zookeeper) for broker_id in broker_ids
+        ]
+        for broker_id, thread in zip(broker_ids, threads, strict=True):
+            self._members[broker_id] = thread
+            thread.begin()
+        for thread in threads:
+            thread.wait_ready(self._start_timeout_seconds)
+
+    def _config(self, broker_id: int, port: int) -> BrokerConfig:
+        settings = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": str(self._directory / f"broker-{broker_id}"),
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            "offsets.topic.replication.factor": str(min(3, self._brokers)),
+            "transaction.state.log.replication.factor": str(min(3, self._brokers)),
+            "transaction.state.log.min.isr": str(min(2, self._brokers)),
+            **self._settings,
+        }
+        if self._racks is not None:
+            settings["broker.rack"] = self._racks[broker_id]
+        return BrokerConfig.from_properties(settings)
+
+    def _partition_count(self, topic: str) -> int:
+        caches = [self.server(broker_id).services.metadata_cache for broker_id in self.running]
+        return max((cache.partition_count(topic) for cache in caches if topic in cache), default=0)
+
+    def _known(self, member: Member) -> None:
+        if member != COORDINATOR and member not in self._ports:
+            raise ClusterError(f"there is no member {member!r}: {self._names()}")
+
+    def _names(self) -> str:
+        return f"there are brokers 0 to {self._brokers - 1} and {COORDINATOR!r}"
+
+    def _running(self, member: Member) -> MemberThread:
+        self._known(member)
+        thread = self._members.get(member)
+        if thread is None or not thread.is_running:
+            raise ClusterError(f"{_title(member)} does not run")
+        return thread
+
+    def _require_down(self, member: Member) -> None:
+        thread = self._members.get(member)
+        if thread is not None and thread.is_running:
+            raise ClusterError(f"{_title(member)} runs already")
+
+    def _kill_all(self) -> None:
+        for thread in self._members.values():
+            if thread.is_running:
+                thread.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _temporary_name(self) -> str:
+        assert self._temporary is not None, "no temporary directory was made"
+        return self._temporary.name
+
+
+def _title(member: Member) -> str:
+    return f"broker {member}" if isinstance(member, int) else "the coordination server"

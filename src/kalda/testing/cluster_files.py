@@ -1,0 +1,115 @@
+"""The files of a broker that shares its process with a test: they can be taken away as a crash takes them.
+
+What was written before stays, as it stays in the system's cache when a process is killed. Nothing waits for
+the disk: a test's data need not survive a loss of power.
+"""
+
+import errno
+import os
+import weakref
+from typing import Final
+
+from kalda.storage.filesystem import Buffer, DirectoryLock, File, OsFile, OsFileSystem
+
+
+class CrashableFileSystem(OsFileSystem):
+    """The system's files until `crash`; from then on nothing can be changed any more."""
+
+    def __init__(self) -> None:
+        self._is_crashed = False
+        self._locks: Final[weakref.WeakSet[_Lock]] = weakref.WeakSet()
+
+    def crash(self) -> None:
+        """Refuse every change from now on, and drop the locks, as the end of a process does."""
+        self._is_crashed = True
+        for lock in list(self._locks):
+            lock.release()
+
+    def check(self) -> None:
+        """Refuse if the owner has crashed.
+
+        Raises:
+            OSError: it has.
+        """
+        if self._is_crashed:
+            raise OSError(errno.EIO, "the broker was killed")
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open `path`."""
+        self.check()
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return _CrashableFile(os.open(path, flags, 0o644), self)
+
+    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+        """Write beside `path`, then rename over it."""
+        self.check()
+        super().replace(path, data, sync=False)
+
+    def make_directory(self, path: str) -> None:
+        """Create `path` and its parents."""
+        self.check()
+        super().make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename `source` to `target`."""
+        self.check()
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove `path` if it is there."""
+        self.check()
+        super().remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove the files of `path`, then `path`."""
+        self.check()
+        super().remove_tree(path)
+
+    def sync_file(self, path: str) -> None:
+        """Do nothing; nobody cuts the power."""
+        self.check()
+
+    def sync_directory(self, path: str) -> None:
+        """Do nothing; nobody cuts the power."""
+        self.check()
+
+    def lock(self, path: str) -> DirectoryLock | int:
+        """Try a lock on `path`, and keep it in mind for the crash."""
+        self.check()
+        taken = super().lock(path)
+        if isinstance(taken, int):
+            return taken
+        lock = _Lock(taken)
+        self._locks.add(lock)
+        return lock
+
+
+class _Lock:
+    """A lock that a crash can find; releasing twice is harmless."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self, lock: DirectoryLock) -> None:
+        self._lock: Final = lock
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class _CrashableFile(OsFile):
+    __slots__ = ("_owner",)
+
+    def __init__(self, descriptor: int, owner: CrashableFileSystem) -> None:
+        super().__init__(descriptor)
+        self._owner = owner
+
+    def write_at(self, data: Buffer, position: int) -> int:
+        self._owner.check()
+        return super().write_at(data, position)
+
+    def truncate(self, size: int) -> None:
+        self._owner.check()
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._owner.check()

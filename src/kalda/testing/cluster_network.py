@@ -1,0 +1,220 @@
+"""The network of an in-process cluster: which member reaches which, and whose connections stand still.
+
+Members talk over real sockets of the loopback. The network stands where they are opened: it refuses those
+that a partition forbids, closes those that it cuts, and holds back those of a member that is paused.
+Connections of clients pass it by: a client is on everybody's side.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, Literal, TypeAlias
+
+from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.dialer import TcpDialer
+
+Member: TypeAlias = int | Literal["coordinator"]
+"""A broker's id, or the coordination server."""
+
+COORDINATOR: Final[Literal["coordinator"]] = "coordinator"
+
+
+class Network:
+    """Knows the members' addresses and who is cut off from whom; used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._members: Final[dict[int, Member]] = {}
+        self._cuts: Final[set[frozenset[Member]]] = set()
+        self._endpoints: Final[dict[int, Endpoint]] = {}
+
+    def add(self, member: Member, port: int) -> None:
+        """Tell where a member listens."""
+        self._members[port] = member
+
+    def endpoint(self, broker_id: int) -> "Endpoint":
+        """Return a new way into the network for a broker that starts."""
+        endpoint = Endpoint(self, broker_id)
+        self._endpoints[broker_id] = endpoint
+        return endpoint
+
+    def member_at(self, port: int) -> Member | None:
+        """Tell who listens at a port; None for a stranger."""
+        return self._members.get(port)
+
+    def partition(self, groups: Sequence[Collection[Member]]) -> None:
+        """Cut every pair of members in different groups; the cuts replace those of before.
+
+        A member in no group reaches everybody.
+        """
+        with self._lock:
+            self._cuts.clear()
+            for index, group in enumerate(groups):
+                for others in groups[index + 1 :]:
+                    self._cuts.update(frozenset((one, other)) for one in group for other in others)
+        for broker_id, endpoint in list(self._endpoints.items()):
+            endpoint.close_to(member for member in self._members.values() if self.is_cut(broker_id, member))
+
+    def heal(self) -> None:
+        """Let everybody reach everybody."""
+        with self._lock:
+            self._cuts.clear()
+
+    def is_cut(self, one: Member, other: Member) -> bool:
+        """Tell whether a partition stands between two members."""
+        with self._lock:
+            return frozenset((one, other)) in self._cuts
+
+
+class Endpoint:
+    """One broker's way into the network; a `kalda.net.peer.dialer.Dialer`, and kazoo's way to connect."""
+
+    def __init__(self, network: Network, broker_id: int) -> None:
+        self._network: Final = network
+        self._broker_id: Final = broker_id
+        self._lock: Final = threading.Lock()
+        self._is_gone = False
+        self._gate: Final = threading.Event()
+        self._gate.set()
+        self._peers: dict[PeerConnection, tuple[Member | None, asyncio.AbstractEventLoop]] = {}
+        self._coordination: list[_GatedSocket] = []
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> PeerConnection:
+        """Open a connection to another broker.
+
+        Raises:
+            ConnectionError: it could not be opened, or a partition forbids it.
+        """
+        member = self._network.member_at(port)
+        self._check(member, host, port)
+        connection = await TcpDialer().dial(
+            host,
+            port,
+            client_id=client_id,
+            timeout_seconds=timeout_seconds,
+            receive_buffer_bytes=receive_buffer_bytes,
+        )
+        with self._lock:
+            self._peers = {peer: known for peer, known in self._peers.items() if not peer.is_closed}
+            self._peers[connection] = (member, asyncio.get_running_loop())
+        try:
+            # A partition may have come meanwhile.
+            self._check(member, host, port)
+        except ConnectionError:
+            connection.close()
+            raise
+        return connection
+
+    def connect(self, address: tuple[str, int], timeout_seconds: float) -> socket.socket:
+        """Open a connection to the coordination server; called from kazoo's thread.
+
+        Raises:
+            OSError: it could not be opened, or a partition forbids it.
+        """
+        self._gate.wait()
+        self._check(COORDINATOR, *address)
+        plain = socket.create_connection(address, timeout_seconds)
+        timeout = plain.gettimeout()
+        connection = _GatedSocket(plain.detach(), self._gate)
+        connection.settimeout(timeout)
+        with self._lock:
+            self._coordination = [each for each in self._coordination if each.fileno() >= 0]
+            self._coordination.append(connection)
+        try:
+            self._check(COORDINATOR, *address)
+        except ConnectionError:
+            connection.close()
+            raise
+        return connection
+
+    def close_to(self, members: Iterable[Member]) -> None:
+        """Close what is open to these members; from any thread. A paused broker closes it later."""
+        cut = set(members)
+        with self._lock:
+            peers = [(peer, loop) for peer, (member, loop) in self._peers.items() if member in cut]
+            coordination = list(self._coordination) if COORDINATOR in cut else []
+        for connection in coordination:
+            connection.cut()
+        for peer, loop in peers:
+            _close_on(loop, peer, wait=self._gate.is_set())
+
+    def hold(self) -> None:
+        """Hold back what goes to and comes from the coordination server: the broker is paused."""
+        self._gate.clear()
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._gate.set()
+
+    def leave(self) -> None:
+        """Close everything for good, on the broker's loop: the broker was killed."""
+        self._is_gone = True
+        self._gate.set()
+        with self._lock:
+            peers, self._peers = list(self._peers), {}
+            coordination, self._coordination = self._coordination, []
+        for connection in coordination:
+            connection.cut()
+        for peer in peers:
+            peer.close()
+
+    def _check(self, member: Member | None, host: str, port: int) -> None:
+        if self._is_gone:
+            raise ConnectionRefusedError(f"{host}:{port}: broker {self._broker_id} was killed")
+        if member is not None and self._network.is_cut(self._broker_id, member):
+            raise ConnectionRefusedError(
+                f"{host}:{port}: a partition stands between {self._broker_id} and {member}"
+            )
+
+
+class _GatedSocket(socket.socket):
+    """A socket whose owner stands still while the gate is shut."""
+
+    def __init__(self, descriptor: int, gate: threading.Event) -> None:
+        super().__init__(fileno=descriptor)
+        self._gate = gate
+
+    def send(self, data: object, flags: int = 0, /) -> int:
+        self._gate.wait()
+        return super().send(data, flags)  # type: ignore[arg-type]  # whatever a socket takes
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        self._gate.wait()
+        return super().recv(size, flags)
+
+    def cut(self) -> None:
+        """Break the connection; its owner finds out and closes the socket."""
+        try:
+            self.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # The other side, or the owner, was quicker.
+            return
+
+
+def _close_on(loop: asyncio.AbstractEventLoop, peer: PeerConnection, *, wait: bool) -> None:
+    done = threading.Event()
+
+    def close() -> None:
+        peer.close()
+        done.set()
+
+    try:
+        loop.call_soon_threadsafe(close)
+    except RuntimeError:
+        # The broker has ended, and its connections with it.
+        return
+    if wait:
+        done.wait(_CLOSE_SECONDS_MAX)
+
+
+_CLOSE_SECONDS_MAX: Final = 5.0
+"""How long a broker's loop may be busy with something else before a cut counts as made."""

@@ -1,0 +1,290 @@
+"""The members of an in-process cluster: brokers and the coordination server, each on a thread with its loop.
+
+They are the real ones, over real sockets and files; what differs from a process is how they end. Killed, a
+member finds its files, sockets and session taken away at once, so nothing that its tasks still do on their
+way out reaches anybody. Paused, its loop stands still.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.server import BrokerServer
+from kalda.common.clock import SystemClock
+from kalda.coordination.kazoo_engine import KazooCoordination
+from kalda.storage.background import EventLoopExecutor
+from kalda.testing.cluster_files import CrashableFileSystem
+from kalda.testing.cluster_network import Endpoint, Network
+from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zk.server.embedded import EmbeddedServer
+from kalda.zk.server.listener import ZooKeeperListener
+
+logger: Final = logging.getLogger(__name__)
+
+
+class ClusterError(Exception):
+    """The cluster cannot do what was asked of it; the message says why."""
+
+
+class MemberThread:
+    """One member from start to end; a new one is made for the next start."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.failure: BaseException | None = None
+        """Why it ended, if nobody asked it to."""
+        self._thread: Final = threading.Thread(target=self._run, name=f"kalda-{name}", daemon=True)
+        self._ready: Final = threading.Event()
+        """Set when the member serves, and when it has ended."""
+        self._gate: Final = threading.Event()
+        self._gate.set()
+        self._is_begun: Final = threading.Event()
+        self._is_killed = False
+        # Of the thread; set when it has begun.
+        self._loop: asyncio.AbstractEventLoop
+        self._task: asyncio.Task[None]
+        self._stopping: asyncio.Event
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended; paused counts as running."""
+        return self._thread.is_alive()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it stands still."""
+        return not self._gate.is_set()
+
+    def begin(self) -> None:
+        """Start the thread; `wait_ready` must follow."""
+        self._thread.start()
+
+    def wait_ready(self, timeout_seconds: float) -> None:
+        """Return when the member serves.
+
+        Raises:
+            ClusterError: it did not start, or not in time.
+        """
+        if not self._ready.wait(timeout_seconds):
+            self.kill()
+            raise ClusterError(f"{self.name} does not serve after {timeout_seconds:g} s")
+        if not self.is_running or self.failure is not None:
+            self._thread.join()
+            raise ClusterError(f"{self.name} did not start: {_reason(self.failure)}") from self.failure
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Shut it down in order.
+
+        Raises:
+            ClusterError: it has ended by itself, is paused, or does not end in time and was killed.
+        """
+        if self.is_paused:
+            raise ClusterError(f"{self.name} is paused, so it cannot shut down; resume it or kill it")
+        self._call(lambda: self._stopping.set())
+        self._thread.join(timeout_seconds)
+        if self.is_running:
+            self.kill()
+            raise ClusterError(f"{self.name} did not end within {timeout_seconds:g} s; it was killed")
+        if self.failure is not None:
+            raise ClusterError(f"{self.name} failed: {_reason(self.failure)}") from self.failure
+
+    def kill(self) -> None:
+        """End it at once, paused or not, as ``kill -9`` would."""
+        self._is_begun.wait()
+        self._is_killed = True
+        if self.is_paused:
+            self._open_gate()
+        else:
+            self._call(self._die)
+        self._thread.join(_KILL_SECONDS_MAX)
+        if self.is_running:
+            logger.error("%s was killed, but some of its tasks do not end", self.name)
+
+    def pause(self) -> None:
+        """Have it stand still, as SIGSTOP would; return when it does."""
+        stands_still = threading.Event()
+        self._gate.clear()
+        self._shut_gate()
+        self._call(self._stand_still, stands_still)
+        if not stands_still.wait(_PAUSE_SECONDS_MAX):
+            self._open_gate()
+            raise ClusterError(f"{self.name} is too busy to be paused")
+
+    def resume(self) -> None:
+        """Have it go on."""
+        self._open_gate()
+
+    # For subclasses.
+
+    async def _main(self) -> None:
+        """Be the member: start, `_serve`, shut down; cancelled after `_crash` when it is killed."""
+        raise NotImplementedError
+
+    def _crash(self) -> None:
+        """Take away what a dead process does not have; on the loop."""
+        raise NotImplementedError
+
+    def _shut_gate(self) -> None:
+        """Have other threads of the member stand still too."""
+
+    def _open_gate(self) -> None:
+        self._gate.set()
+
+    async def _serve(self) -> None:
+        """Tell that the member serves, and return when it is asked to shut down."""
+        self._ready.set()
+        await self._stopping.wait()
+
+    # On the thread.
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._run_main())
+        except asyncio.CancelledError:
+            logger.debug("%s was killed", self.name)
+        except Exception as error:
+            if not self._is_killed:
+                self.failure = error
+        finally:
+            self._ready.set()
+
+    async def _run_main(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._task = task
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._is_begun.set()
+        await self._main()
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        self._is_begun.wait()
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            logger.debug("%s has ended already", self.name)
+
+    def _die(self) -> None:
+        self._crash()
+        self._task.cancel()
+
+    def _stand_still(self, stands_still: threading.Event) -> None:
+        stands_still.set()
+        self._gate.wait()
+        if self._is_killed:
+            self._die()
+
+
+class BrokerThread(MemberThread):
+    """A broker."""
+
+    def __init__(self, config: BrokerConfig, network: Network, zookeeper: str) -> None:
+        super().__init__(f"broker-{config.broker_id}")
+        self._config: Final = config
+        self._zookeeper: Final = zookeeper
+        self._endpoint: Final[Endpoint] = network.endpoint(config.broker_id)
+        self._files: Final = CrashableFileSystem()
+        self._coordination: KazooCoordination | None = None
+        self._server: BrokerServer | None = None
+
+    @property
+    def server(self) -> BrokerServer:
+        """The broker, once it serves; its parts belong to its thread, so others only look at them."""
+        assert self._server is not None, f"{self.name} has not started"
+        return self._server
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        executor = EventLoopExecutor(loop)
+        try:
+            self._coordination = await KazooCoordination.connect(
+                self._zookeeper,
+                session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+                connection_timeout_ms=self._config.zookeeper_connection_timeout_ms
+                or self._config.zookeeper_session_timeout_ms,
+                connect=self._endpoint.connect,
+            )
+            self._server = BrokerServer(
+                self._config,
+                self._coordination,
+                file_system=self._files,
+                clock=SystemClock(),
+                executor=executor,
+                dialer=self._endpoint,
+            )
+            async with asyncio.TaskGroup() as tasks:
+                await self._server.start(tasks)
+                await self._serve()
+                await self._server.stop()
+        finally:
+            if self._coordination is not None and not self._is_killed:
+                await self._coordination.close()
+            # Off the loop: what the pool finishes is delivered by the loop.
+            await loop.run_in_executor(None, executor.close)
+
+    def _crash(self) -> None:
+        self._files.crash()
+        if self._server is not None:
+            self._server.abort()
+        self._endpoint.leave()
+        if self._coordination is not None:
+            self._coordination.abandon()
+
+    def _shut_gate(self) -> None:
+        self._endpoint.hold()
+
+    def _open_gate(self) -> None:
+        self._endpoint.release()
+        super()._open_gate()
+
+
+class CoordinatorThread(MemberThread):
+    """The coordination server."""
+
+    def __init__(self, directory: str, port: int, config: ZooKeeperConfig) -> None:
+        super().__init__("coordinator")
+        self._directory: Final = directory
+        self._port: Final = port
+        self._config: Final = config
+        self._files: Final = CrashableFileSystem()
+        self._listener: ZooKeeperListener | None = None
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        executor = EventLoopExecutor(loop)
+        clock = SystemClock()
+        try:
+            embedded = EmbeddedServer(self._directory, filesystem=self._files, executor=executor, clock=clock)
+            embedded.start()
+            try:
+                self._listener = ZooKeeperListener(embedded.server, self._config, clock)
+                await self._listener.listen("127.0.0.1", self._port)
+                await self._serve()
+                await self._listener.close()
+            finally:
+                if not self._is_killed:
+                    await embedded.close()
+        finally:
+            await loop.run_in_executor(None, executor.close)
+
+    def _crash(self) -> None:
+        self._files.crash()
+        if self._listener is not None:
+            self._listener.abort()
+
+
+_KILL_SECONDS_MAX: Final = 5.0
+"""How long the tasks of a dead member may take to notice; nothing of what they do reaches anybody."""
+
+_PAUSE_SECONDS_MAX: Final = 5.0
+"""How long a loop may be busy with one callback."""
+
+
+def _reason(failure: BaseException | None) -> str:
+    """Say what went wrong, without the groups around it."""
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return str(failure) or repr(failure)
