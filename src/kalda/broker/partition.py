@@ -46,6 +46,7 @@ class Partition:
         "broker_id",
         "controller_epoch",
         "followers",
+        "is_gone",
         "is_internal",
         "is_leader",
         "is_offline",
@@ -82,6 +83,8 @@ class Partition:
         """What a follower's fetch waits for: an append. Other waits are for the partition itself."""
         self._rules: Final = rules
         self.is_leader = False
+        self.is_gone = False
+        """Whether the broker no longer hosts it; whoever still holds it must look it up anew."""
         self.is_offline = False
         """Whether its log directory failed; the replica is not served again before a restart."""
         self.leader_id = NO_PARTITION_LEADER
@@ -302,12 +305,8 @@ class Partition:
             ApiError: UNKNOWN_LEADER_EPOCH where the broker is not a replica; NOT_LEADER_OR_FOLLOWER where the
                 fetch is one of an earlier life of the broker, whose log may have lost records since.
         """
-        state = self.followers.get(replica)
-        if state is None:
-            raise ApiError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"Broker {replica} is not a replica of {self.topic_partition} here yet.",
-            )
+        self.check_follower(replica, self.leader_epoch)
+        state = self.followers[replica]
         if broker_epoch != NO_EPOCH:
             if broker_epoch < state.broker_epoch:
                 raise ApiError(
@@ -333,6 +332,20 @@ class Partition:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
         if leader_only and not self.is_leader:
             raise self.not_leader()
+
+    def check_follower(self, replica: int, current_leader_epoch: int) -> None:
+        """Refuse the fetch of a broker that is not a replica, as far as this one was told.
+
+        Raises:
+            ApiError: UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for one that names no leader epoch, since
+                then either side may be the one that does not know yet.
+        """
+        if replica not in self.followers:
+            named = current_leader_epoch != NO_EPOCH
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if named else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"Broker {replica} is not a replica of {self.topic_partition} here yet.",
+            )
 
     def not_leader(self) -> ApiError:
         """Return the error for a request that only the leader may serve."""

@@ -39,6 +39,13 @@ class DelayedOperation:
         """Complete the operation if it can be; true if this call completed it."""
         raise NotImplementedError
 
+    def try_complete_for(self, key: Hashable) -> bool:
+        """Do the same after something happened to one of the keys and to no other.
+
+        For operations with many keys: they should look at this one only.
+        """
+        return self.try_complete()
+
     def on_complete(self) -> None:
         """Do what was delayed; called exactly once, by event, expiry or cancellation."""
         raise NotImplementedError
@@ -125,7 +132,7 @@ class DelayedOperationPurgatory:
             if operation.is_completed:
                 continue
             try:
-                completed += operation.try_complete()
+                completed += operation.try_complete_for(key)
             except Exception:
                 logger.exception("%s failed on an event of %s", type(operation).__name__, key)
         return completed

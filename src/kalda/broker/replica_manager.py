@@ -1,41 +1,42 @@
-"""The replicas that this broker hosts: found by name or id, changed by the controller, appended to and read.
+"""The replicas that this broker hosts: looked up, appended to, read, and kept in sync.
 
-Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock. The
-tables are keyed by the bytes of a topic's name and id as they come from the wire: the data path looks a
-partition up without decoding a string. What is not here: the wire, fetch sessions and waiting
+Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock. What
+is not here: which roles they have (`kalda.broker.role_changes`), the wire, fetch sessions and waiting
 (`kalda.broker.delayed`).
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
+from kalda.broker.hosted_replicas import NO_PARTITIONS, HostedReplicas
+from kalda.broker.in_sync import ReplicationRules
+from kalda.broker.isr_changes import IsrChanges
 from kalda.broker.partition import NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperationPurgatory
+from kalda.broker.replica_selector import RackAwareReplicaSelector
 from kalda.broker.replication.ports import FollowerFetching
+from kalda.broker.replication.quota import ReplicationQuota
+from kalda.broker.role_changes import RoleChanges
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.coordination.schema import PartitionState
 from kalda.protocol.fast.fetch import FetchPartitionFields, PartitionFetchResult
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError
+from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 
 logger = logging.getLogger(__name__)
 
-LEADER_DURING_DELETE: Final = -2
-"""The leader epoch of a StopReplica that holds whatever the replica's is: its topic is being deleted."""
+CONSUMER_ID: Final = -1
+"""The replica id of a reader that is none."""
 
-RETRIES_PER_STEP: Final = 50
-"""Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""
-
-RETRY_FAILURES_MAX: Final = 10
-"""Failures that end a round of retries: a full disk refuses the others too. The next begins with those."""
-
-_NO_PARTITIONS: Final[dict[int, Partition]] = {}
+LAG_SECONDS_DEFAULT: Final = 30.0
+"""``replica.lag.time.max.ms`` unless told otherwise."""
 
 
 class FetchParams:
@@ -46,10 +47,13 @@ class FetchParams:
         "is_follower",
         "isolation",
         "leader_only",
+        "listener",
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
         "min_one_batch",
+        "rack",
+        "replica_epoch",
         "replica_id",
         "tells_leader",
     )
@@ -65,12 +69,21 @@ class FetchParams:
         max_bytes: int,
         min_one_batch: bool,
         tells_leader: bool,
+        replica_epoch: int = NO_EPOCH,
+        may_read_follower: bool = False,
+        rack: str = "",
+        listener: str = "",
     ) -> None:
         self.by_id: Final = by_id
         """Whether topic keys are ids instead of names."""
         self.replica_id: Final = replica_id
         self.is_follower: Final = replica_id >= 0
-        self.leader_only: Final = replica_id >= -1
+        self.replica_epoch: Final = replica_epoch
+        """The registration of the broker that fetches (KIP-903); -1 if it does not say."""
+        self.leader_only: Final = self.is_follower or (replica_id == CONSUMER_ID and not may_read_follower)
+        self.rack: Final = rack
+        """Where a consumer is; one that says so may be sent to a replica near it (KIP-392)."""
+        self.listener: Final = listener
         self.isolation: Final = isolation
         self.max_wait_ms: Final = max_wait_ms
         self.min_bytes: Final = min_bytes
@@ -84,8 +97,8 @@ class FetchParams:
 class ReplicaManager:
     """The partitions of one broker.
 
-    `partition_is_known` asks the metadata cache about a partition that is not here: an unknown partition and
-    one that lives elsewhere get different errors.
+    `partition_is_known` and `is_alive` ask the metadata cache about partitions that are not here and about
+    brokers. Without `fetching` nothing is followed, without `isr_changes` no ISR changes: a broker alone.
     """
 
     def __init__(
@@ -98,25 +111,30 @@ class ReplicaManager:
         partition_is_known: Callable[[TopicPartition], bool],
         topic_name_by_id: Callable[[bytes], str | None],
         fetching: FollowerFetching | None = None,
+        *,
+        isr_changes: IsrChanges | None = None,
+        is_alive: Callable[[int], bool] = lambda _: True,
+        lag_seconds: float = LAG_SECONDS_DEFAULT,
+        selector: RackAwareReplicaSelector | None = None,
+        leader_quota: ReplicationQuota | None = None,
     ) -> None:
-        self._broker_id: Final = broker_id
-        self._log_manager: Final = log_manager
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
         self._produce_purgatory: Final = produce_purgatory
-        self._partition_is_known: Final = partition_is_known
         self._topic_name_by_id: Final = topic_name_by_id
-        self._fetching: Final = fetching
-        self._partitions: Final[dict[TopicPartition, Partition]] = {}
-        self._by_name: Final[dict[bytes, dict[int, Partition]]] = {}
-        self._by_id: Final[dict[bytes, dict[int, Partition]]] = {}
-        self._refused: Final[dict[TopicPartition, PartitionLeadership]] = {}
-        """Roles that the disk kept us from. The controller does not send them again: see `retry_refused`."""
-        self._controller_epoch = -1
+        self._isr_changes: Final = isr_changes
+        self._selector: Final = selector
+        self._leader_quota: Final = leader_quota
+        self._hosted: Final = HostedReplicas(partition_is_known)
+        self._by_name: Final = self._hosted.by_name
+        self._by_id: Final = self._hosted.by_id
+        rules = ReplicationRules(clock, lag_seconds, is_alive)
+        self._roles: Final = RoleChanges(broker_id, self._hosted, log_manager, rules, fetching, self.wake_all)
         # Counters of the data path, read by the metrics when they are rendered.
         self.bytes_in = 0
         self.messages_in = 0
         self.bytes_out = 0
+        self.replication_bytes_out = 0
         self.produce_failures = 0
         self.fetch_failures = 0
 
@@ -125,7 +143,12 @@ class ReplicaManager:
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
         """The hosted partitions."""
-        return self._partitions
+        return self._hosted.partitions
+
+    @property
+    def offline_partitions(self) -> Mapping[TopicPartition, str]:
+        """The replicas in log directories that failed, and which."""
+        return self._hosted.offline
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Return a hosted partition.
@@ -133,177 +156,69 @@ class ReplicaManager:
         Raises:
             ApiError: as `absence_error`.
         """
-        partition = self._partitions.get(topic_partition)
+        partition = self._hosted.partitions.get(topic_partition)
         if partition is None:
             raise ApiError(self.absence_error(topic_partition))
         return partition
 
     def find(self, name: bytes, index: int) -> Partition | None:
         """Return a hosted partition by the bytes of its topic's name, or None."""
-        return self._by_name.get(name, _NO_PARTITIONS).get(index)
+        return self._by_name.get(name, NO_PARTITIONS).get(index)
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Tell why a partition is not hosted here.
+        """Tell why a partition is not hosted here; see `HostedReplicas.absence_error`."""
+        return self._hosted.absence_error(topic_partition)
 
-        KAFKA_STORAGE_ERROR where its log cannot be opened at present, NOT_LEADER_OR_FOLLOWER where another
-        broker has it, else UNKNOWN_TOPIC_OR_PARTITION. Clients try again after all three.
-        """
-        if topic_partition in self._refused:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if self._partition_is_known(topic_partition):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    # What the controller decides.
+    # Roles.
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         """Lead or follow the partitions of a request; return what went wrong with which."""
-        if request.controller_epoch < self._controller_epoch:
-            return {
-                leadership.topic_partition: ErrorCode.STALE_CONTROLLER_EPOCH
-                for leadership in request.partitions
-            }
-        self._controller_epoch = request.controller_epoch
-        errors: dict[TopicPartition, ErrorCode] = {}
-        followed: list[Partition] = []
-        for leadership in request.partitions:
-            code = self._apply_leadership(leadership, followed)
-            if code is not ErrorCode.NONE:
-                errors[leadership.topic_partition] = code
-        self._follow(followed)
-        return errors
+        return self._roles.apply_leader_and_isr(request)
+
+    def drop_strays(self, request: LeaderAndIsr) -> list[TopicPartition]:
+        """Move logs of earlier topics aside, before a controller's whole first request is applied."""
+        return self._roles.drop_strays(request)
 
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
         """Stop serving partitions, and delete their logs where the request says so."""
-        if request.controller_epoch < self._controller_epoch:
-            return dict.fromkeys(request.partitions, ErrorCode.STALE_CONTROLLER_EPOCH)
-        self._controller_epoch = request.controller_epoch
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for topic_partition in request.partitions:
-            partition = self._partitions.get(topic_partition)
-            epoch = request.leader_epochs.get(topic_partition, LEADER_DURING_DELETE)
-            if 0 <= epoch < self._known_leader_epoch(topic_partition):
-                errors[topic_partition] = ErrorCode.FENCED_LEADER_EPOCH
-                continue
-            self._refused.pop(topic_partition, None)
-            if partition is not None:
-                self._unfollow(topic_partition)
-                self._forget(partition)
-            if request.delete and self._log_manager.get(topic_partition) is not None:
-                try:
-                    self._log_manager.delete(topic_partition)
-                except LOG_ERRORS as error:
-                    logger.error("Cannot delete the log of %s: %s", topic_partition, error)
-                    errors[topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
-        return errors
+        return self._roles.apply_stop_replica(request)
 
     def retry_refused(self) -> bool:
-        """Try some of the roles again that the disk refused; tell whether to go on at once with others.
+        """Try some roles again that the disk refused; tell whether to go on at once with others."""
+        return self._roles.retry_refused()
 
-        Called about once a second, so that a partition serves soon after the disk has space, or the process
-        has descriptors, again.
-        """
-        failures = 0
-        followed: list[Partition] = []
-        for topic_partition, leadership in tuple(islice(self._refused.items(), RETRIES_PER_STEP)):
-            if self._apply_leadership(leadership, followed) is ErrorCode.NONE:
-                logger.info("Serving %s: its log can be opened now", topic_partition)
-            else:
-                failures += 1
-                if failures == RETRY_FAILURES_MAX:
-                    break
-        self._follow(followed)
-        return failures < RETRY_FAILURES_MAX and failures < len(self._refused)
+    def step_down(self, partition: Partition, state: PartitionState) -> None:
+        """Follow the leader that coordination names, without waiting for the controller to say so."""
+        self._roles.step_down(partition, state)
 
-    def _known_leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the newest leader epoch that the controller told us, -1 without one."""
-        known = self._refused.get(topic_partition) or self._partitions.get(topic_partition)
-        return -1 if known is None else known.leader_epoch
-
-    def _apply_leadership(self, leadership: PartitionLeadership, followed: list[Partition]) -> ErrorCode:
-        """Take one role; a partition that follows from now on is added to `followed`."""
-        topic_partition = leadership.topic_partition
-        if self._broker_id not in leadership.replicas:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partition = self._partitions.get(topic_partition)
-        if partition is not None:
-            if leadership.topic_id not in (partition.topic_id, ZERO_UUID):
-                return ErrorCode.INCONSISTENT_TOPIC_ID
-            if leadership.leader_epoch == partition.leader_epoch:
-                return ErrorCode.NONE
-        if leadership.leader_epoch < self._known_leader_epoch(topic_partition):
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        try:
-            self._take_role(partition, leadership, followed)
-        except LOG_ERRORS as error:
-            return self._refuse(leadership, error.code, error)
-        self._refused.pop(topic_partition, None)
-        return ErrorCode.NONE
-
-    def _take_role(
-        self, partition: Partition | None, leadership: PartitionLeadership, followed: list[Partition]
-    ) -> None:
-        topic_partition = leadership.topic_partition
-        hosted = partition
-        if hosted is None:
-            log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
-            hosted = Partition(topic_partition, leadership.topic_id, self._broker_id, log)
-        if leadership.leader == self._broker_id:
-            # Nobody else may append to the log of a leader.
-            self._unfollow(topic_partition)
-            hosted.become_leader(leadership)
-        else:
-            if hosted.become_follower(leadership):
-                self.wake(hosted)
-            followed.append(hosted)
-        if partition is None:
-            self._host(hosted)
-
-    def _follow(self, partitions: Sequence[Partition]) -> None:
-        if self._fetching is not None and partitions:
-            self._fetching.follow(partitions)
-
-    def _unfollow(self, topic_partition: TopicPartition) -> None:
-        if self._fetching is not None:
-            self._fetching.unfollow((topic_partition,))
-
-    def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
-        """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
-        topic_partition = leadership.topic_partition
-        # One that is tried again goes to the end: each round begins with those that wait longest.
-        is_known = self._refused.pop(topic_partition, None) is not None
-        if code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._refused[topic_partition] = leadership
-        if not is_known:
-            logger.error("Cannot serve %s for now: %s", topic_partition, error)
-        return code
-
-    def _host(self, partition: Partition) -> None:
-        topic_partition = partition.topic_partition
-        self._partitions[topic_partition] = partition
-        self._by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
-        if partition.topic_id != ZERO_UUID:
-            self._by_id.setdefault(partition.topic_id.bytes, {})[topic_partition.partition] = partition
-
-    def _forget(self, partition: Partition) -> None:
-        topic_partition = partition.topic_partition
-        del self._partitions[topic_partition]
-        for table, key in (
-            (self._by_name, partition.name_bytes),
-            (self._by_id, partition.topic_id.bytes),
-        ):
-            siblings = table.get(key)
-            if siblings is not None:
-                siblings.pop(topic_partition.partition, None)
-                if not siblings:
-                    del table[key]
-        partition.is_leader = False
-        self.wake(partition)
+    def take_offline(self, directory: str) -> list[TopicPartition]:
+        """Give up the replicas in a log directory that failed; return them."""
+        return self._roles.take_offline(directory)
 
     def wake(self, partition: Partition) -> None:
-        """Complete what waits for the partition and can be completed: its high watermark or role changed."""
+        """Complete what waits for the partition's high watermark and can be completed."""
         self._produce_purgatory.check_and_complete(partition)
         self._fetch_purgatory.check_and_complete(partition)
+
+    def wake_all(self, partition: Partition) -> None:
+        """Complete whatever a change of the partition's role ends: the fetches of followers too."""
+        self.wake(partition)
+        self._fetch_purgatory.check_and_complete(partition.log_end_key)
+
+    # In-sync replicas.
+
+    def shrink_isrs(self) -> None:
+        """Ask for the removal of followers that lag; called every half of ``replica.lag.time.max.ms``."""
+        now = self._clock.monotonic()
+        for partition in tuple(self._hosted.partitions.values()):
+            if not partition.followers:
+                continue
+            change = partition.propose_shrink(now)
+            if change is not None and self._isr_changes is not None:
+                self._isr_changes.submit(partition, change)
+            # A follower that was about to join may have held the high watermark back, and be gone by now.
+            elif partition.maybe_advance_high_watermark(now):
+                self.wake(partition)
 
     # Appending.
 
@@ -314,6 +229,8 @@ class ReplicaManager:
             ApiError: as `Partition.append_as_leader`.
             StorageError, RecordsError: what the log refuses, with the code to answer.
         """
+        log = partition.log
+        before = log.high_watermark
         try:
             info = partition.append_as_leader(records, acks)
         except (ApiError, *LOG_ERRORS):
@@ -321,7 +238,13 @@ class ReplicaManager:
             raise
         self.bytes_in += info.size
         self.messages_in += info.record_count
-        self._fetch_purgatory.check_and_complete(partition)
+        if partition.followers:
+            self._fetch_purgatory.check_and_complete(partition.log_end_key)
+            if log.high_watermark > before:
+                # The leader is alone in the ISR: what earlier appends wait for may be there too.
+                self.wake(partition)
+        else:
+            self._fetch_purgatory.check_and_complete(partition)
         return info
 
     # Reading.
@@ -329,7 +252,7 @@ class ReplicaManager:
     def find_by_key(self, params: FetchParams, key: bytes, index: int) -> Partition | None:
         """Return the hosted partition that a fetch request means, or None."""
         table = self._by_id if params.by_id else self._by_name
-        return table.get(key, _NO_PARTITIONS).get(index)
+        return table.get(key, NO_PARTITIONS).get(index)
 
     def read(
         self, params: FetchParams, entries: Sequence[FetchEntry], *, note_follower: bool = True
@@ -337,7 +260,7 @@ class ReplicaManager:
         """Read partitions in order until `max_bytes` is used up.
 
         Returns the answers, how many bytes of records they have, and whether one of them is an error or
-        something else that must not wait.
+        something else that must not wait. What a follower's fetch tells of it is noted, once per request.
         """
         answers: list[FetchAnswer] = []
         left = params.max_bytes
@@ -345,18 +268,17 @@ class ReplicaManager:
         total = 0
         urgent = False
         table = self._by_id if params.by_id else self._by_name
+        moved: list[Partition] | None = [] if note_follower and params.is_follower else None
         for key, requested in entries:
-            partition = table.get(key, _NO_PARTITIONS).get(requested.partition)
+            partition = table.get(key, NO_PARTITIONS).get(requested.partition)
             if partition is None:
                 result = PartitionFetchResult(
                     requested.partition, self._fetch_absence(params, key, requested)
                 )
                 urgent = True
             else:
-                if note_follower and params.is_follower:
-                    self._note_follower(params, partition, requested)
                 max_bytes = requested.max_bytes if requested.max_bytes < left else left
-                result = self._read_partition(params, partition, requested, max_bytes, min_one_batch)
+                result = self._read_partition(params, partition, requested, max_bytes, min_one_batch, moved)
                 records = result.records
                 if records is not None:
                     size = records.size
@@ -364,9 +286,17 @@ class ReplicaManager:
                         min_one_batch = False
                         total += size
                         left = left - size if left > size else 0
-                if result.error_code != 0 or result.diverging_epoch is not None:
+                if (
+                    result.error_code != 0
+                    or result.diverging_epoch is not None
+                    or result.preferred_read_replica >= 0
+                ):
                     urgent = True
             answers.append((key, result))
+        if moved:
+            # Last, so that a consumer that waits for many of these partitions finds all of them moved.
+            for partition in moved:
+                self.wake(partition)
         return answers, total, urgent
 
     def _read_partition(
@@ -376,6 +306,7 @@ class ReplicaManager:
         requested: FetchPartitionFields,
         max_bytes: int,
         min_one_batch: bool,
+        moved: list[Partition] | None,
     ) -> PartitionFetchResult:
         index = requested.partition
         log = partition.log
@@ -383,6 +314,13 @@ class ReplicaManager:
             epoch = requested.current_leader_epoch
             if epoch not in (NO_EPOCH, partition.leader_epoch) or not partition.is_leader:
                 partition.check_leader_epoch(epoch, params.leader_only)
+            if params.is_follower:
+                if params.replica_id not in partition.followers:
+                    partition.check_follower(params.replica_id, epoch)
+            elif params.rack and self._selector is not None and partition.is_leader:
+                result = self._redirect(params, partition, requested)
+                if result is not None:
+                    return result
             if requested.last_fetched_epoch >= 0:
                 diverging = self._diverging_epoch(partition, requested)
                 if diverging is not None:
@@ -395,6 +333,8 @@ class ReplicaManager:
                         diverging_epoch=diverging,
                     )
             data = log.read(requested.fetch_offset, max_bytes, params.isolation, min_one_batch)
+            if moved is not None:
+                self._note_follower(params, partition, requested, moved)
         except ApiError as error:
             return _read_error(params, partition, index, error.code)
         except LOG_ERRORS as error:
@@ -403,17 +343,67 @@ class ReplicaManager:
                 # What the disk did is logged by the log itself, once in a while instead of per request.
                 self.fetch_failures += 1
             return _read_error(params, partition, index, code)
+        records = data.records
+        if params.is_follower and self.is_throttled(params, partition):
+            records = EMPTY_SLICE
         aborted = data.aborted_transactions
         return PartitionFetchResult(
             index,
             0,
-            data.high_watermark,
+            # A follower's own fetch may have moved it: the sooner it knows, the sooner its readers do.
+            data.high_watermark if moved is None else log.high_watermark,
             log.last_stable_offset,
             log.log_start_offset,
             None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted],
             -1,
-            data.records,
+            records,
         )
+
+    def _redirect(
+        self, params: FetchParams, partition: Partition, requested: FetchPartitionFields
+    ) -> PartitionFetchResult | None:
+        """Send a consumer to a replica near it, if there is one that has what it wants."""
+        if params.replica_id != CONSUMER_ID or self._selector is None:
+            return None
+        preferred = self._selector.select(partition, params.rack, params.listener, requested.fetch_offset)
+        if preferred is None:
+            return None
+        log = partition.log
+        return PartitionFetchResult(
+            requested.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            preferred_read_replica=preferred,
+        )
+
+    def is_throttled(self, params: FetchParams, partition: Partition) -> bool:
+        """Tell whether a follower has to wait; never one in sync, or the throttle would push it out."""
+        quota = self._leader_quota
+        return (
+            quota is not None
+            and quota.is_limited
+            and params.replica_id not in partition.isr
+            and quota.is_throttled(partition.topic_partition)
+            and quota.is_exceeded()
+        )
+
+    def count_sent(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
+        """Count what an answer carries: to clients, or to followers, who may be throttled by it."""
+        if not params.is_follower:
+            self.bytes_out += size
+            return
+        self.replication_bytes_out += size
+        quota = self._leader_quota
+        if quota is None or not quota.is_limited:
+            return
+        for key, result in answers:
+            records = result.records
+            if records is not None and records.size:
+                partition = self.find_by_key(params, key, result.partition)
+                if partition is not None and quota.is_throttled(partition.topic_partition):
+                    quota.record(records.size)
 
     def _diverging_epoch(
         self, partition: Partition, requested: FetchPartitionFields
@@ -435,17 +425,27 @@ class ReplicaManager:
         return None
 
     def _note_follower(
-        self, params: FetchParams, partition: Partition, requested: FetchPartitionFields
+        self,
+        params: FetchParams,
+        partition: Partition,
+        requested: FetchPartitionFields,
+        moved: list[Partition],
     ) -> None:
-        try:
-            moved = partition.update_follower(
-                params.replica_id, requested.fetch_offset, requested.log_start_offset, self._clock.monotonic()
-            )
-        except ApiError as error:
-            logger.info("Fetch of replica %d: %s", params.replica_id, error)
-            return
-        if moved:
-            self.wake(partition)
+        """Take note of how far a follower is; a partition whose high watermark moved is added to `moved`.
+
+        Raises:
+            ApiError: the fetch is one of an earlier life of the broker.
+        """
+        replica = params.replica_id
+        now = self._clock.monotonic()
+        if partition.update_follower(
+            replica, requested.fetch_offset, requested.log_start_offset, now, params.replica_epoch
+        ):
+            moved.append(partition)
+        if replica not in partition.maximal_isr and self._isr_changes is not None:
+            change = partition.propose_expansion(replica)
+            if change is not None:
+                self._isr_changes.submit(partition, change)
 
     def _fetch_absence(self, params: FetchParams, key: bytes, requested: FetchPartitionFields) -> int:
         if params.by_id:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
+from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.handles import Handles
 
@@ -48,6 +49,7 @@ class LogEnvironment:
         "deletions",
         "dirty",
         "executor",
+        "failures",
         "file_system",
         "handles",
         "moved",
@@ -66,6 +68,7 @@ class LogEnvironment:
         self.executor: Final = executor
         self.handles: Final = handles or Handles()
         self.deletions: Final = DeletionQueue()
+        self.failures: Final = DirectoryFailures(file_system)
         # Logs written to since their last flush: all that maintenance has to look at.
         self.dirty: Final[set[UnifiedLog]] = set()
         # Logs whose offsets moved since the last checkpoint.

@@ -56,7 +56,16 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
 
 def delete_directory_name(topic_partition: TopicPartition, unique: str) -> str:
     """Name the directory of a partition that waits for deletion: ``<topic>-<p>.<32 hex>-delete``."""
-    tail = f"-{topic_partition.partition}.{unique}{DELETE_DIRECTORY_SUFFIX}"
+    return _unique_directory_name(topic_partition, unique, DELETE_DIRECTORY_SUFFIX)
+
+
+def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Name the directory of a partition whose topic is another by now: ``<topic>-<p>.<32 hex>-stray``."""
+    return _unique_directory_name(topic_partition, unique, STRAY_DIRECTORY_SUFFIX)
+
+
+def _unique_directory_name(topic_partition: TopicPartition, unique: str, suffix: str) -> str:
+    tail = f"-{topic_partition.partition}.{unique}{suffix}"
     return topic_partition.topic[: _DIRECTORY_NAME_MAX - len(tail)] + tail
 
 

@@ -155,6 +155,7 @@ class LogFlusher:
             done()
 
     def _on_failure(self, error: BaseException) -> None:
+        self._environment.failures.note(os.path.dirname(self._local.directory), error)
         if isinstance(error, FileNotFoundError):
             # The directory was deleted under the flush; nobody waits for the outcome.
             return

@@ -2,6 +2,9 @@
 
 The broker's periodic task calls the steps here; each looks only at what changed, so that thousands of idle
 partitions cost nothing. fsync and unlink go to the executor.
+
+A directory whose device fails goes out of service, at the start or while the broker runs; the others go on
+(`kalda.storage.directory_failures`). Only with none left there is nothing to manage.
 """
 
 import contextlib
@@ -10,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -39,6 +43,7 @@ from kalda.storage.file_names import (
     is_delete_directory,
     parse_partition_directory_name,
     partition_directory_name,
+    stray_directory_name,
 )
 from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
 from kalda.storage.handles import Handles
@@ -78,7 +83,8 @@ class LogManager:
         )
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}
-        self._locks: list[DirectoryLock] = []
+        self._locks: dict[str, DirectoryLock] = {}
+        self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._checkpoints: Final = {
             directory: {
@@ -91,20 +97,57 @@ class LogManager:
         }
 
     def load(self) -> None:
-        """Lock the directories and open all logs in them.
+        """Lock the directories and open all logs in them; one whose device fails is left out of service.
 
         Raises:
             LogDirectoryLockedError: another process uses a directory; says which, and its pid.
-            LogDirectoryError: a directory or a partition in it cannot be opened; says which and why.
+            LogDirectoryError: no directory, or a partition in one cannot be opened; says which and why.
         """
         try:
-            for directory in self.directories:
-                self._lock(directory)
-            for directory in self.directories:
-                self._load_directory(directory)
+            for step in (self._lock, self._load_directory):
+                for directory in self.live_directories:
+                    try:
+                        step(directory)
+                    except LogDirectoryError as error:
+                        self._skip(directory, error)
         except BaseException:
             self._unlock()
             raise
+
+    def _skip(self, directory: str, error: LogDirectoryError) -> None:
+        """Start without a directory whose device failed; any other error, or that of the last, is raised."""
+        cause = error.__cause__
+        if cause is None or not self.environment.failures.note(directory, cause):
+            raise error
+        if len(self.live_directories) == 1:
+            raise error
+        _logger.error("starting without %s: %s", directory, error)
+        self.take_offline(directory)
+
+    @property
+    def live_directories(self) -> tuple[str, ...]:
+        """The directories in service."""
+        return tuple(directory for directory in self.directories if directory not in self._offline)
+
+    @property
+    def offline_directories(self) -> Mapping[str, str]:
+        """The directories out of service, and what they failed with."""
+        return self._offline
+
+    def take_offline(self, directory: str) -> list[TopicPartition]:
+        """Let go of a directory that failed, and of its logs; return whose they were."""
+        if directory in self._offline:
+            return []
+        reason = self.environment.failures.failed.get(directory, "taken out of service")
+        self._offline[directory] = reason
+        gone = [name for name, log in self._logs.items() if os.path.dirname(log.directory) == directory]
+        for topic_partition in gone:
+            self._logs.pop(topic_partition).forget(f"log directory {directory} is offline: {reason}")
+        lock = self._locks.pop(directory, None)
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                lock.release()
+        return gone
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         """Return the partition's log if it is here."""
@@ -139,19 +182,36 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return False
-        parent = os.path.dirname(log.directory)
-        target = os.path.join(parent, delete_directory_name(topic_partition, uuid.uuid4().hex))
-        try:
-            self.environment.file_system.rename(log.directory, target)
-        except OSError as error:
-            raise LogStorageError(f"cannot delete {log.directory}: {error}") from error
-        del self._logs[topic_partition]
-        for checkpoint in self._checkpoints[parent].values():
-            checkpoint.forget(topic_partition)
+        target = self._rename(log, delete_directory_name(topic_partition, uuid.uuid4().hex))
         log.forget("the partition was deleted")
         due_ms = self.environment.clock.time_ms() + log.config.file_delete_delay_ms
         self.environment.deletions.add(target, due_ms, is_directory=True)
         return True
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """Forget the partition's log but keep its files, under a name that no start opens.
+
+        Raises:
+            LogStorageError: the disk failed; the log is still here.
+        """
+        log = self._logs[topic_partition]
+        target = self._rename(log, stray_directory_name(topic_partition, uuid.uuid4().hex))
+        log.forget("the log belongs to an earlier topic of this name")
+        _logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
+
+    def _rename(self, log: UnifiedLog, name: str) -> str:
+        """Take a log out by giving its directory another name; return the new path."""
+        parent = os.path.dirname(log.directory)
+        target = os.path.join(parent, name)
+        try:
+            self.environment.file_system.rename(log.directory, target)
+        except OSError as error:
+            self.environment.failures.note(parent, error)
+            raise LogStorageError(f"cannot delete {log.directory}: {error}") from error
+        del self._logs[log.topic_partition]
+        for checkpoint in self._checkpoints[parent].values():
+            checkpoint.forget(log.topic_partition)
+        return target
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Put new settings in force for all of a topic's logs here."""
@@ -216,7 +276,7 @@ class LogManager:
         # A failed log keeps its lines: they may not claim what was not synced.
         self.environment.moved.update(log for log in self._logs.values() if log not in failed)
         self._note_moved()
-        for directory in self.directories:
+        for directory in self.live_directories:
             try:
                 for checkpoint in self._checkpoints[directory].values():
                     checkpoint.write_now()
@@ -263,12 +323,12 @@ class LogManager:
             raise LogDirectoryLockedError(
                 f"log directory {directory} is in use by {holder}; stop it or choose another directory"
             )
-        self._locks.append(lock)
+        self._locks[directory] = lock
 
     def _unlock(self) -> None:
-        for lock in self._locks:
+        for lock in self._locks.values():
             lock.release()
-        self._locks = []
+        self._locks = {}
 
     def _load_directory(self, directory: str) -> None:
         file_system = self.environment.file_system
@@ -326,10 +386,15 @@ class LogManager:
             ) from error
 
     def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
-        counts = dict.fromkeys(self.directories, 0)
+        failed = self.environment.failures.failed
+        counts = {each: 0 for each in self.live_directories if each not in failed}
+        if not counts:
+            raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
         if len(counts) > 1:
             for log in self._logs.values():
-                counts[os.path.dirname(log.directory)] += 1
+                parent = os.path.dirname(log.directory)
+                if parent in counts:
+                    counts[parent] += 1
         parent = min(counts, key=lambda directory: counts[directory])
         path = os.path.join(parent, partition_directory_name(topic_partition))
         file_system = self.environment.file_system
@@ -347,6 +412,7 @@ class LogManager:
             # An empty directory left behind would come back as a partition at the next start.
             with contextlib.suppress(OSError):
                 file_system.remove_tree(path)
+            self.environment.failures.note(parent, error)
             raise LogStorageError(f"cannot create {path}: {error}") from error
         self._logs[topic_partition] = log
         for checkpoint in self._checkpoints[parent].values():
@@ -383,8 +449,10 @@ class LogManager:
 
     def _checkpoint(self, name: str) -> None:
         self._note_moved()
-        for directory in self.directories:
-            self._checkpoints[directory][name].write(self.environment.executor)
+        for directory in self.live_directories:
+            self._checkpoints[directory][name].write(
+                self.environment.executor, partial(self.environment.failures.note, directory)
+            )
 
     def _note_moved(self) -> None:
         for log in tuple(self.environment.moved):

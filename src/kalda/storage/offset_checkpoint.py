@@ -69,8 +69,13 @@ class OffsetCheckpointFile:
         self._replace(format_offset_checkpoint_lines(list(self._lines.values())), self._version)
         self._is_changed = False
 
-    def write(self, executor: BackgroundExecutor) -> None:
-        """Replace the file if its content changed, synced; one write at a time, the next call catches up."""
+    def write(
+        self, executor: BackgroundExecutor, on_error: Callable[[BaseException], object] | None = None
+    ) -> None:
+        """Replace the file if its content changed, synced; one write at a time, the next call catches up.
+
+        `on_error` is told what a write failed with.
+        """
         if not self._is_changed or self._is_writing:
             return
         data = format_offset_checkpoint_lines(list(self._lines.values()))
@@ -84,6 +89,8 @@ class OffsetCheckpointFile:
             if error is not None:
                 self._is_changed = True
                 _logger.warning("checkpoint %s not written: %s", self.path, error)
+                if on_error is not None:
+                    on_error(error)
 
         executor.submit(lambda: self._replace(data, version), finished)
 

@@ -685,6 +685,7 @@ class UnifiedLog:
         message = (
             f"cannot {action} {self.topic_partition} in {self.directory}: {error.strerror or error} ({kind})"
         )
+        self._environment.failures.note(os.path.dirname(self.directory), error)
         now_ms = self._environment.clock.time_ms()
         if now_ms - self._error_logged_ms >= _ERROR_LOG_INTERVAL_MS:
             self._error_logged_ms = now_ms

@@ -134,8 +134,8 @@ def test_errors_are_told_by_partition_and_do_not_wait(
 
 def test_the_leader_is_named_from_version_16_only(broker: DataPath) -> None:
     broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
-    new = broker.fetch(version=16)
-    old = broker.fetch(version=15)
+    new = broker.fetch(version=16, current_leader_epoch=3)
+    old = broker.fetch(version=15, current_leader_epoch=3)
     assert (2, 4) == (
         new.responses[0].partitions[0].current_leader.leader_id,
         new.responses[0].partitions[0].current_leader.leader_epoch,

@@ -5,7 +5,7 @@ few, or when it is no longer led here. When time is over the partitions that are
 REQUEST_TIMED_OUT: the records are in the log and may still become visible.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from kalda.broker.partition import Partition
@@ -32,10 +32,12 @@ class ProduceWait:
         if self.is_done:
             return True
         partition = self.partition
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+        if partition.is_offline:
+            self.code = ErrorCode.KAFKA_STORAGE_ERROR
+        elif not partition.is_leader or partition.leader_epoch != self.leader_epoch:
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif partition.log.high_watermark >= self.required_offset:
-            if len(partition.isr) >= partition.min_in_sync_replicas:
+            if len(partition.maximal_isr) >= partition.min_in_sync_replicas:
                 self.code = ErrorCode.NONE
             else:
                 self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -48,22 +50,40 @@ class ProduceWait:
 class DelayedProduce(DelayedOperation):
     """One waiting produce request; `respond` is called once, after every wait has its code."""
 
-    __slots__ = ("_respond", "_waits")
+    __slots__ = ("_respond", "_unsettled")
 
     def __init__(self, timeout_ms: int, waits: list[ProduceWait], respond: Callable[[], None]) -> None:
         super().__init__(timeout_ms)
-        self._waits: Final = waits
         self._respond: Final = respond
+        # A request may name a partition twice.
+        self._unsettled: Final[dict[Hashable, list[ProduceWait]]] = {}
+        for wait in waits:
+            self._unsettled.setdefault(wait.partition, []).append(wait)
 
     @property
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[Hashable]:
         """What it waits for: the keys under which the purgatory watches it."""
-        return [wait.partition for wait in self._waits]
+        return list(self._unsettled)
 
     def try_complete(self) -> bool:
         """Complete if every partition is settled; return whether this call did."""
-        settled = [wait.check() for wait in self._waits]
-        return all(settled) and self.force_complete()
+        for partition in tuple(self._unsettled):
+            self._check(partition)
+        return not self._unsettled and self.force_complete()
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        """Complete if this was the last partition that was not settled."""
+        self._check(key)
+        return not self._unsettled and self.force_complete()
+
+    def _check(self, partition: Hashable) -> None:
+        waits = self._unsettled.get(partition)
+        if waits is None:
+            return
+        # Each is checked, whatever the others say: its code is the answer.
+        settled = [wait.check() for wait in waits]
+        if all(settled):
+            del self._unsettled[partition]
 
     def on_complete(self) -> None:
         """Answer."""

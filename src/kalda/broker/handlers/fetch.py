@@ -45,6 +45,8 @@ SESSIONS_FROM: Final = 7
 STORAGE_ERROR_FROM: Final = 6
 """The first version whose clients know KAFKA_STORAGE_ERROR."""
 ZSTD_FROM: Final = 10
+FOLLOWERS_FROM: Final = 11
+"""The first version whose consumers may read from followers (KIP-392)."""
 LEADER_FROM: Final = 16
 
 READ_COMMITTED: Final = 1
@@ -61,21 +63,26 @@ def handle_fetch(
     fields = parse_fetch_request(frame, body_position, version)
     session = services.fetch_sessions.context(version, fields)
     entries = session.entries
-    params = _params(services, version, fields)
+    params = _params(services, context, version, fields)
     replica_manager = services.replica_manager
     answers, size, urgent = replica_manager.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
-        return _reply(services, context, session, answers, size)
+        return _reply(services, context, session, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
     operation = DelayedFetch(
-        replica_manager, params, entries, partial(_respond_after_wait, services, context, session, pending)
+        replica_manager,
+        params,
+        entries,
+        partial(_respond_after_wait, services, context, session, params, pending),
     )
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.partitions)
     return pending
 
 
-def _params(services: "BrokerServices", version: int, fields: FetchRequestFields) -> FetchParams:
+def _params(
+    services: "BrokerServices", context: RequestContext, version: int, fields: FetchRequestFields
+) -> FetchParams:
     max_bytes = min(fields.max_bytes, services.config.fetch_max_bytes)
     if fields.replica_id >= 0:
         isolation = FetchIsolation.LOG_END
@@ -92,6 +99,10 @@ def _params(services: "BrokerServices", version: int, fields: FetchRequestFields
         max_bytes=max_bytes,
         min_one_batch=version >= MAX_BYTES_FROM,
         tells_leader=version >= LEADER_FROM,
+        replica_epoch=fields.replica_epoch,
+        may_read_follower=version >= FOLLOWERS_FROM,
+        rack=fields.rack_id.decode(errors="replace") if fields.rack_id else "",
+        listener=context.listener,
     )
 
 
@@ -99,17 +110,19 @@ def _respond_after_wait(
     services: "BrokerServices",
     context: RequestContext,
     session: FetchContext,
+    params: FetchParams,
     pending: "Pending[RawReply | None]",
     answers: list[FetchAnswer],
     size: int,
 ) -> None:
-    pending.complete(_reply(services, context, session, answers, size))
+    pending.complete(_reply(services, context, session, params, answers, size))
 
 
 def _reply(
     services: "BrokerServices",
     context: RequestContext,
     session: FetchContext,
+    params: FetchParams,
     answers: list[FetchAnswer],
     size: int,
 ) -> "list[Chunk]":
@@ -122,7 +135,7 @@ def _reply(
             context.count_error(result.error_code)
             if result.current_leader is not None:
                 leaders.add(result.current_leader[0])
-    services.replica_manager.bytes_out += size
+    services.replica_manager.count_sent(params, answers, size)
     error_code, session_id, topics = session.answer(answers)
     if error_code != 0:
         context.count_error(error_code)
