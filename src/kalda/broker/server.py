@@ -26,6 +26,7 @@ from kalda.broker.process_errors import ProcessError
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
 from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replication.assembly import build_replica_fetchers
 from kalda.broker.services import BrokerServices
 from kalda.broker.topic_admin import TopicAdmin
 from kalda.common.clock import Clock
@@ -141,6 +142,7 @@ class BrokerServer:
             purgatory.close()
         await self._server.close(0.0 if hurried.is_set() else DRAIN_SECONDS)
         self._dispatcher.close()
+        await services.replica_fetchers.close()
         await self._end_upkeep()
         await services.config_store.close()
         await self._unregister()
@@ -171,12 +173,14 @@ class BrokerServer:
         """
         if self._is_built:
             self._server.abort()
+            self.services.replica_fetchers.close_nowait()
 
     async def _abandon_start(self) -> None:
         """Let go of what a start that failed had taken: ports, files and locks. Nothing was served yet."""
         for task in self._upkeep:
             task.cancel()
         if self._is_built:
+            await self.services.replica_fetchers.close()
             await self._server.close(drain_seconds=0.0)
             self._timer.close()
         if self._is_loaded:
@@ -260,6 +264,7 @@ class BrokerServer:
         self._timer = SystemTimer(wheel, asyncio.get_running_loop())
         services.purgatories = {name: DelayedOperationPurgatory(name, self._timer) for name in PURGATORIES}
         cache = services.metadata_cache = MetadataCache()
+        services.replica_fetchers = build_replica_fetchers(services, self._dialer, tasks)
         services.replica_manager = ReplicaManager(
             self._broker_id,
             services.log_manager,
@@ -268,6 +273,7 @@ class BrokerServer:
             services.purgatories["produce"],
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
+            services.replica_fetchers,
         )
         services.topic_admin = TopicAdmin(
             self._broker_id,

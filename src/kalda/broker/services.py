@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
     from kalda.broker.replica_manager import ReplicaManager
+    from kalda.broker.replication.manager import ReplicaFetcherManager
     from kalda.broker.topic_admin import TopicAdmin
     from kalda.common.clock import Clock
     from kalda.common.metrics import Metrics
@@ -34,6 +35,7 @@ class BrokerServices:
     coordination: "Cluster"
     controller: "ControllerDriver"
     log_manager: "LogManager"
+    replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"
     metadata_cache: "MetadataCache"
     topic_admin: "TopicAdmin"

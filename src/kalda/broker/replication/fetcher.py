@@ -1,9 +1,9 @@
 """One fetcher: the task that talks to one leader for the partitions of one `FetcherCore`.
 
 It dials, asks, passes answers to the core and waits where the core has nothing to ask. A fetch is parked at
-the leader for up to ``replica.fetch.wait.max.ms``; a partition that begins to be followed meanwhile cannot
-wait for that (its leader's acks=all producers would), so the parked fetch is given up by hanging up, and the next
-one names everybody.
+the leader for up to ``replica.fetch.wait.max.ms``. A partition that begins to be followed meanwhile cannot
+wait for that, as its leader's acks=all producers would: the parked fetch is given up by hanging up, and the
+next one names everybody.
 
 What a maintainer must not break: between an answer and the next request there is no await, and whoever ends a
 tenure does so on the event loop; so no answer is applied to a log that is not followed any more.

@@ -107,13 +107,17 @@ class ReplicaFetcherManager:
             self.unfollow([state.topic_partition for state in states])
             self.follow([state.partition for state in states])
 
-    async def close(self) -> None:
-        """Stop all fetching."""
+    def close_nowait(self) -> None:
+        """Stop all fetching without waiting for the connections to be closed: as if the process had died."""
         self._is_closed = True
         self.unfollow(list(self._fetcher_of))
-        running = list(self._running)
-        for task in running:
+        for task in self._running:
             task.cancel()
+
+    async def close(self) -> None:
+        """Stop all fetching."""
+        running = list(self._running)
+        self.close_nowait()
         await asyncio.gather(*running, return_exceptions=True)
 
     def statistics(self) -> ReplicaFetcherStatistics:
