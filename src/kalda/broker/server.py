@@ -300,7 +300,7 @@ class BrokerServer:
             channel,
             self._clock,
             is_topic_deletion_enabled=config.delete_topic_enable,
-            is_unclean_election_default=config.unclean_leader_election_enable,
+            is_unclean_election_default=lambda: config.unclean_leader_election_enable,
         )
         self._dispatcher = Dispatcher(services, HANDLERS, self.metrics, tasks)
         self._server = Server(_server_config(config), self._dispatcher.on_frame)

@@ -29,7 +29,7 @@ class RequestBatch:
         self._metadata: dict[TopicPartition, None] = {}
         self._metadata_full: set[int] = set()
         self._is_metadata_due = False
-        self._stop: dict[int, list[TopicPartition]] = {}
+        self._stop: dict[tuple[int, bool], dict[TopicPartition, int]] = {}
 
     def add_leader_and_isr(
         self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
@@ -57,9 +57,18 @@ class RequestBatch:
         self._metadata_full.add(broker_id)
         self._is_metadata_due = True
 
-    def add_deletion(self, broker_id: int, partition: TopicPartition) -> None:
-        """Tell a broker to delete its replica."""
-        self._stop.setdefault(broker_id, []).append(partition)
+    def add_stop(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
+        """Tell a broker, if it lives, to stop its replica, or to delete it too.
+
+        The topic's deletion overrides any leader epoch; a replica that is merely no longer wanted must not
+        have a newer one.
+        """
+        if broker_id not in self._context.live_brokers:
+            return
+        state = self._context.states.get(partition, _NO_STATE)
+        is_doomed = partition.topic in self._context.topics_to_delete
+        epoch = LEADER_DURING_DELETE if is_doomed else state.leader_epoch
+        self._stop.setdefault((broker_id, delete), {})[partition] = epoch
 
     def effects(self) -> list[Effect]:
         """Return the requests collected."""
@@ -90,9 +99,8 @@ class RequestBatch:
             for broker_id in sorted(context.live_brokers):
                 told = everything if broker_id in self._metadata_full else changed
                 effects.append(Send(broker_id, UpdateMetadata(*identity, told, brokers)))
-        for broker_id, doomed in sorted(self._stop.items()):
-            epochs = dict.fromkeys(doomed, LEADER_DURING_DELETE)
-            effects.append(Send(broker_id, StopReplica(*identity, doomed, True, epochs)))
+        for (broker_id, delete), epochs in sorted(self._stop.items()):
+            effects.append(Send(broker_id, StopReplica(*identity, list(epochs), delete, epochs)))
         return effects
 
     def _is_known(self, partition: TopicPartition) -> bool:
@@ -116,7 +124,7 @@ class RequestBatch:
             partition_epoch=state.version,
             replicas=assignment.replicas,
             is_new=is_new,
-            offline_replicas=tuple(r for r in assignment.replicas if r not in context.live_brokers),
+            offline_replicas=tuple(r for r in assignment.replicas if not context.is_serving(partition, r)),
             adding_replicas=assignment.adding,
             removing_replicas=assignment.removing,
         )

@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 0.3
 _BACKLOG_MAX: Final = 10_000
 """Requests that may wait for one broker. One that is this far behind is told everything anew instead."""
 
-Answer = Callable[[int, BrokerRequest, Mapping[TopicPartition, ErrorCode]], None]
+Answer = Callable[[BrokerInfo, BrokerRequest, Mapping[TopicPartition, ErrorCode]], None]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Channels:
             while channel.waiting:
                 request = channel.waiting.popleft()
                 errors = await self._deliver(channel, request)
-                self._on_answer(channel.info.id, request, errors)
+                self._on_answer(channel.info, request, errors)
             channel.idle.set()
 
     async def _deliver(self, channel: _Channel, request: BrokerRequest) -> Mapping[TopicPartition, ErrorCode]:

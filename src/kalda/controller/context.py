@@ -4,14 +4,17 @@ Only `core.step` changes it. It holds no decisions, but it refuses illegal trans
 the core lost track of a partition, and a wrong answer is worse than a controller that stops.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kalda.common.types import TopicPartition
 from kalda.controller import partitions, replicas
 from kalda.controller.partitions import PartitionStatus
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import BrokerInfo, PartitionState, TopicAssignment
+from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+
+_NOWHERE: Final = ReplicaAssignment(())
 
 
 class Replica(NamedTuple):
@@ -27,15 +30,32 @@ class IllegalTransitionError(Exception):
 
 class ControllerContext:
     """The cache. Invariants: `states` holds no partition that `assignments` does not; every partition and
-    replica of `assignments` has a status, and no other has one.
+    replica of `assignments` has a status, and no other has one save the replicas in `leaving`.
     """
 
-    def __init__(self, controller_id: int, *, is_topic_deletion_enabled: bool = True) -> None:
+    def __init__(
+        self,
+        controller_id: int,
+        *,
+        is_topic_deletion_enabled: bool = True,
+        leader_imbalance_percentage: int = 10,
+    ) -> None:
         self.controller_id: Final = controller_id
         self.is_topic_deletion_enabled: Final = is_topic_deletion_enabled
+        self.leader_imbalance_percentage: Final = leader_imbalance_percentage
+        """``leader.imbalance.per.broker.percentage``."""
         self.epoch = 0
         self.live_brokers: dict[int, BrokerInfo] = {}
+        self.shutting_down: set[int] = set()
+        """Live brokers that asked to lead nothing; marked until they are gone."""
+        self.offline_dirs: dict[int, set[TopicPartition]] = {}
+        """Replicas in failed log directories, by live broker."""
         self.assignments: dict[str, TopicAssignment] = {}
+        """Changed through `assign` and `forget_topic` only, which keep the index of brokers."""
+        self.reassigning: dict[TopicPartition, None] = {}
+        """The partitions whose assignment says that they move, as an ordered set."""
+        self.leaving: dict[TopicPartition, tuple[int, ...]] = {}
+        """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
         self.states: dict[TopicPartition, PartitionState] = {}
         """What ZooKeeper holds, as last read or written."""
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
@@ -44,10 +64,17 @@ class ControllerContext:
         self.topics_vanishing: set[str] = set()
         """Topics whose replicas are gone and whose znodes are being deleted; part of `topics_to_delete`."""
         self.unclean_topics: set[str] = set()
+        self._partitions_on: dict[int, dict[TopicPartition, None]] = {}
+        # Ordered sets. Invariant: exactly the replicas of `assignments`.
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return a topic's partitions."""
         return [TopicPartition(topic, partition) for partition in self.assignments[topic].partitions]
+
+    def assignment_of(self, partition: TopicPartition) -> ReplicaAssignment:
+        """Return where a partition lives; nowhere if it does not exist."""
+        topic = self.assignments.get(partition.topic)
+        return _NOWHERE if topic is None else topic.partitions.get(partition.partition, _NOWHERE)
 
     def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
         """Return the brokers that hold a partition, in order of preference."""
@@ -66,7 +93,30 @@ class ControllerContext:
 
     def partitions_on(self, broker_id: int) -> list[TopicPartition]:
         """Return the partitions that have a replica on a broker."""
-        return [p for p in self.all_partitions() if broker_id in self.replicas_of(p)]
+        return list(self._partitions_on.get(broker_id, ()))
+
+    def is_serving(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a replica can be reached: its broker lives and its log directory works."""
+        return broker_id in self.live_brokers and partition not in self.offline_dirs.get(broker_id, ())
+
+    def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a replica may be elected and be in sync: it serves, and its broker is not shutting down."""
+        return broker_id not in self.shutting_down and self.is_serving(partition, broker_id)
+
+    def assign(self, topic: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> None:
+        """Take over the assignment of some of a topic's partitions, known or new; keep that of its others."""
+        known = self.assignments.get(topic.topic)
+        before = known.partitions if known else {}
+        for number, assignment in changes.items():
+            partition = TopicPartition(topic.topic, number)
+            for broker_id in before.get(number, _NOWHERE).replicas:
+                self._partitions_on[broker_id].pop(partition, None)
+            for broker_id in assignment.replicas:
+                self._partitions_on.setdefault(broker_id, {})[partition] = None
+            self.reassigning.pop(partition, None)
+            if assignment.is_being_reassigned:
+                self.reassigning[partition] = None
+        self.assignments[topic.topic] = replace(topic, partitions={**before, **changes})
 
     def move_partition(self, partition: TopicPartition, target: PartitionStatus) -> None:
         """Make a transition of the partition state machine.
@@ -106,8 +156,12 @@ class ControllerContext:
                 partition = TopicPartition(topic, number)
                 self.states.pop(partition, None)
                 self.partition_status.pop(partition, None)
-                for broker_id in replica_assignment.replicas:
+                self.reassigning.pop(partition, None)
+                for broker_id in (*replica_assignment.replicas, *self.leaving.pop(partition, ())):
                     self.replica_status.pop(Replica(partition, broker_id), None)
+                    self._partitions_on.get(broker_id, {}).pop(partition, None)
+        for failed in self.offline_dirs.values():
+            failed.difference_update([each for each in failed if each.topic == topic])
         self.topics_to_delete.discard(topic)
         self.topics_vanishing.discard(topic)
         self.unclean_topics.discard(topic)

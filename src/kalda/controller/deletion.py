@@ -52,7 +52,7 @@ def resume_deletions(
             if replica.broker_id in context.live_brokers:
                 context.move_replica(replica, ReplicaStatus.OFFLINE)
                 context.move_replica(replica, ReplicaStatus.DELETION_STARTED)
-                batch.add_deletion(replica.broker_id, replica.partition)
+                batch.add_stop(replica.broker_id, replica.partition, delete=True)
             elif status is not ReplicaStatus.DELETION_INELIGIBLE:
                 context.move_replica(replica, ReplicaStatus.OFFLINE)
                 context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kalda.common.types import TopicPartition
-from kalda.coordination.schema import BrokerInfo, PartitionState
+from kalda.controller.partitions import ElectionStrategy
+from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,15 @@ class UpdatePartitionStates:
     """Replace states whose znodes still have the `version` named; answered by `PartitionStatesUpdated`."""
 
     states: Mapping[TopicPartition, PartitionState]
+    strategy: ElectionStrategy = ElectionStrategy.OFFLINE
+    """Why; comes back with the outcome, so that what was refused is judged again in the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAssignments:
+    """Replace where these partitions live, not their topics' others; answered by `AssignmentsWritten`."""
+
+    changes: Mapping[TopicPartition, ReplicaAssignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +149,7 @@ Effect: TypeAlias = (
     Send
     | CreatePartitionStates
     | UpdatePartitionStates
+    | WriteAssignments
     | DeleteTopicZnodes
     | RejectTopicDeletion
     | RevisitBrokers

@@ -2,12 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TypeAlias
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller.effects import StopReplica
-from kalda.coordination.schema import BrokerInfo, PartitionState, TopicAssignment
+from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.controller.partitions import ElectionStrategy
+from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+
+
+class ElectionType(IntEnum):
+    """What kind of leader an operator asks for; the numbers are ElectLeaders'."""
+
+    PREFERRED = 0
+    """The first replica of the assignment."""
+    UNCLEAN = 1
+    """Any replica that lives, for a partition that has no leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,8 @@ class TopicsChanged:
 
     topics: frozenset[str]
     added: Mapping[str, TopicAssignment]
+    unclean_topics: frozenset[str] = frozenset()
+    """Those of the added topics with ``unclean.leader.election.enable``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,73 @@ class PartitionStatesUpdated:
 
     updated: Mapping[TopicPartition, PartitionState]
     conflicts: Mapping[TopicPartition, PartitionState | None]
+    strategy: ElectionStrategy = ElectionStrategy.OFFLINE
+    """That of the `UpdatePartitionStates` answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatesRead:
+    """What ZooKeeper holds for these partitions: leaders may have changed their ISR."""
+
+    states: Mapping[TopicPartition, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsRequested:
+    """Move these partitions, or cancel their moves. Judged before, by `reassignment.judge_reassignments`."""
+
+    changes: Mapping[TopicPartition, ReplicaAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentsWritten:
+    """Outcome of `WriteAssignments`, without the partitions that ZooKeeper no longer has."""
+
+    changes: Mapping[TopicPartition, ReplicaAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadersRequested:
+    """Elect leaders of these partitions. Judged before, by `elections.judge_elections`."""
+
+    election: ElectionType
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceCheckDue:
+    """See whether too many partitions are not led by their preferred replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequested:
+    """This broker is about to stop and wants to lead nothing any more."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsFailed:
+    """These brokers lost log directories; which replicas went with them is to be asked."""
+
+    broker_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RolesAnswered:
+    """A broker's answer to `LeaderAndIsr`; a partition without an error went well."""
+
+    broker_id: int
+    broker_epoch: int
+    request: LeaderAndIsr
+    errors: Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElectionChanged:
+    """Whether these topics have ``unclean.leader.election.enable``, as it is now."""
+
+    topics: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +181,15 @@ Event: TypeAlias = (
     | TopicDeletionsRequested
     | PartitionStatesCreated
     | PartitionStatesUpdated
+    | PartitionStatesRead
+    | ReassignmentsRequested
+    | AssignmentsWritten
+    | LeadersRequested
+    | BalanceCheckDue
+    | ShutdownRequested
+    | LogDirsFailed
+    | RolesAnswered
+    | UncleanElectionChanged
     | ReplicasStopped
     | TopicsDeleted
     | BrokerFellBehind

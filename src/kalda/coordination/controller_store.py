@@ -20,13 +20,16 @@ from kalda.coordination.errors import (
     NoNodeError,
 )
 from kalda.coordination.port import Check, Coordination, Create, Delete, Operation, SetData, Stat
-from kalda.coordination.schema import PartitionState
+from kalda.coordination.schema import PartitionState, ReplicaAssignment, TopicAssignment
 
 _PARTITIONS_PER_TRANSACTION: Final = 500
 """At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
 
 _DELETE_ATTEMPTS: Final = 5
 """Somebody may add a znode below a topic while it is being deleted; more often than this is no accident."""
+
+_CONFLICT_ATTEMPTS: Final = 100
+"""Each conflict means that a broker added partitions; a hundred in the same few milliseconds do not."""
 
 _FENCE_INDEX: Final = 0
 
@@ -137,6 +140,51 @@ class ControllerStore:
         found = await self._read(failed)
         return StatesUpdated(updated, {partition: found.get(partition) for partition in failed})
 
+    async def write_assignments(
+        self, changes: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Replace where partitions live; return the changes without those of partitions that are gone.
+
+        Brokers add partitions to the same znodes meanwhile, so what they hold is read and written on
+        condition, again where somebody was faster.
+        """
+        waiting: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, assignment in changes.items():
+            waiting.setdefault(partition.topic, {})[partition.partition] = assignment
+        written: dict[TopicPartition, ReplicaAssignment] = {}
+        for _ in range(_CONFLICT_ATTEMPTS):
+            found = await self._read_assignments(list(waiting))
+            wanted = {topic: _reassigned(each, waiting[topic]) for topic, each in found.items()}
+            outcomes = await self._coordination.multi_many(
+                [
+                    [self._fence, SetData(paths.topic(topic), schema.encode_topic(each), each.version)]
+                    for topic, each in wanted.items()
+                ]
+            )
+            self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+            lost = {t for t, o in zip(wanted, outcomes, strict=True) if isinstance(o, CoordinationError)}
+            for topic in wanted.keys() - lost:
+                for number, assignment in waiting[topic].items():
+                    if number in wanted[topic].partitions:
+                        written[TopicPartition(topic, number)] = assignment
+            waiting = {topic: waiting[topic] for topic in wanted if topic in lost}
+            if not waiting:
+                return written
+        raise BadVersionError(f"{list(waiting)} changed {_CONFLICT_ATTEMPTS} times in a row")
+
+    async def set_legacy_reassignment(self, remaining: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """Leave these moves in `/admin/reassign_partitions`; delete it where none remain."""
+        operation: Operation = Delete(paths.REASSIGN_PARTITIONS)
+        if remaining:
+            operation = SetData(paths.REASSIGN_PARTITIONS, schema.encode_reassignment(remaining))
+        outcomes = await self._coordination.multi_many([[self._fence, operation]])
+        self._raise_if_failed(outcomes, NoNodeError)
+
+    async def delete_messages(self, names: Sequence[str]) -> None:
+        """Delete znodes whose message has been acted on; those that are gone are fine."""
+        outcomes = await self._coordination.multi_many([[self._fence, Delete(name)] for name in names])
+        self._raise_if_failed(outcomes, NoNodeError)
+
     async def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete all that is kept about topics; a topic's mark for deletion goes last, so a crash resumes."""
         remaining = list(topics)
@@ -193,6 +241,12 @@ class ControllerStore:
             wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
         )
 
+    async def _read_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
+        found = await self._coordination.get_many([paths.topic(topic) for topic in topics])
+        return schema.decode_each(
+            topics, found, lambda topic, entry: schema.decode_topic(topic, entry[0], entry[1].version)
+        )
+
     async def _descendants(self, path: str) -> list[str]:
         """Return the paths of a subtree, children before their parents."""
         if await self._coordination.exists(path) is None:
@@ -217,3 +271,8 @@ class ControllerStore:
         for outcome in outcomes:
             if isinstance(outcome, CoordinationError) and outcome.operation_index == _FENCE_INDEX:
                 raise ControllerMovedError(f"epoch {self.epoch} is over: {outcome}")
+
+
+def _reassigned(found: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
+    known = {number: assignment for number, assignment in changes.items() if number in found.partitions}
+    return replace(found, partitions={**found.partitions, **known})

@@ -6,11 +6,14 @@ in order and feeds outcomes of writes back before anything else.
 
 import uuid
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from kalda.common.errors import ErrorCode
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.controller import elections, reassignment
+from kalda.controller.brokers import led_by
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
 from kalda.controller.effects import (
@@ -18,23 +21,35 @@ from kalda.controller.effects import (
     CreatePartitionStates,
     DeleteTopicZnodes,
     Effect,
+    LeaderAndIsr,
     RejectTopicDeletion,
     RevisitBrokers,
     Send,
     StopReplica,
     UpdatePartitionStates,
+    WriteAssignments,
 )
 from kalda.controller.events import (
     AssignmentsChanged,
+    AssignmentsWritten,
+    BalanceCheckDue,
     BrokersChanged,
     ControllerElected,
+    ElectionType,
     Event,
+    LeadersRequested,
+    LogDirsFailed,
     PartitionStatesCreated,
+    PartitionStatesRead,
     PartitionStatesUpdated,
+    ReassignmentsRequested,
     ReplicasStopped,
+    RolesAnswered,
+    ShutdownRequested,
     TopicDeletionsRequested,
     TopicsChanged,
     TopicsDeleted,
+    UncleanElectionChanged,
 )
 from kalda.coordination.schema import (
     BrokerInfo,
@@ -67,6 +82,8 @@ class Simulation:
         """Every effect performed since it was last taken."""
         self.unanswered: list[tuple[int, StopReplica]] = []
         self.heard: list[tuple[int, BrokerRequest]] = []
+        self.failed_replicas: dict[int, set[TopicPartition]] = {}
+        self.refusals: list[RolesAnswered] = []
         self.rewrites: list[tuple[TopicPartition, PartitionState, PartitionState]] = []
         """Every state that the controller replaced, with what it wrote in its place."""
 
@@ -110,7 +127,7 @@ class Simulation:
     def tell_topics(self) -> None:
         known = self.context.assignments
         added = {topic: found for topic, found in self.assignments.items() if topic not in known}
-        self.feed(TopicsChanged(frozenset(self.assignments), added))
+        self.feed(TopicsChanged(frozenset(self.assignments), added, frozenset(self.unclean & added.keys())))
 
     def tell_assignments(self) -> None:
         self.feed(AssignmentsChanged(dict(self.assignments)))
@@ -124,21 +141,68 @@ class Simulation:
         errors = dict.fromkeys(request.partitions, code)
         self.feed(ReplicasStopped(broker_id, request, errors))
 
+    def tell_states(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """The notification of changed ISRs arrives."""
+        wanted = self.states if partitions is None else partitions
+        self.feed(PartitionStatesRead({p: self.states[p] for p in wanted if p in self.states}))
+
+    def reassign(
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, must_live: bool = True
+    ) -> dict[TopicPartition, ApiError | None]:
+        self.tell_states(targets)
+        errors, changes = reassignment.judge_reassignments(self.context, targets, must_live=must_live)
+        self.feed(ReassignmentsRequested(changes))
+        return {partition: errors.get(partition) for partition in targets}
+
+    def elect_leaders(
+        self, election: ElectionType, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        wanted = list(partitions)
+        self.tell_states(wanted)
+        refused, electable = elections.judge_elections(self.context, election, wanted)
+        self.feed(LeadersRequested(election, tuple(electable)))
+        return {**refused, **{p: elections.outcome(self.context, election, p) for p in electable}}
+
+    def check_balance(self) -> None:
+        self.feed(BalanceCheckDue())
+
+    def shut_down(self, broker_id: int) -> list[TopicPartition]:
+        """A broker asks to be relieved; what it still leads."""
+        self.tell_states()
+        self.feed(ShutdownRequested(broker_id))
+        return led_by(self.context, broker_id)
+
+    def allow_unclean(self, topics: Mapping[str, bool]) -> None:
+        for topic, is_allowed in topics.items():
+            (self.unclean.add if is_allowed else self.unclean.discard)(topic)
+        self.feed(UncleanElectionChanged(topics))
+
+    def fail_log_dirs(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """A broker loses a directory: from now on it refuses its role in these partitions."""
+        self.failed_replicas.setdefault(broker_id, set()).update(partitions)
+        self.feed(LogDirsFailed(frozenset({broker_id})))
+
     def feed(self, event: Event) -> None:
-        pending = deque([event])
-        while pending:
-            for effect in step(self.context, pending.popleft()):
-                self.trace.append(effect)
-                outcome = self._perform(effect)
-                if outcome is not None:
-                    pending.append(outcome)
+        events = deque([event])
+        while events:
+            pending = deque([events.popleft()])
+            while pending:
+                for effect in step(self.context, pending.popleft()):
+                    self.trace.append(effect)
+                    outcome = self._perform(effect)
+                    if outcome is not None:
+                        pending.append(outcome)
+            events.extend(self.refusals)
+            self.refusals.clear()
 
     def _perform(self, effect: Effect) -> Event | None:
         match effect:
             case Send():
                 self.heard.append((effect.broker_id, effect.request))
-                if isinstance(effect.request, StopReplica):
+                if isinstance(effect.request, StopReplica) and effect.request.delete:
                     self.unanswered.append((effect.broker_id, effect.request))
+                if isinstance(effect.request, LeaderAndIsr):
+                    self._refuse_roles(effect.broker_id, effect.request)
                 return None
             case CreatePartitionStates():
                 for partition, state in effect.states.items():
@@ -146,6 +210,8 @@ class Simulation:
                 return PartitionStatesCreated({p: self.states[p] for p in effect.states})
             case UpdatePartitionStates():
                 return self._update(effect)
+            case WriteAssignments():
+                return self._write_assignments(effect)
             case DeleteTopicZnodes():
                 for topic in effect.topics:
                     assignment = self.assignments.pop(topic)
@@ -172,4 +238,23 @@ class Simulation:
             else:
                 conflicts[partition] = found
         self.states.update(updated)
-        return PartitionStatesUpdated(updated, conflicts)
+        return PartitionStatesUpdated(updated, conflicts, effect.strategy)
+
+    def _write_assignments(self, effect: WriteAssignments) -> AssignmentsWritten:
+        written: dict[TopicPartition, ReplicaAssignment] = {}
+        for partition, assignment in effect.changes.items():
+            topic = self.assignments.get(partition.topic)
+            if topic is not None and partition.partition in topic.partitions:
+                partitions = {**topic.partitions, partition.partition: assignment}
+                self.assignments[partition.topic] = replace(topic, partitions=partitions)
+                written[partition] = assignment
+        return AssignmentsWritten(written)
+
+    def _refuse_roles(self, broker_id: int, request: LeaderAndIsr) -> None:
+        """The broker's answer comes after this step, if it says anything."""
+        failed = self.failed_replicas.get(broker_id, set())
+        told = [each.topic_partition for each in request.partitions]
+        errors = {p: ErrorCode.KAFKA_STORAGE_ERROR for p in told if p in failed}
+        if errors or self.context.offline_dirs.get(broker_id):
+            epoch = self.context.live_brokers[broker_id].epoch
+            self.refusals.append(RolesAnswered(broker_id, epoch, request, errors))

@@ -1,0 +1,145 @@
+"""What brokers do: they come, go, restart, shut down, fall behind, and lose log directories."""
+
+from collections.abc import Mapping
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller import deletion
+from kalda.controller.batch import RequestBatch
+from kalda.controller.context import ControllerContext, Replica
+from kalda.controller.effects import Effect, RevisitBrokers
+from kalda.controller.events import RolesAnswered
+from kalda.controller.repair import Write, lose_replica, not_rewritten, repair, settle_status
+from kalda.controller.replicas import ReplicaStatus
+from kalda.coordination.schema import BrokerInfo
+
+
+def on_brokers_changed(
+    context: ControllerContext, brokers: Mapping[int, BrokerInfo], batch: RequestBatch
+) -> list[Effect]:
+    """Replace what the dead led or followed, tell those that came everything, and all who lives now."""
+    before = context.live_brokers
+    restarted = {b for b in brokers.keys() & before.keys() if brokers[b].epoch != before[b].epoch}
+    context.live_brokers = {b: info for b, info in brokers.items() if b not in restarted}
+    dead = before.keys() - context.live_brokers.keys()
+    arrived = context.live_brokers.keys() - before.keys()
+    context.shutting_down -= dead
+    concerned: dict[TopicPartition, None] = {}
+    for broker_id in sorted(dead):
+        context.offline_dirs.pop(broker_id, None)
+        for partition in context.partitions_on(broker_id):
+            concerned[partition] = None
+            lose_replica(context, Replica(partition, broker_id))
+    for broker_id in sorted(arrived):
+        concerned.update(dict.fromkeys(context.partitions_on(broker_id)))
+    for partition in concerned:
+        if partition in context.states:
+            settle_status(context, partition)
+    for broker_id in sorted(arrived):
+        introduce(context, broker_id, batch)
+    writes = repair(context, concerned)
+    if context.live_brokers != before:
+        batch.add_metadata(not_rewritten(context, concerned, writes))
+    deletions = deletion.resume_deletions(context, context.topics_to_delete, batch)
+    revisit = [RevisitBrokers(brokers)] if restarted else []
+    return [*writes, *deletions, *revisit]
+
+
+def introduce(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
+    """Tell a broker that just came everything: its roles, and how every partition stands."""
+    roles: list[TopicPartition] = []
+    for partition in context.partitions_on(broker_id):
+        if partition.topic in context.topics_to_delete or partition not in context.states:
+            continue
+        if context.is_serving(partition, broker_id):
+            context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
+        roles.append(partition)
+    batch.add_all_roles(broker_id, roles)
+    batch.add_all_metadata(broker_id)
+
+
+def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Effect]:
+    """Start over with a broker whose queue was dropped."""
+    if broker_id not in context.live_brokers:
+        return []
+    for partition in context.partitions_on(broker_id):
+        replica = Replica(partition, broker_id)
+        if context.replica_status[replica] is ReplicaStatus.DELETION_STARTED:
+            context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+    introduce(context, broker_id, batch)
+    return deletion.resume_deletions(context, context.topics_to_delete, batch)
+
+
+def on_shutdown_requested(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:
+    """Move what a broker leads to other in-sync replicas, and take it out of the ISR of what it follows.
+
+    It stays marked until it is gone. Asking again tries again what could not be moved. A partition without
+    other replicas is left alone: its broker serves it to the end.
+    """
+    if broker_id not in context.live_brokers:
+        return []
+    context.shutting_down.add(broker_id)
+    concerned: list[TopicPartition] = []
+    for partition in context.partitions_on(broker_id):
+        if partition.topic in context.topics_to_delete or partition not in context.states:
+            continue
+        if len(context.replicas_of(partition)) == 1:
+            continue
+        concerned.append(partition)
+        replica = Replica(partition, broker_id)
+        is_stopped = context.replica_status[replica] is ReplicaStatus.OFFLINE
+        if context.states[partition].leader != broker_id and not is_stopped:
+            batch.add_stop(broker_id, partition, delete=False)
+            context.move_replica(replica, ReplicaStatus.OFFLINE)
+    return repair(context, concerned)
+
+
+def led_by(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
+    """Return what a broker leads although others could: what its shutdown would take offline."""
+    return [
+        partition
+        for partition in context.partitions_on(broker_id)
+        if partition in context.states
+        and context.states[partition].leader == broker_id
+        and partition.topic not in context.topics_to_delete
+        and len(context.replicas_of(partition)) > 1
+    ]
+
+
+def on_log_dirs_failed(
+    context: ControllerContext, broker_ids: frozenset[int], batch: RequestBatch
+) -> list[Write]:
+    """Tell brokers all their roles again: by their answers we know which replicas are gone."""
+    for broker_id in sorted(broker_ids & context.live_brokers.keys()):
+        for partition in context.partitions_on(broker_id):
+            if partition in context.states and partition.topic not in context.topics_to_delete:
+                batch.add_leader_and_isr([broker_id], partition)
+    return []
+
+
+def on_roles_answered(context: ControllerContext, event: RolesAnswered, batch: RequestBatch) -> list[Write]:
+    """Take note of replicas whose log directory failed, or works again, and elect others where needed."""
+    broker_id = event.broker_id
+    info = context.live_brokers.get(broker_id)
+    if info is None or info.epoch != event.broker_epoch or event.request.controller_epoch != context.epoch:
+        return []
+    before = context.offline_dirs.get(broker_id, set())
+    after = set(before)
+    for partition in [told.topic_partition for told in event.request.partitions]:
+        code = event.errors.get(partition, ErrorCode.NONE)
+        if code is ErrorCode.NONE:
+            after.discard(partition)
+        elif code is ErrorCode.KAFKA_STORAGE_ERROR:
+            after.add(partition)
+    after.intersection_update(context.partitions_on(broker_id))
+    context.offline_dirs[broker_id] = after
+    changed = [partition for partition in context.partitions_on(broker_id) if partition in before ^ after]
+    for partition in changed:
+        if partition in after:
+            lose_replica(context, Replica(partition, broker_id))
+        if partition in context.states:
+            settle_status(context, partition)
+    writes = repair(context, changed)
+    if changed:
+        batch.add_metadata(not_rewritten(context, changed, writes))
+    return writes

@@ -1,0 +1,88 @@
+"""Elections that somebody asks for: an operator, an older tool, or the check of the leaders' balance."""
+
+from collections.abc import Iterable
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.context import ControllerContext
+from kalda.controller.events import ElectionType
+from kalda.controller.partitions import ElectionStrategy
+from kalda.controller.repair import Write, repair
+
+
+def judge_elections(
+    context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, ErrorCode], list[TopicPartition]]:
+    """Return why some partitions need or get no election, and the others."""
+    refused: dict[TopicPartition, ErrorCode] = {}
+    electable: list[TopicPartition] = []
+    for partition in partitions:
+        if partition not in context.partition_status:
+            refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif partition.topic in context.topics_to_delete:
+            refused[partition] = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif _is_led(context, election, partition):
+            refused[partition] = ErrorCode.ELECTION_NOT_NEEDED
+        else:
+            electable.append(partition)
+    return refused, electable
+
+
+def outcome(context: ControllerContext, election: ElectionType, partition: TopicPartition) -> ErrorCode:
+    """Tell how an election went that has been held."""
+    if partition not in context.partition_status:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if _is_led(context, election, partition):
+        return ErrorCode.NONE
+    if election is ElectionType.PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def hold(
+    context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
+) -> list[Write]:
+    """Elect leaders as asked; the topics' own settings do not matter to an unclean election."""
+    strategy = ElectionStrategy.PREFERRED if election is ElectionType.PREFERRED else ElectionStrategy.UNCLEAN
+    return repair(context, [p for p in partitions if p in context.states], strategy)
+
+
+def on_balance_check_due(context: ControllerContext) -> list[Write]:
+    """Give brokers back what they should lead, where they lead too little of it.
+
+    Per broker: the partitions that it should lead and does not, in per cent of those that it should. Above
+    ``leader.imbalance.per.broker.percentage`` those that it can lead are moved.
+    """
+    preferred: dict[int, int] = {}
+    missed: dict[int, list[TopicPartition]] = {}
+    for partition in context.all_partitions():
+        if partition.topic in context.topics_to_delete:
+            continue
+        broker_id = context.replicas_of(partition)[0]
+        preferred[broker_id] = preferred.get(broker_id, 0) + 1
+        state = context.states.get(partition)
+        if state is not None and state.leader != broker_id:
+            missed.setdefault(broker_id, []).append(partition)
+    candidates: list[TopicPartition] = []
+    for broker_id, partitions in sorted(missed.items()):
+        if len(partitions) * 100 > context.leader_imbalance_percentage * preferred[broker_id]:
+            candidates += [p for p in partitions if context.is_online(p, broker_id)]
+    return repair(context, candidates, ElectionStrategy.PREFERRED)
+
+
+def imbalance(context: ControllerContext) -> int:
+    """Count the partitions that their preferred replica does not lead."""
+    return sum(
+        context.states[partition].leader != context.replicas_of(partition)[0]
+        for partition in context.all_partitions()
+        if partition in context.states and partition.topic not in context.topics_to_delete
+    )
+
+
+def _is_led(context: ControllerContext, election: ElectionType, partition: TopicPartition) -> bool:
+    state = context.states.get(partition)
+    if state is None:
+        return False
+    if election is ElectionType.PREFERRED:
+        return state.leader == context.replicas_of(partition)[0]
+    return context.is_serving(partition, state.leader)

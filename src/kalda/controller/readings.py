@@ -1,0 +1,225 @@
+"""What the controller's driver reads in coordination, and how it learns that something changed there.
+
+Watches only say *that* something changed: they leave a mark, and the reading that takes it up arms the next
+watch itself, so nothing is missed and a burst of changes is read once. The callbacks are the same for every
+term of a broker, and an engine keeps one watch for one callback and path; so terms may come and go without
+watches piling up.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from kalda.common.types import TopicPartition
+from kalda.coordination import paths, schema
+from kalda.coordination.cluster import Cluster
+from kalda.coordination.errors import NoNodeError
+from kalda.coordination.port import WatchEvent
+from kalda.coordination.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
+
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+Message = TypeVar("Message")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Signal(Enum):
+    """What may have changed; taken up in this order."""
+
+    SESSION = auto()
+    CONTROLLER = auto()
+    BROKERS = auto()
+    TOPICS = auto()
+    DELETIONS = auto()
+    ASSIGNMENTS = auto()
+    """Of the topics in `Readings.changed_topics`."""
+    STATES = auto()
+    """Of the partitions in `Readings.changed_partitions`."""
+    ISR_CHANGES = auto()
+    LOG_DIRS = auto()
+    UNCLEAN_ELECTION = auto()
+    """Of the topics in `Readings.changed_configs`, or of all."""
+    LEGACY_REASSIGNMENT = auto()
+    LEGACY_ELECTION = auto()
+    BALANCE = auto()
+
+
+IN_OFFICE: Final = tuple(Signal)[2:-1]
+"""What a controller looks at anew when it may have missed watches."""
+
+
+class Readings:
+    """The reads of one broker's driver. Methods raise what `Cluster`'s do."""
+
+    def __init__(
+        self, cluster: Cluster, mark: Callable[[Signal], None], is_unclean_default: Callable[[], bool]
+    ) -> None:
+        self._cluster: Final = cluster
+        self._coordination: Final = cluster.coordination
+        self._mark: Final = mark
+        self._is_unclean_default: Final = is_unclean_default
+        self.changed_topics: set[str] = set()
+        self.changed_partitions: set[TopicPartition] = set()
+        self.changed_configs: set[str] = set()
+        self.watched_partitions: set[TopicPartition] = set()
+        """Those whose state has a watch. Invariant: each is taken out when its watch fires."""
+
+    def forget(self) -> None:
+        """The session is over, and its watches with it."""
+        self.forget_changes()
+        self.watched_partitions.clear()
+
+    def forget_changes(self) -> None:
+        """A new term reads everything."""
+        self.changed_topics.clear()
+        self.changed_partitions.clear()
+        self.changed_configs.clear()
+
+    async def controller_id(self) -> int | None:
+        """Return who is controller."""
+        return await self._cluster.controller_id(self._on_controller)
+
+    async def brokers(self) -> dict[int, BrokerInfo]:
+        """Return the live brokers; one that changes its endpoints only is noticed too (KAFKA-8380)."""
+        await self._coordination.watch_children(paths.BROKER_IDS, self._on_brokers)
+        for name in await self._coordination.children(paths.BROKER_IDS):
+            await self._coordination.watch_data(f"{paths.BROKER_IDS}/{name}", self._on_brokers)
+        return await self._cluster.brokers()
+
+    async def topics(self) -> frozenset[str]:
+        """Return the names of all topics."""
+        return frozenset(await self._cluster.topics(self._on_topics))
+
+    async def assignments(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
+        """Return where the partitions of these topics live."""
+        return await self._cluster.topic_assignments(sorted(topics), self._on_assignment)
+
+    async def topics_to_delete(self) -> frozenset[str]:
+        """Return the topics marked for deletion."""
+        return frozenset(await self._cluster.topics_to_delete(self._on_deletions))
+
+    async def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """Return the states of those partitions that have one."""
+        return await self._cluster.partition_states(partitions)
+
+    async def watched_states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Return states as `states` does, and have their next change reported.
+
+        A move is complete with a change of the ISR; the notifications of those come seconds later.
+        """
+        wanted = list(partitions)
+        found = await self._coordination.get_many([paths.partition_state(p) for p in wanted], self._on_state)
+        self.watched_partitions |= {p for p, entry in zip(wanted, found, strict=True) if entry is not None}
+        return schema.decode_each(
+            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
+        )
+
+    async def unclean_topics(self, topics: Iterable[str]) -> dict[str, bool]:
+        """Return which topics allow unclean elections."""
+        wanted = list(topics)
+        found = await self._coordination.get_many([paths.config("topics", topic) for topic in wanted])
+        configs = schema.decode_each(wanted, found, lambda _, entry: schema.decode_config(entry[0]))
+        default = "true" if self._is_unclean_default() else "false"
+        return {topic: configs.get(topic, {}).get(_UNCLEAN_ELECTION, default) == "true" for topic in wanted}
+
+    async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
+        """Return the notifications of changed ISRs, and the partitions that they name."""
+        messages = await self._messages(
+            paths.ISR_CHANGES, paths.ISR_CHANGE_PREFIX, schema.decode_isr_change, self._on_isr_changes
+        )
+        return list(messages), {p for named in messages.values() if named for p in named}
+
+    async def log_dir_events(self) -> tuple[list[str], frozenset[int]]:
+        """Return the notifications of failed log directories, and the brokers that sent them."""
+        messages = await self._messages(
+            paths.LOG_DIR_EVENTS, paths.LOG_DIR_EVENT_PREFIX, schema.decode_log_dir_event, self._on_log_dirs
+        )
+        return list(messages), frozenset(b for b in messages.values() if b is not None)
+
+    async def legacy_reassignment(self) -> dict[TopicPartition, tuple[int, ...]] | None:
+        """Return the moves that an older tool asks for; None where it does not."""
+        return await self._legacy(
+            paths.REASSIGN_PARTITIONS, schema.decode_reassignment, self._on_legacy_reassignment, {}
+        )
+
+    async def legacy_election(self) -> frozenset[TopicPartition] | None:
+        """Return what an older tool wants led by the preferred replica; None where it does not."""
+        nothing: frozenset[TopicPartition] = frozenset()
+        return await self._legacy(
+            paths.PREFERRED_REPLICA_ELECTION,
+            schema.decode_preferred_election,
+            self._on_legacy_election,
+            nothing,
+        )
+
+    async def _messages(
+        self,
+        parent: str,
+        prefix: str,
+        decode: Callable[[bytes], Message],
+        watch: Callable[[WatchEvent], None],
+    ) -> Mapping[str, Message | None]:
+        children = await self._coordination.children(parent, watch)
+        names = [f"{parent}/{child}" for child in children if child.startswith(prefix)]
+        found = await self._coordination.get_many(names)
+        decoded = schema.decode_each(names, found, lambda _, entry: decode(entry[0]))
+        return {name: decoded.get(name) for name in names}
+
+    async def _legacy(
+        self,
+        path: str,
+        decode: Callable[[bytes], Message],
+        watch: Callable[[WatchEvent], None],
+        nothing: Message,
+    ) -> Message | None:
+        if await self._coordination.exists(path, watch) is None:
+            return None
+        try:
+            data, _ = await self._coordination.get(path)
+            return decode(data)
+        except NoNodeError:
+            return None
+        except SchemaError as error:
+            _log.error("the request in %s is dropped: %s", path, error)
+            return nothing
+
+    # Marks: called from watches, on the loop; they only leave a note.
+
+    def _on_controller(self, event: WatchEvent) -> None:
+        self._mark(Signal.CONTROLLER)
+
+    def _on_brokers(self, event: WatchEvent) -> None:
+        self._mark(Signal.BROKERS)
+
+    def _on_topics(self, event: WatchEvent) -> None:
+        self._mark(Signal.TOPICS)
+
+    def _on_deletions(self, event: WatchEvent) -> None:
+        self._mark(Signal.DELETIONS)
+
+    def _on_assignment(self, event: WatchEvent) -> None:
+        self.changed_topics.add(event.path.rpartition("/")[2])
+        self._mark(Signal.ASSIGNMENTS)
+
+    def _on_state(self, event: WatchEvent) -> None:
+        topic, _, number, _ = event.path.removeprefix(f"{paths.TOPICS}/").split("/")
+        partition = TopicPartition(topic, int(number))
+        self.watched_partitions.discard(partition)
+        self.changed_partitions.add(partition)
+        self._mark(Signal.STATES)
+
+    def _on_isr_changes(self, event: WatchEvent) -> None:
+        self._mark(Signal.ISR_CHANGES)
+
+    def _on_log_dirs(self, event: WatchEvent) -> None:
+        self._mark(Signal.LOG_DIRS)
+
+    def _on_legacy_reassignment(self, event: WatchEvent) -> None:
+        self._mark(Signal.LEGACY_REASSIGNMENT)
+
+    def _on_legacy_election(self, event: WatchEvent) -> None:
+        self._mark(Signal.LEGACY_ELECTION)

@@ -1,0 +1,258 @@
+"""Judges partitions by what is known now, and announces what was written.
+
+All that the controller does to leaders goes through here: whatever happened is first put into the context,
+then the partitions concerned are judged, the states they ask for are written, and what was written, or what
+another wrote first, is taken over, judged once more, and announced to brokers.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import TypeAlias
+
+from kalda.common.types import TopicPartition
+from kalda.controller.batch import RequestBatch
+from kalda.controller.context import ControllerContext, Replica
+from kalda.controller.effects import CreatePartitionStates, UpdatePartitionStates, WriteAssignments
+from kalda.controller.partitions import (
+    ElectionStrategy,
+    PartitionStatus,
+    first_state,
+    next_state,
+    preferred_state,
+    reassigned_state,
+    renewed_state,
+)
+from kalda.controller.replicas import ReplicaStatus
+from kalda.coordination.schema import PartitionState, ReplicaAssignment
+
+Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates | WriteAssignments
+
+
+def repair(
+    context: ControllerContext,
+    partitions: Iterable[TopicPartition],
+    strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
+) -> list[Write]:
+    """Decide which of the partitions need a new state, and which."""
+    created: dict[TopicPartition, PartitionState] = {}
+    updated: dict[ElectionStrategy, dict[TopicPartition, PartitionState]] = {}
+    for partition in partitions:
+        if partition.topic in context.topics_to_delete:
+            continue
+        if partition not in context.states:
+            replicas = context.replicas_of(partition)
+            online = [replica for replica in replicas if context.is_online(partition, replica)]
+            first = first_state(replicas, online, context.epoch)
+            if first is not None:
+                created[partition] = first
+            continue
+        judged = _judge(context, partition, strategy)
+        if judged is not None:
+            why, state = judged
+            updated.setdefault(why, {})[partition] = state
+    effects: list[Write] = [CreatePartitionStates(created)] if created else []
+    effects.extend(UpdatePartitionStates(states, why) for why, states in updated.items())
+    return effects
+
+
+def _judge(
+    context: ControllerContext, partition: TopicPartition, strategy: ElectionStrategy
+) -> tuple[ElectionStrategy, PartitionState] | None:
+    """Return the state that a partition needs and why, or None if it may stay as it is."""
+    state = context.states[partition]
+    assignment = context.assignment_of(partition)
+    replicas = assignment.replicas
+    serving = [replica for replica in replicas if context.is_serving(partition, replica)]
+    online = [replica for replica in serving if replica not in context.shutting_down]
+    if assignment.is_being_reassigned:
+        complete = reassigned_state(state, assignment.target, online, context.epoch)
+        if complete is not None:
+            return ElectionStrategy.REASSIGNMENT, complete
+    if strategy is ElectionStrategy.PREFERRED:
+        preferred = preferred_state(state, replicas, online, context.epoch)
+        if preferred is not None:
+            return strategy, preferred
+    is_unclean_allowed = strategy is ElectionStrategy.UNCLEAN or partition.topic in context.unclean_topics
+    changed = next_state(
+        state, replicas, online, serving, context.epoch, is_unclean_allowed=is_unclean_allowed
+    )
+    if changed is not None:
+        return strategy, changed
+    if strategy is ElectionStrategy.NEW_EPOCH:
+        return strategy, renewed_state(state, context.epoch)
+    return None
+
+
+def adopt(
+    context: ControllerContext,
+    states: Mapping[TopicPartition, PartitionState],
+    batch: RequestBatch,
+    new: Set[TopicPartition] = frozenset(),
+) -> list[Write]:
+    """Take over what ZooKeeper holds, and announce it unless it has to be rewritten at once.
+
+    Each outcome is judged anew: brokers may have come or gone since the write was decided.
+    """
+    adopted = take_over(context, states)
+    writes = repair(context, adopted)
+    for partition in not_rewritten(context, adopted, writes):
+        announce(context, partition, batch, is_new=partition in new)
+    return writes
+
+
+def adopt_updated(
+    context: ControllerContext,
+    updated: Mapping[TopicPartition, PartitionState],
+    conflicts: Mapping[TopicPartition, PartitionState | None],
+    strategy: ElectionStrategy,
+    batch: RequestBatch,
+) -> list[Write]:
+    """Take over the outcome of conditional writes; what was refused is judged again by the same strategy.
+
+    A refusal means that the leader changed its ISR first, or that an answer to our own write was lost.
+    """
+    taken = take_over(context, updated)
+    completed: dict[TopicPartition, ReplicaAssignment] = {}
+    if strategy is ElectionStrategy.REASSIGNMENT:
+        completed = _complete_reassignments(context, taken)
+    refused = take_over(context, {p: state for p, state in conflicts.items() if state is not None})
+    writes = [*repair(context, taken), *repair(context, refused, strategy)]
+    for partition in not_rewritten(context, [*taken, *refused], writes):
+        announce(context, partition, batch)
+    if completed:
+        # Last: until it is written a new controller finds the reassignment, and completes it again.
+        writes.append(WriteAssignments(completed))
+    return writes
+
+
+def take_over(
+    context: ControllerContext, states: Mapping[TopicPartition, PartitionState]
+) -> list[TopicPartition]:
+    """Put states into the context; return the partitions that it knows."""
+    taken = [partition for partition in states if partition in context.partition_status]
+    for partition in taken:
+        context.states[partition] = states[partition]
+        settle_status(context, partition)
+    return taken
+
+
+def _complete_reassignments(
+    context: ControllerContext, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, ReplicaAssignment]:
+    """The targets are the ISR now: they are all the replicas there are."""
+    completed: dict[TopicPartition, ReplicaAssignment] = {}
+    for partition in partitions:
+        assignment = context.assignment_of(partition)
+        if assignment.is_being_reassigned and partition.topic not in context.topics_to_delete:
+            completed[partition] = ReplicaAssignment(assignment.target)
+            change_assignments(context, {partition: completed[partition]})
+    return completed
+
+
+def change_assignments(
+    context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
+) -> None:
+    """Put new assignments of known partitions into the context.
+
+    Replicas that come are new, replicas that go are told with the next state of their partition.
+    """
+    by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+    for partition, assignment in changes.items():
+        by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
+        before = context.replicas_of(partition)
+        gone = [*context.leaving.pop(partition, ()), *(r for r in before if r not in assignment.replicas)]
+        if leaving := tuple(replica for replica in gone if replica not in assignment.replicas):
+            context.leaving[partition] = leaving
+        for broker_id in assignment.replicas:
+            replica = Replica(partition, broker_id)
+            if replica not in context.replica_status:
+                context.move_replica(replica, ReplicaStatus.NEW)
+    for topic, assignments in by_topic.items():
+        context.assign(context.assignments[topic], assignments)
+
+
+def settle_status(context: ControllerContext, partition: TopicPartition) -> None:
+    """Set the partition's status to what its state and the live brokers say."""
+    leads = context.is_serving(partition, context.states[partition].leader)
+    context.move_partition(partition, PartitionStatus.ONLINE if leads else PartitionStatus.OFFLINE)
+
+
+def lose_replica(context: ControllerContext, replica: Replica) -> None:
+    """A replica's broker or log directory is gone."""
+    status = context.replica_status[replica]
+    if status is ReplicaStatus.DELETION_STARTED:
+        context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
+    elif status not in (ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE):
+        context.move_replica(replica, ReplicaStatus.OFFLINE)
+
+
+def announce(
+    context: ControllerContext, partition: TopicPartition, batch: RequestBatch, *, is_new: bool = False
+) -> None:
+    """Tell a partition's replicas its new state, and the replicas that it has lost that they are."""
+    if partition.topic in context.topics_to_delete:
+        return
+    batch.add_metadata([partition])
+    for broker_id in context.replicas_of(partition):
+        replica = Replica(partition, broker_id)
+        if broker_id not in context.live_brokers:
+            continue
+        if broker_id in context.shutting_down:
+            _announce_to_shutting_down(context, replica, batch)
+            continue
+        # One in sync may have a log, be it in a directory that failed: it must not get an empty one.
+        is_added = (
+            context.replica_status[replica] is ReplicaStatus.NEW
+            and broker_id not in context.states[partition].isr
+        )
+        batch.add_leader_and_isr([broker_id], partition, is_new=is_new or is_added)
+        if context.is_serving(partition, broker_id):
+            context.move_replica(replica, ReplicaStatus.ONLINE)
+    _part_with_leaving(context, partition, batch)
+
+
+def _announce_to_shutting_down(context: ControllerContext, replica: Replica, batch: RequestBatch) -> None:
+    """A broker that shuts down leads what it must, steps down from what it need not, and follows nothing.
+
+    It is told to stop so that no leader takes it back into the ISR, which would be undone at once.
+    """
+    partition, broker_id = replica
+    if context.replica_status[replica] is ReplicaStatus.OFFLINE:
+        return
+    batch.add_leader_and_isr([broker_id], partition)
+    if context.states[partition].leader != broker_id:
+        batch.add_stop(broker_id, partition, delete=False)
+        context.move_replica(replica, ReplicaStatus.OFFLINE)
+
+
+def _part_with_leaving(context: ControllerContext, partition: TopicPartition, batch: RequestBatch) -> None:
+    """Have replicas deleted that are neither assigned nor in sync any more.
+
+    The answer is not waited for: a broker that is dead meanwhile may never give one.
+    """
+    isr = context.states[partition].isr
+    leaving = context.leaving.pop(partition, ())
+    if kept := tuple(broker_id for broker_id in leaving if broker_id in isr):
+        # All that was committed may be there only; nothing is online, or it would have left the ISR.
+        context.leaving[partition] = kept
+    for broker_id in leaving:
+        if broker_id in isr:
+            continue
+        batch.add_stop(broker_id, partition, delete=True)
+        replica = Replica(partition, broker_id)
+        for status in (
+            ReplicaStatus.OFFLINE,
+            ReplicaStatus.DELETION_STARTED,
+            ReplicaStatus.DELETION_SUCCESSFUL,
+            ReplicaStatus.NON_EXISTENT,
+        ):
+            context.move_replica(replica, status)
+
+
+def not_rewritten(
+    context: ControllerContext, partitions: Iterable[TopicPartition], writes: Iterable[Write]
+) -> list[TopicPartition]:
+    """Return the partitions to announce now; the others are announced when their write has succeeded."""
+    rewritten = {
+        partition for write in writes if not isinstance(write, WriteAssignments) for partition in write.states
+    }
+    return [p for p in partitions if p not in rewritten and p.topic not in context.topics_to_delete]
