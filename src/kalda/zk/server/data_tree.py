@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kalda.coordination.port import EventType, OperationResult, Stat, WatchEvent
-from kalda.zk.server.owners import CONTAINER_OWNER, is_session, ttl_of, ttl_owner
+from kalda.zk.server.owners import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
     NEXT_CVERSION,
     OPEN_ACL,
@@ -155,7 +155,7 @@ class DataTree:
             node.version,
             cversion if cversion <= INT_MAX else cversion - 2 * INT_MAX - 2,
             node.aversion,
-            node.ephemeral_owner,
+            client_owner(node.ephemeral_owner),
             len(node.data) if node.data is not None else 0,
             child_count,
             node.pzxid,

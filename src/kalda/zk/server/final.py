@@ -11,7 +11,7 @@ from typing import Final
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.port import OperationResult, Stat
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.owners import owner_of
+from kalda.zk.server.owners import client_owner, owner_of
 from kalda.zk.server.requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
 from kalda.zk.server.txns import (
     AnyCreateTxn,
@@ -80,5 +80,5 @@ def _created(txn: Txn, body: AnyCreateTxn) -> Created:
     """Return a znode as it was when it was new: a multi may have gone on to change it."""
     zxid, now = txn.zxid, txn.time_ms
     size = len(body.data) if body.data is not None else 0
-    owner = owner_of(body, txn.session_id)
+    owner = client_owner(owner_of(body, txn.session_id))
     return Created(body.path, Stat(zxid, zxid, now, now, 0, 0, 0, owner, size, 0, zxid))

@@ -38,6 +38,11 @@ def owner_of(body: AnyCreateTxn, session_id: int) -> int:
     return session_id if body.ephemeral else 0
 
 
+def client_owner(owner: int) -> int:
+    """Return what a client is told: only a session is an owner to it."""
+    return owner if is_session(owner) else 0
+
+
 def is_session(owner: int) -> bool:
     """Tell whether an owner field names a session: whether the znode is ephemeral."""
     return owner != 0 and owner != CONTAINER_OWNER and owner >> 56 != -1
