@@ -119,7 +119,7 @@ def test_zookeeper_reads_what_we_wrote(tmp_path: Path, with_snapshot: bool) -> N
 
 def test_we_read_what_zookeeper_wrote(tmp_path: Path) -> None:
     """Twice killed and once stopped in order, so that there are snapshots, logs and their padding."""
-    expected: dict[str, tuple[bytes | None, int, int, int]] = {}
+    expected: dict[str, tuple[int, int, int, int]] = {}
     zookeeper = RealZooKeeper(tmp_path)
     for life in range(3):
         zookeeper.start()
