@@ -40,6 +40,8 @@ outstanding requests of all connections."""
 
 _HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
+_BARE_HEADER_BYTES: Final = 8
+"""A header without a client id, which ControlledShutdown v0 alone has."""
 
 
 class _Api:
@@ -93,7 +95,9 @@ class Dispatcher:
                 return
             position = _HEADER_BYTES
             client_id: str | None = None
-            if length >= 0:
+            if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+                position = _BARE_HEADER_BYTES
+            elif length >= 0:
                 position += length
                 client_id_bytes = bytes(frame[_HEADER_BYTES:position])
                 if client_id_bytes != connection.client_id_bytes:

@@ -16,10 +16,11 @@ from typing import Final
 
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
+from kalda.broker.controller_channel import ControllerChannel
+from kalda.broker.controller_requests import ControllerRequests
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.fetch_session import FetchSessionCache
 from kalda.broker.handlers import HANDLERS
-from kalda.broker.local_channel import LocalChannel
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
 from kalda.broker.process_errors import ProcessError
@@ -89,12 +90,14 @@ class BrokerServer:
         self.metrics: Final = Metrics()
         self.services: Final = BrokerServices()
         self._server: Server
+        self._controller_channel: ControllerChannel
         self._dispatcher: Dispatcher
         self._timer: SystemTimer
         self._stop_metrics: Callable[[], object] | None = None
         self._is_loaded = False
         self._is_built = False
         self._is_registered = False
+        self._broker_epoch = -1
         self._upkeep: list[asyncio.Task[None]] = []
 
     @property
@@ -144,6 +147,7 @@ class BrokerServer:
         self._dispatcher.close()
         await services.replica_fetchers.close()
         await self._end_upkeep()
+        self._controller_channel.close()
         await services.config_store.close()
         await self._unregister()
         self._timer.close()
@@ -173,6 +177,7 @@ class BrokerServer:
         """
         if self._is_built:
             self._server.abort()
+            self._controller_channel.close()
             self.services.replica_fetchers.close_nowait()
 
     async def _abandon_start(self) -> None:
@@ -180,6 +185,7 @@ class BrokerServer:
         for task in self._upkeep:
             task.cancel()
         if self._is_built:
+            self._controller_channel.close()
             await self.services.replica_fetchers.close()
             await self._server.close(drain_seconds=0.0)
             self._timer.close()
@@ -291,13 +297,25 @@ class BrokerServer:
             lambda: chance.randint(1, _SESSION_ID_MAX),
         )
         services.producer_ids = ProducerIds(self._broker_id, self._cluster)
-        channel = LocalChannel(
-            self._broker_id, self._cluster, services.config_store, services.replica_manager, cache
+        services.controller_requests = ControllerRequests(
+            self._cluster,
+            services.config_store,
+            services.replica_manager,
+            cache,
+            has_log=lambda partition: services.log_manager.get(partition) is not None,
+            broker_epoch=lambda: self._broker_epoch,
+        )
+        self._controller_channel = ControllerChannel(
+            self._broker_id,
+            services.controller_requests,
+            self._dialer,
+            listener=config.inter_broker_listener_name,
+            timeout_ms=config.controller_socket_timeout_ms,
         )
         services.controller = ControllerDriver(
             self._broker_id,
             self._cluster,
-            channel,
+            self._controller_channel,
             self._clock,
             is_topic_deletion_enabled=config.delete_topic_enable,
             is_unclean_election_default=lambda: config.unclean_leader_election_enable,
@@ -329,7 +347,7 @@ class BrokerServer:
             BrokerEndpoint(self._broker_id, each.host, each.port, self._config.broker_rack)
             for each in endpoints
         )
-        await self._cluster.register_broker(
+        self._broker_epoch = await self._cluster.register_broker(
             BrokerInfo(
                 self._broker_id,
                 tuple(endpoints),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig, ConfigStore
+    from kalda.broker.controller_requests import ControllerRequests
     from kalda.broker.fetch_session import FetchSessionCache
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
@@ -34,6 +35,7 @@ class BrokerServices:
     metrics: "Metrics"
     coordination: "Cluster"
     controller: "ControllerDriver"
+    controller_requests: "ControllerRequests"
     log_manager: "LogManager"
     replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"

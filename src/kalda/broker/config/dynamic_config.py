@@ -5,6 +5,7 @@ force and tells its listeners. A value that is not allowed (written by hand, or 
 and left out, never a reason to stop.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -74,8 +75,11 @@ class ConfigStore:
         Raises:
             CoordinationError: they cannot be read.
         """
-        for topic in topics:
-            self.set_topic(topic, await cluster.config(_TOPICS, topic))
+        names = list(topics)
+        # Asked all at once: a thousand topics, one after the other, would keep the controller waiting.
+        found = await asyncio.gather(*(cluster.config(_TOPICS, topic) for topic in names))
+        for topic, overrides in zip(names, found, strict=True):
+            self.set_topic(topic, overrides)
 
     def on_topic_change(self, listener: TopicListener) -> None:
         """Call the listener with a topic's name and new log settings whenever they change."""

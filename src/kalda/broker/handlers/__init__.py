@@ -8,6 +8,7 @@ from kalda.broker.api import ApiHandler
 from kalda.broker.handlers import (
     alter_configs,
     api_versions,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_records,
@@ -19,10 +20,13 @@ from kalda.broker.handlers import (
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
+    leader_and_isr,
     list_offsets,
     metadata,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
+    update_metadata,
 )
 
 HANDLERS: tuple[ApiHandler, ...] = (
@@ -30,6 +34,10 @@ HANDLERS: tuple[ApiHandler, ...] = (
     fetch.HANDLER,
     list_offsets.HANDLER,
     metadata.HANDLER,
+    leader_and_isr.HANDLER,
+    stop_replica.HANDLER,
+    update_metadata.HANDLER,
+    controlled_shutdown.HANDLER,
     find_coordinator.HANDLER,
     api_versions.HANDLER,
     create_topics.HANDLER,

@@ -6,6 +6,7 @@ topic id (KIP-516). v6 adds the leader recovery state (KIP-704). v7 says whether
 one, in a cluster that migrates (KIP-866).
 """
 
+from typing import Final
 from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
@@ -22,6 +23,10 @@ from kalda.protocol.schema import (
     array,
     wire,
 )
+
+TYPE_INCREMENTAL: Final = 1
+TYPE_FULL: Final = 2
+"""The request names every partition of the receiver: the first of a controller's term. 0 is unknown."""
 
 
 class LeaderAndIsrPartitionState(Struct):
@@ -58,7 +63,7 @@ class LeaderAndIsrLiveLeader(Struct):
 
 
 class LeaderAndIsrRequest(Message, api_key=ApiKey.LEADER_AND_ISR, versions="0-7", flexible="4+"):
-    """Partitions to lead and to follow; `type` is 1 when they are all that the broker has, else 0."""
+    """Partitions to lead and to follow; `type` tells whether they are all that the broker has."""
 
     controller_id: int = wire(INT32, "0+")
     is_kraft_controller: bool = wire(BOOL, "7+")

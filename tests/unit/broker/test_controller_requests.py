@@ -1,4 +1,4 @@
-"""What the controller sends to its own broker is applied whole, and without keeping others waiting."""
+"""What the controller sends is applied in order, whole, and without keeping others waiting."""
 
 import asyncio
 import uuid
@@ -6,13 +6,12 @@ from typing import cast
 
 import pytest
 
-from kalda.broker.local_channel import PARTITIONS_PER_SLICE, LocalChannel
+from kalda.broker.controller_requests import PARTITIONS_PER_SLICE, ControllerRequests
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.coordination.cluster import Cluster
-from kalda.coordination.schema import BrokerInfo
 from tests.unit.broker.admin_fakes import AdminWorld
 
 
@@ -39,12 +38,23 @@ def leadership(partition: TopicPartition) -> PartitionLeadership:
     return PartitionLeadership(partition.topic, uuid.UUID(int=1), partition.partition, 1, 0, 0, (0,), 0, (0,))
 
 
+def receiver(
+    world: AdminWorld, replicas: Replicas, *, broker_epoch: int = 5, has_logs: bool = True
+) -> ControllerRequests:
+    return ControllerRequests(
+        cast("Cluster", world.cluster),
+        world.store,
+        cast("ReplicaManager", replicas),
+        world.cache,
+        has_log=lambda _: has_logs,
+        broker_epoch=lambda: broker_epoch,
+    )
+
+
 @pytest.mark.parametrize("stops", [False, True])
 async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> None:
     world, replicas = AdminWorld(), Replicas()
-    channel = LocalChannel(
-        0, cast("Cluster", world.cluster), world.store, cast("ReplicaManager", replicas), world.cache
-    )
+    requests = receiver(world, replicas)
     partitions = [TopicPartition("a", number) for number in range(10 * PARTITIONS_PER_SLICE + 1)]
     turns = 0
 
@@ -59,7 +69,7 @@ async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> Non
         if stops
         else LeaderAndIsr(0, 1, [leadership(partition) for partition in partitions])
     )
-    errors, _ = await asyncio.gather(channel.send(BrokerInfo(0, ()), request), other())
+    errors, _ = await asyncio.gather(requests.apply(request), other())
 
     assert partitions == replicas.applied
     assert [PARTITIONS_PER_SLICE] * 10 + [1] == replicas.slices

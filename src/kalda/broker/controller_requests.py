@@ -1,0 +1,131 @@
+"""What a broker does when the controller tells it something, wherever the controller runs.
+
+One request at a time, in the order of arrival: a LeaderAndIsr gives others their turn between slices, and a
+second request that came meanwhile must not overtake it. What a maintainer must not break: a request of a
+replaced controller, or one meant for this broker before its restart, changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar, assert_never
+
+from kalda.broker.config import ConfigStore
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.coordination.cluster import Cluster
+from kalda.coordination.errors import CoordinationError
+
+logger: Final = logging.getLogger(__name__)
+
+PARTITIONS_PER_SLICE: Final = 50
+"""Partitions between two turns of other requests. Making a log takes about half a millisecond."""
+
+Request = TypeVar("Request", LeaderAndIsr, StopReplica)
+
+
+class ControllerRequests:
+    """Applies the controller's requests to one broker."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config_store: ConfigStore,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        *,
+        has_log: Callable[[TopicPartition], bool],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`broker_epoch` tells the epoch of this broker's registration, -1 before the first."""
+        self._cluster: Final = cluster
+        self._config_store: Final = config_store
+        self._replica_manager: Final = replica_manager
+        self._metadata_cache: Final = metadata_cache
+        self._has_log: Final = has_log
+        self._broker_epoch: Final = broker_epoch
+        # First come, first served, as asyncio's locks are.
+        self._turn: Final = asyncio.Lock()
+        self._controller_epoch = 0
+        """The newest epoch that any request named."""
+
+    async def apply(self, request: BrokerRequest, broker_epoch: int = -1) -> dict[TopicPartition, ErrorCode]:
+        """Apply a request and return what went wrong with which partition.
+
+        `broker_epoch` is the one that the request names, -1 for none.
+
+        Raises:
+            ApiError: STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, nothing was changed;
+                BROKER_NOT_AVAILABLE, coordination could not be asked: try again.
+        """
+        async with self._turn:
+            self._check(request, broker_epoch)
+            if isinstance(request, LeaderAndIsr):
+                await self._load_configs(request)
+                return await _in_slices(request, self._replica_manager.apply_leader_and_isr)
+            if isinstance(request, StopReplica):
+                return await _in_slices(request, self._replica_manager.apply_stop_replica)
+            if isinstance(request, UpdateMetadata):
+                self._apply_metadata(request)
+                return {}
+            assert_never(request)
+
+    def _check(self, request: BrokerRequest, broker_epoch: int) -> None:
+        name = type(request).__name__
+        ours = self._broker_epoch()
+        # A higher one than ours is no error: the controller may see a registration before its owner does.
+        if -1 < broker_epoch < ours:
+            raise ApiError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"{name} of controller {request.controller_id} is for broker epoch {broker_epoch}, "
+                f"but this is {ours}",
+            )
+        if request.controller_epoch < self._controller_epoch:
+            raise ApiError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"{name} of controller {request.controller_id} has epoch {request.controller_epoch}, "
+                f"but {self._controller_epoch} is known already",
+            )
+        self._controller_epoch = request.controller_epoch
+
+    async def _load_configs(self, request: LeaderAndIsr) -> None:
+        """Read the settings of topics that are new here, before their logs are made."""
+        # Settings of topics with logs were read at the start, and changes are told; but a topic's creation is
+        # no change.
+        new = {
+            each.topic
+            for each in request.partitions
+            if each.is_new or not self._has_log(each.topic_partition)
+        }
+        try:
+            await self._config_store.load_topics(self._cluster, sorted(new))
+        except CoordinationError as error:
+            raise ApiError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"the settings of new topics cannot be read: {error}"
+            ) from error
+
+    def _apply_metadata(self, request: UpdateMetadata) -> None:
+        named = {each.topic for each in request.partitions}
+        self._metadata_cache.apply(request)
+        for topic in named:
+            if topic not in self._metadata_cache:
+                self._config_store.set_topic(topic, {})
+
+
+async def _in_slices(
+    request: Request, apply: Callable[[Request], dict[TopicPartition, ErrorCode]]
+) -> dict[TopicPartition, ErrorCode]:
+    """Apply a request slice by slice: thousands of logs must not keep everybody else waiting."""
+    errors: dict[TopicPartition, ErrorCode] = {}
+    # A request without partitions still tells the epoch of its controller.
+    for start in range(0, max(1, len(request.partitions)), PARTITIONS_PER_SLICE):
+        if start:
+            await asyncio.sleep(0)
+        errors.update(
+            apply(replace(request, partitions=request.partitions[start : start + PARTITIONS_PER_SLICE]))
+        )
+    return errors

@@ -1,0 +1,346 @@
+"""The controller's requests as they go over the wire, and back: `controller.effects` to messages.
+
+Pure translation, held to one rule: what a broker makes of a request is the same whether the controller runs
+in its own process or on another broker. Older versions, which name a topic with every partition, are read
+but not written.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
+from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
+from kalda.protocol.messages.leader_and_isr import (
+    TYPE_FULL,
+    TYPE_INCREMENTAL,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from kalda.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
+from kalda.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM: Final = 5
+"""The version from which a LeaderAndIsr is answered by topic id."""
+
+_SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_SECURITY_PROTOCOLS: Final = {number: name for name, number in _SECURITY_PROTOCOL_IDS.items()}
+
+Errors = Mapping[TopicPartition, ErrorCode]
+Item = TypeVar("Item")
+
+
+# LeaderAndIsr.
+
+
+def leader_and_isr_request(
+    request: LeaderAndIsr, broker_epoch: int, live_leaders: Mapping[int, ListenerEndpoint | None]
+) -> LeaderAndIsrRequest:
+    """Write a LeaderAndIsr (v5 on); `live_leaders` says where leaders are reached."""
+    return LeaderAndIsrRequest(
+        controller_id=request.controller_id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=broker_epoch,
+        type=TYPE_FULL if request.is_full else TYPE_INCREMENTAL,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=name,
+                topic_id=partitions[0].topic_id,
+                partition_states=[_role(each) for each in partitions],
+            )
+            for name, partitions in by_topic(request.partitions).items()
+        ],
+        live_leaders=[
+            LeaderAndIsrLiveLeader(broker_id=broker_id, host_name=endpoint.host, port=endpoint.port)
+            for broker_id, endpoint in live_leaders.items()
+            if endpoint is not None
+        ],
+    )
+
+
+def _role(each: PartitionLeadership) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=each.partition,
+        controller_epoch=each.controller_epoch,
+        leader=each.leader,
+        leader_epoch=each.leader_epoch,
+        isr=list(each.isr),
+        partition_epoch=each.partition_epoch,
+        replicas=list(each.replicas),
+        adding_replicas=list(each.adding_replicas),
+        removing_replicas=list(each.removing_replicas),
+        is_new=each.is_new,
+    )
+
+
+def read_leader_and_isr(message: LeaderAndIsrRequest) -> LeaderAndIsr:
+    """Read a LeaderAndIsr of any version."""
+    grouped = ((state.topic_name, state.topic_id, state.partition_states) for state in message.topic_states)
+    single = ((each.topic_name, ZERO_UUID, [each]) for each in message.ungrouped_partition_states)
+    return LeaderAndIsr(
+        controller_id=message.controller_id,
+        controller_epoch=message.controller_epoch,
+        partitions=[
+            PartitionLeadership(
+                topic=topic,
+                topic_id=topic_id,
+                partition=each.partition_index,
+                controller_epoch=each.controller_epoch,
+                leader=each.leader,
+                leader_epoch=each.leader_epoch,
+                isr=tuple(each.isr),
+                partition_epoch=each.partition_epoch,
+                replicas=tuple(each.replicas),
+                is_new=each.is_new,
+                adding_replicas=tuple(each.adding_replicas),
+                removing_replicas=tuple(each.removing_replicas),
+            )
+            for topic, topic_id, states in (*grouped, *single)
+            for each in states
+        ],
+        is_full=message.type == TYPE_FULL,
+    )
+
+
+def leader_and_isr_response(request: LeaderAndIsr, errors: Errors, version: int) -> LeaderAndIsrResponse:
+    """Answer for every partition of the request, in its order."""
+    if version < LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM:
+        return LeaderAndIsrResponse(
+            partition_errors=[
+                LeaderAndIsrPartitionError(
+                    topic_name=each.topic,
+                    partition_index=each.partition,
+                    error_code=errors.get(each.topic_partition, ErrorCode.NONE),
+                )
+                for each in request.partitions
+            ]
+        )
+    return LeaderAndIsrResponse(
+        topics=[
+            LeaderAndIsrTopicError(
+                topic_id=partitions[0].topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        partition_index=each.partition,
+                        error_code=errors.get(each.topic_partition, ErrorCode.NONE),
+                    )
+                    for each in partitions
+                ],
+            )
+            for partitions in by_topic(request.partitions).values()
+        ]
+    )
+
+
+def read_leader_and_isr_response(
+    request: LeaderAndIsr, response: LeaderAndIsrResponse
+) -> dict[TopicPartition, ErrorCode]:
+    """Return the partitions that went wrong; a topic id that was not asked about is passed over."""
+    names: dict[uuid.UUID, str] = {each.topic_id: each.topic for each in request.partitions}
+    found = [
+        (names.get(topic.topic_id), each) for topic in response.topics for each in topic.partition_errors
+    ]
+    found += [(each.topic_name, each) for each in response.partition_errors]
+    return {
+        TopicPartition(name, each.partition_index): error_code(each.error_code)
+        for name, each in found
+        if name is not None and each.error_code != ErrorCode.NONE
+    }
+
+
+# StopReplica.
+
+
+def stop_replica_request(request: StopReplica, broker_epoch: int) -> StopReplicaRequest:
+    """Write a StopReplica (v3 on)."""
+    topics: dict[str, list[StopReplicaPartitionState]] = {}
+    for each in request.partitions:
+        topics.setdefault(each.topic, []).append(
+            StopReplicaPartitionState(
+                partition_index=each.partition,
+                leader_epoch=request.leader_epochs.get(each, -1),
+                delete_partition=request.delete,
+            )
+        )
+    return StopReplicaRequest(
+        controller_id=request.controller_id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[
+            StopReplicaTopicState(topic_name=name, partition_states=states) for name, states in topics.items()
+        ],
+    )
+
+
+def read_stop_replica(message: StopReplicaRequest) -> list[StopReplica]:
+    """Read a StopReplica of any version: one request for what is deleted, one for what is only stopped."""
+    epochs: dict[bool, dict[TopicPartition, int]] = {False: {}, True: {}}
+    for topic in message.topic_states:
+        for state in topic.partition_states:
+            partition = TopicPartition(topic.topic_name, state.partition_index)
+            epochs[state.delete_partition][partition] = state.leader_epoch
+    older = epochs[message.delete_partitions]
+    for v1 in message.topics:
+        older.update((TopicPartition(v1.name, index), -1) for index in v1.partition_indexes)
+    for v0 in message.ungrouped_partitions:
+        older[TopicPartition(v0.topic_name, v0.partition_index)] = -1
+    requests = [
+        StopReplica(message.controller_id, message.controller_epoch, list(each), delete, each)
+        for delete, each in epochs.items()
+        if each
+    ]
+    # One without partitions still tells the epoch of its controller.
+    return requests or [StopReplica(message.controller_id, message.controller_epoch, [], False, {})]
+
+
+def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) -> StopReplicaResponse:
+    """Answer for every partition of the request."""
+    return StopReplicaResponse(
+        partition_errors=[
+            StopReplicaPartitionError(
+                topic_name=each.topic,
+                partition_index=each.partition,
+                error_code=errors.get(each, ErrorCode.NONE),
+            )
+            for each in partitions
+        ]
+    )
+
+
+def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicPartition, ErrorCode]:
+    """Return the partitions that went wrong."""
+    return {
+        TopicPartition(each.topic_name, each.partition_index): error_code(each.error_code)
+        for each in response.partition_errors
+        if each.error_code != ErrorCode.NONE
+    }
+
+
+# UpdateMetadata.
+
+
+def update_metadata_request(request: UpdateMetadata, broker_epoch: int) -> UpdateMetadataRequest:
+    """Write an UpdateMetadata (v7 on)."""
+    return UpdateMetadataRequest(
+        controller_id=request.controller_id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[
+            UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=partitions[0].topic_id,
+                partition_states=[_metadata(each) for each in partitions],
+            )
+            for name, partitions in by_topic(request.partitions).items()
+        ],
+        live_brokers=[
+            UpdateMetadataBroker(
+                id=broker.id,
+                endpoints=[
+                    UpdateMetadataEndpoint(
+                        port=endpoint.port,
+                        host=endpoint.host,
+                        listener=endpoint.listener,
+                        security_protocol=_SECURITY_PROTOCOL_IDS[endpoint.security_protocol],
+                    )
+                    for endpoint in broker.endpoints
+                ],
+                rack=broker.rack,
+            )
+            for broker in request.brokers
+        ],
+    )
+
+
+def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
+    return UpdateMetadataPartitionState(
+        partition_index=each.partition,
+        controller_epoch=each.controller_epoch,
+        leader=each.leader,
+        leader_epoch=each.leader_epoch,
+        isr=list(each.isr),
+        zk_version=each.partition_epoch,
+        replicas=list(each.replicas),
+        offline_replicas=list(each.offline_replicas),
+    )
+
+
+def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
+    """Read an UpdateMetadata of any version."""
+    grouped = ((state.topic_name, state.topic_id, state.partition_states) for state in message.topic_states)
+    single = ((each.topic_name, ZERO_UUID, [each]) for each in message.ungrouped_partition_states)
+    return UpdateMetadata(
+        controller_id=message.controller_id,
+        controller_epoch=message.controller_epoch,
+        partitions=[
+            PartitionLeadership(
+                topic=topic,
+                topic_id=topic_id,
+                partition=each.partition_index,
+                controller_epoch=each.controller_epoch,
+                leader=each.leader,
+                leader_epoch=each.leader_epoch,
+                isr=tuple(each.isr),
+                partition_epoch=each.zk_version,
+                replicas=tuple(each.replicas),
+                offline_replicas=tuple(each.offline_replicas),
+            )
+            for topic, topic_id, states in (*grouped, *single)
+            for each in states
+        ],
+        brokers=[_broker(each) for each in message.live_brokers],
+    )
+
+
+def _broker(message: UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = [
+        ListenerEndpoint(
+            # Before v3 a listener has no name but that of its protocol.
+            each.listener or _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT"),
+            each.host,
+            each.port,
+            _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT"),
+        )
+        for each in message.endpoints
+    ]
+    if message.v0_host:
+        endpoints.append(ListenerEndpoint("PLAINTEXT", message.v0_host, message.v0_port))
+    return BrokerInfo(message.id, tuple(endpoints), message.rack or None)
+
+
+# What they share.
+
+
+def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[PartitionLeadership]]:
+    """Group partitions by topic, keeping their order."""
+    grouped: dict[str, list[PartitionLeadership]] = {}
+    for each in partitions:
+        grouped.setdefault(each.topic, []).append(each)
+    return grouped
+
+
+def error_code(number: int) -> ErrorCode:
+    """Return the error that a peer means; one that is not known here is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
