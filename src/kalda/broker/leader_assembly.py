@@ -1,0 +1,111 @@
+"""Puts the leader's side of replication together from the services of a broker, and runs its upkeep."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
+from kalda.broker.log_dir_failures import LogDirFailures
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replica_selector import make_replica_selector
+from kalda.broker.replication.assembly import build_leader_quota
+from kalda.coordination.errors import CoordinationError
+from kalda.coordination.isr_store import IsrStore
+from kalda.coordination.port import SessionState
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+"""Pause before leadership is checked again after an error of coordination."""
+
+Every = Callable[[str, int, Callable[[], object]], None]
+"""Has a step called every so many milliseconds, under a name."""
+
+
+def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
+    """Make the replica manager; needs settings, logs, purgatories, metadata cache and fetchers.
+
+    Raises:
+        ConfigError: `replica.selector.class` names a class that does not exist here.
+    """
+    config, cache = services.config, services.metadata_cache
+    services.isr_changes = IsrChanges(IsrStore(services.coordination.coordination), services.clock)
+    return ReplicaManager(
+        services.broker_id,
+        services.log_manager,
+        services.clock,
+        services.purgatories["fetch"],
+        services.purgatories["produce"],
+        lambda partition: cache.partition(partition) is not None,
+        lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
+        services.replica_fetchers,
+        isr_changes=services.isr_changes,
+        is_alive=lambda broker_id: broker_id in cache.brokers,
+        lag_seconds=config.replica_lag_time_max_ms / 1000,
+        selector=make_replica_selector(config.replica_selector_class, cache.endpoint),
+        leader_quota=build_leader_quota(services),
+    )
+
+
+def start_leader_upkeep(
+    services: "BrokerServices", tasks: asyncio.TaskGroup, every: Every
+) -> list[asyncio.Task[None]]:
+    """Keep ISRs current and act on failed log directories; return the tasks to cancel at the end."""
+    replicas, changes = services.replica_manager, services.isr_changes
+    coordination = services.coordination.coordination
+    failures = LogDirFailures(services.broker_id, services.log_manager, replicas, IsrStore(coordination))
+    check = LeadershipCheck(services)
+    coordination.add_state_listener(check.on_session)
+    every("ISR expiration", max(services.config.replica_lag_time_max_ms // 2, 1), replicas.shrink_isrs)
+    every("ISR change notices", ANNOUNCE_CHECK_MS, changes.announce)
+    return [
+        tasks.create_task(changes.run(replicas), name="ISR changes"),
+        tasks.create_task(failures.run(), name="log directory failures"),
+        tasks.create_task(check.run(), name="leadership check"),
+    ]
+
+
+class LeadershipCheck:
+    """Looks, after a session was lost, whether this broker still leads what it believes to lead.
+
+    While a process is paused its session ends and others are elected. When it goes on it would serve until
+    the controller's word reaches it; so it asks coordination itself, first thing.
+    """
+
+    def __init__(self, services: "BrokerServices") -> None:
+        self._services: Final = services
+        self._is_due: Final = asyncio.Event()
+        self._was_lost = False
+
+    def on_session(self, state: SessionState) -> None:
+        """Take note of how the session stands."""
+        if state is SessionState.EXPIRED:
+            self._was_lost = True
+        elif state is SessionState.CONNECTED and self._was_lost:
+            self._was_lost = False
+            self._is_due.set()
+
+    async def run(self) -> None:
+        """Check whenever it is due, until cancelled."""
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            if not await self.check():
+                self._is_due.set()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def check(self) -> bool:
+        """Step down where another broker was elected; tell whether everything could be looked at."""
+        replicas = self._services.replica_manager
+        led = [partition for partition in replicas.partitions.values() if partition.is_leader]
+        try:
+            await self._services.isr_changes.check_leadership(replicas, led)
+        except CoordinationError as error:
+            logger.warning("leadership of %d partitions not checked: %s", len(led), error)
+            return False
+        return True
