@@ -10,8 +10,8 @@ import asyncio
 import logging
 import random
 import socket
-import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kalda.broker.config import BrokerConfig, ConfigStore
@@ -21,12 +21,12 @@ from kalda.broker.controller_requests import ControllerRequests
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.fetch_session import FetchSessionCache
 from kalda.broker.handlers import HANDLERS
+from kalda.broker.leader_assembly import build_replica_manager, start_leader_upkeep
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
 from kalda.broker.process_errors import ProcessError
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
-from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.replication.assembly import build_replica_fetchers
 from kalda.broker.services import BrokerServices
 from kalda.broker.topic_admin import TopicAdmin
@@ -226,7 +226,7 @@ class BrokerServer:
         services.config_store.on_topic_change(services.log_manager.update_topic_config)
         services.log_manager.load()
         self._is_loaded = True
-        for directory in config.log_dirs:
+        for directory in services.log_manager.live_directories:
             self._check_owner(directory)
         logs = services.log_manager.logs()
         logger.info("opened %d logs in %s", len(logs), ", ".join(config.log_dirs))
@@ -271,16 +271,7 @@ class BrokerServer:
         services.purgatories = {name: DelayedOperationPurgatory(name, self._timer) for name in PURGATORIES}
         cache = services.metadata_cache = MetadataCache()
         services.replica_fetchers = build_replica_fetchers(services, self._dialer, tasks)
-        services.replica_manager = ReplicaManager(
-            self._broker_id,
-            services.log_manager,
-            self._clock,
-            services.purgatories["fetch"],
-            services.purgatories["produce"],
-            lambda partition: cache.partition(partition) is not None,
-            lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
-            services.replica_fetchers,
-        )
+        services.replica_manager = build_replica_manager(services)
         services.topic_admin = TopicAdmin(
             self._broker_id,
             config,
@@ -380,6 +371,7 @@ class BrokerServer:
         self._every(tasks, "log flush", flush_ms, logs.flush_step)
         self._every(tasks, "log deletion", round(UPKEEP_SECONDS_MAX * 1000), logs.deletion_step)
         self._every(tasks, "refused replicas", round(UPKEEP_SECONDS_MAX * 1000), self._retry_refused)
+        self._upkeep += start_leader_upkeep(self.services, tasks, partial(self._every, tasks))
         for name, interval_ms, step in (
             (
                 "recovery points",

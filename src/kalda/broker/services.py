@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig, ConfigStore
     from kalda.broker.controller_requests import ControllerRequests
     from kalda.broker.fetch_session import FetchSessionCache
+    from kalda.broker.isr_changes import IsrChanges
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
@@ -36,6 +37,7 @@ class BrokerServices:
     coordination: "Cluster"
     controller: "ControllerDriver"
     controller_requests: "ControllerRequests"
+    isr_changes: "IsrChanges"
     log_manager: "LogManager"
     replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"
