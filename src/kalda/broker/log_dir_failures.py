@@ -1,4 +1,4 @@
-"""A log directory failed: its replicas are given up, the controller is told, the broker goes on with the rest.
+"""A log directory failed: its replicas are given up, the controller is told, the broker goes on.
 
 The controller then asks for the state of every replica here (a LeaderAndIsr), hears KAFKA_STORAGE_ERROR of
 those that are gone, and elects other leaders. Only when no directory is left the broker ends.
@@ -51,7 +51,7 @@ class LogDirFailures:
         while True:
             await self._has_failed.wait()
             self.give_up_failed()
-            while not await self.tell_controller():
+            while not await self.tell_controller():  # noqa: ASYNC110
                 await asyncio.sleep(RETRY_SECONDS)
 
     def give_up_failed(self) -> None:
