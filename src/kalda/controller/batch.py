@@ -40,12 +40,16 @@ class RequestBatch:
                 self._leader_and_isr.setdefault(broker_id, {})[partition] = is_new
         self.add_metadata([partition])
 
-    def add_all_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
-        """Tell a broker that just came all its roles, in a full request, even if it has none."""
-        self._full.add(broker_id)
+    def add_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
+        """Tell a broker roles that it should know already; nobody else needs to hear of them."""
         entries = self._leader_and_isr.setdefault(broker_id, {})
         for partition in roles:
             entries.setdefault(partition, False)
+
+    def add_all_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
+        """Tell a broker that just came all its roles, in a full request, even if it has none."""
+        self._full.add(broker_id)
+        self.add_roles(broker_id, roles)
 
     def add_metadata(self, changed: Iterable[TopicPartition] = ()) -> None:
         """Tell every live broker who lives, and how these partitions stand."""

@@ -47,13 +47,10 @@ def on_brokers_changed(
 
 def introduce(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
     """Tell a broker that just came everything: its roles, and how every partition stands."""
-    roles: list[TopicPartition] = []
-    for partition in context.partitions_on(broker_id):
-        if partition.topic in context.topics_to_delete or partition not in context.states:
-            continue
+    roles = _roles(context, broker_id)
+    for partition in roles:
         if context.is_serving(partition, broker_id):
             context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
-        roles.append(partition)
     batch.add_all_roles(broker_id, roles)
     batch.add_all_metadata(broker_id)
 
@@ -79,13 +76,8 @@ def on_shutdown_requested(context: ControllerContext, broker_id: int, batch: Req
     if broker_id not in context.live_brokers:
         return []
     context.shutting_down.add(broker_id)
-    concerned: list[TopicPartition] = []
-    for partition in context.partitions_on(broker_id):
-        if partition.topic in context.topics_to_delete or partition not in context.states:
-            continue
-        if len(context.replicas_of(partition)) == 1:
-            continue
-        concerned.append(partition)
+    concerned = [p for p in _roles(context, broker_id) if len(context.replicas_of(p)) > 1]
+    for partition in concerned:
         replica = Replica(partition, broker_id)
         is_stopped = context.replica_status[replica] is ReplicaStatus.OFFLINE
         if context.states[partition].leader != broker_id and not is_stopped:
@@ -98,11 +90,8 @@ def led_by(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
     """Return what a broker leads although others could: what its shutdown would take offline."""
     return [
         partition
-        for partition in context.partitions_on(broker_id)
-        if partition in context.states
-        and context.states[partition].leader == broker_id
-        and partition.topic not in context.topics_to_delete
-        and len(context.replicas_of(partition)) > 1
+        for partition in _roles(context, broker_id)
+        if context.states[partition].leader == broker_id and len(context.replicas_of(partition)) > 1
     ]
 
 
@@ -111,10 +100,16 @@ def on_log_dirs_failed(
 ) -> list[Write]:
     """Tell brokers all their roles again: by their answers we know which replicas are gone."""
     for broker_id in sorted(broker_ids & context.live_brokers.keys()):
-        for partition in context.partitions_on(broker_id):
-            if partition in context.states and partition.topic not in context.topics_to_delete:
-                batch.add_leader_and_isr([broker_id], partition)
+        batch.add_roles(broker_id, _roles(context, broker_id))
     return []
+
+
+def _roles(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
+    return [
+        partition
+        for partition in context.partitions_on(broker_id)
+        if partition in context.states and partition.topic not in context.topics_to_delete
+    ]
 
 
 def on_roles_answered(context: ControllerContext, event: RolesAnswered, batch: RequestBatch) -> list[Write]:

@@ -216,7 +216,7 @@ def _announce_to_shutting_down(context: ControllerContext, replica: Replica, bat
     It is told to stop so that no leader takes it back into the ISR, which would be undone at once.
     """
     partition, broker_id = replica
-    if context.replica_status[replica] is ReplicaStatus.OFFLINE:
+    if context.replica_status[replica] is not ReplicaStatus.ONLINE:
         return
     batch.add_leader_and_isr([broker_id], partition)
     if context.states[partition].leader != broker_id:

@@ -5,11 +5,13 @@ after a wanted change: ``KALDA_REWRITE_TRANSCRIPTS=1 pytest tests/golden/control
 """
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kalda.common.errors import ErrorCode
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import (
     BrokerRequest,
@@ -23,9 +25,11 @@ from kalda.controller.effects import (
     Send,
     UpdateMetadata,
     UpdatePartitionStates,
+    WriteAssignments,
 )
-from kalda.controller.events import BrokerFellBehind
-from kalda.coordination.schema import PartitionState
+from kalda.controller.events import BrokerFellBehind, ElectionType
+from kalda.controller.partitions import ElectionStrategy
+from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -53,18 +57,56 @@ def _play(text: str) -> str:
         if all(line.startswith("#") for line in commands):
             blocks.append("\n".join(commands))
             continue
+        effects: list[str] = []
         for line in commands:
             if not line.startswith("#"):
-                _do(simulation, line.split())
-        effects = _render(simulation.trace)
-        simulation.trace.clear()
+                answers = _do(simulation, line.split())
+                effects += [*_render(simulation.trace), *answers]
+                simulation.trace.clear()
         blocks.append("\n".join([*commands, "----", *effects]))
     return "\n\n".join(blocks) + "\n"
 
 
-def _do(simulation: Simulation, words: list[str]) -> None:
+def _do(simulation: Simulation, words: list[str]) -> list[str]:
+    """Do what a command says; return the controller's answer to whoever asked."""
     command, *arguments = words
     match command:
+        case "reassign" | "legacy-reassign":
+            targets = dict(_target(argument) for argument in arguments)
+            return _answers(simulation.reassign(targets, must_live=command == "reassign"))
+        case "elect-leaders":
+            wanted = [_partition(name) for name in arguments[1:]]
+            return _answers(simulation.elect_leaders(ElectionType[arguments[0].upper()], wanted))
+        case "shutdown":
+            led = simulation.shut_down(int(arguments[0]))
+            return [f"still led by {arguments[0]}: {' '.join(map(str, led)) or '-'}"]
+        case _:
+            _happen(simulation, command, arguments)
+            return []
+
+
+def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
+    match command:
+        case "balance":
+            simulation.check_balance()
+        case "isr-changes":
+            simulation.tell_states([_partition(name) for name in arguments])
+        case "log-dir-fails":
+            simulation.fail_log_dirs(int(arguments[0]), [_partition(name) for name in arguments[1:]])
+        case "log-dir-works":
+            simulation.failed_replicas.pop(int(arguments[0]))
+        case "allow-unclean":
+            simulation.allow_unclean(dict.fromkeys(arguments, True))
+        case "forbid-unclean":
+            simulation.allow_unclean(dict.fromkeys(arguments, False))
+        case "readdress":
+            moved = (ListenerEndpoint("PLAINTEXT", "elsewhere", 9092),)
+            broker_id = int(arguments[0])
+            simulation.brokers[broker_id] = replace(simulation.brokers[broker_id], endpoints=moved)
+            simulation.tell_brokers()
+        case "succeeds":
+            simulation.controller_id = int(arguments[0])
+            simulation.elect()
         case "elect":
             simulation.elect()
         case "brokers":
@@ -93,13 +135,32 @@ def _do(simulation: Simulation, words: list[str]) -> None:
         case "leader-writes" | "leftover":
             fields = dict(argument.split("=") for argument in arguments[1:])
             isr = tuple(map(int, fields["isr"].split(",")))
-            topic, _, number = arguments[0].rpartition("-")
-            partition = TopicPartition(topic, int(number))
+            partition = _partition(arguments[0])
             if command == "leftover":
                 simulation.states[partition] = PartitionState(-1, -1, (), 1, version=3)
             simulation.write_state(partition, int(fields["leader"]), int(fields["epoch"]), isr)
         case _:
             raise AssertionError(f"transcripts have no command {command!r}")
+
+
+def _partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _target(argument: str) -> tuple[TopicPartition, tuple[int, ...] | None]:
+    name, _, replicas = argument.partition("=")
+    if replicas == "cancel":
+        return _partition(name), None
+    return _partition(name), tuple(map(int, replicas.split(","))) if replicas else ()
+
+
+def _answers(outcomes: Mapping[TopicPartition, ApiError | ErrorCode | None]) -> list[str]:
+    lines = []
+    for partition, outcome in outcomes.items():
+        code = outcome.code if isinstance(outcome, ApiError) else outcome or ErrorCode.NONE
+        lines.append(f"answer {partition}: {code.name}")
+    return lines
 
 
 def _assignment(arguments: list[str]) -> dict[int, tuple[int, ...]]:
@@ -128,7 +189,10 @@ def _render_write(effect: Effect) -> list[str]:
         case CreatePartitionStates():
             return [f"create {p}: {_state(s)}" for p, s in effect.states.items()]
         case UpdatePartitionStates():
-            return [f"update {p} at version {s.version}: {_state(s)}" for p, s in effect.states.items()]
+            why = "" if effect.strategy is ElectionStrategy.OFFLINE else f" ({effect.strategy.value})"
+            return [f"update {p} at version {s.version}: {_state(s)}{why}" for p, s in effect.states.items()]
+        case WriteAssignments():
+            return [f"assign {p}: {_replicas(a)}" for p, a in effect.changes.items()]
         case DeleteTopicZnodes():
             return [f"delete znodes of {' '.join(effect.topics)}"]
         case RejectTopicDeletion():
@@ -156,11 +220,20 @@ def _state(state: PartitionState) -> str:
     return f"leader={state.leader} epoch={state.leader_epoch} isr={_ids(state.isr)}{recovering}"
 
 
+def _replicas(assignment: ReplicaAssignment) -> str:
+    text = f"replicas={_ids(assignment.replicas)}"
+    if assignment.adding:
+        text += f" adding={_ids(assignment.adding)}"
+    return text + (f" removing={_ids(assignment.removing)}" if assignment.removing else "")
+
+
 def _leadership(partition: PartitionLeadership) -> str:
     text = (
         f"{partition.topic_partition} leader={partition.leader} epoch={partition.leader_epoch} "
-        f"isr={_ids(partition.isr)} version={partition.partition_epoch} replicas={_ids(partition.replicas)}"
+        f"isr={_ids(partition.isr)} version={partition.partition_epoch} "
     )
+    moving = ReplicaAssignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+    text += _replicas(moving)
     if partition.offline_replicas:
         text += f" offline={_ids(partition.offline_replicas)}"
     return text + (" new" if partition.is_new else "")
