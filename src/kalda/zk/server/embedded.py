@@ -32,10 +32,12 @@ from kalda.coordination.port import (
 )
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.data_tree import DataTree
+from kalda.zk.server.heartbeat import Heartbeat
 from kalda.zk.server.prep import check_path
 from kalda.zk.server.requests import Multi, Read, Request, Write
-from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
+from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, SNAPSHOT_CHANGES, ZooKeeperServer
 from kalda.zk.server.watches import WatchTable
 
 T = TypeVar("T")
@@ -57,19 +59,28 @@ class EmbeddedServer:
         executor: BackgroundExecutor,
         clock: Clock,
         sync: bool = True,
+        config: ZooKeeperConfig | None = None,
     ) -> None:
+        config = config or ZooKeeperConfig(snapshot_changes=SNAPSHOT_CHANGES)
         self.server: Final = ZooKeeperServer(
             directory,
             filesystem=filesystem,
             executor=executor,
             clock=clock,
             schedule=lambda callback: asyncio.get_running_loop().call_soon(callback),
-            sync=sync,
+            sync=sync and config.sync,
+            snapshot_changes=config.snapshot_changes,
+            snapshots_retained=config.snapshots_retained,
+            tick_ms=config.tick_ms,
         )
+        self._heartbeat: Final = Heartbeat(self.server)
 
     def start(self) -> None:
         """Recover what the directory holds; see `ZooKeeperServer.start` for what it raises."""
         self.server.start()
+        if len(self.server.sessions):
+            # Sessions of an earlier process, held over a wire: they must end even if nobody listens now.
+            self._heartbeat.start(asyncio.get_running_loop())
 
     def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
         """Have `listener` called when the server stops for good; its process should exit."""
@@ -91,6 +102,7 @@ class EmbeddedServer:
         Raises:
             OSError: the end of the log could not be cut; recovery will do that.
         """
+        self._heartbeat.stop()
         closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.server.close(closed.set_result)
         error = await closed
