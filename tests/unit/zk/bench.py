@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from kalda.common.clock import ManualClock
-from kalda.coordination.port import Operation
 from kalda.storage.background import InlineExecutor
-from kalda.zk.server.requests import Multi, Read, Request, Write
+from kalda.zk.server.requests import Multi, NodeOperation, Read, Request, Write
 from kalda.zk.server.server import ZooKeeperServer
 from kalda.zk.server.txn_log import RESERVE_BYTES
 from tests.unit.zk.memory_files import MemoryFileSystem
@@ -62,7 +61,7 @@ class Bench:
         (outcome,) = outcomes
         return outcome
 
-    def multi(self, session_id: int, *operations: Operation) -> object:
+    def multi(self, session_id: int, *operations: NodeOperation) -> object:
         """Do a multi."""
         return self.do(session_id, Multi(operations))
 

@@ -63,8 +63,9 @@ from kalda.zk.server.txns import (
 DATA_BYTES_MAX: Final = 1024 * 1024 - 1
 """ZooKeeper's default ``jute.maxbuffer``: what is refused by an ensemble is refused here too."""
 
-DATA_BYTES_LIMIT: Final = 15 * 1024 * 1024
-"""How far that may be raised: the log's recovery looks for records of up to 16 MiB."""
+DATA_BYTES_LIMIT: Final = 64 * 1024 * 1024
+"""How far that may be raised, and the data of a multi in all: so that with its paths it stays well below the
+128 MiB up to which the log's recovery looks for records."""
 
 MULTI_OPERATIONS_MAX: Final = 10_000
 """A multi is one record in the log and is applied in one go; a bound keeps both short."""

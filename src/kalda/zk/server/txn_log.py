@@ -38,8 +38,11 @@ _FILE_HEADER: Final = struct.pack(">iiq", 0x5A4B4C47, 2, 0)
 """``ZKLG``, format version 2, database id 0."""
 _FRAME: Final = struct.Struct(">qi")
 _END_OF_RECORD: Final = b"B"
-_RECORD_START: Final = re.compile(rb"(?=\0{4}.{4}\0(?!\0{3}))", re.DOTALL)
-"""Where a record may begin: 32 bits of checksum in 64, then a length below 16 MiB that is not 0."""
+_RECORD_START: Final = re.compile(rb"(?=\0{4}.{4}(?:\0(?!\0{3})|[\x01-\x07]))", re.DOTALL)
+"""Where a record may begin: 32 bits of checksum in 64, then a length below 128 MiB that is not 0."""
+
+RECORD_BYTES_MAX: Final = 128 * 1024 * 1024 - 1
+"""What the search for intact records finds; the largest multi that is accepted is below."""
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """A file past this size is followed by a new one, so that purging frees space even without snapshots."""
@@ -72,6 +75,7 @@ class LogContents:
 
 def frame(payload: bytes) -> bytes:
     """Return the record that holds a transaction's bytes."""
+    assert len(payload) <= RECORD_BYTES_MAX, f"a record of {len(payload)} bytes could not be found again"
     return _FRAME.pack(zlib.adler32(payload), len(payload)) + payload + _END_OF_RECORD
 
 
