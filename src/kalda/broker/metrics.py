@@ -3,6 +3,9 @@
 Everything is read when the metrics are rendered; the hot path only adds to plain integers.
 """
 
+from collections.abc import Callable
+
+from kalda.broker.partition import Partition
 from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics, metric_name
 
@@ -35,11 +38,7 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
         return metric_name("kafka.server", "ReplicaManager", attribute)
 
     gauge(replica_name("PartitionCount"), "Partitions hosted here.", lambda: len(replicas.partitions))
-    gauge(
-        replica_name("LeaderCount"),
-        "Partitions led here.",
-        lambda: sum(partition.is_leader for partition in replicas.partitions.values()),
-    )
+    _register_replication_metrics(metrics, services)
     gauge(
         metric_name("kafka.log", "Log", "Size"),
         "Bytes in all logs together.",
@@ -64,4 +63,60 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
         metric_name("kafka.controller", "KafkaController", "ActiveControllerCount"),
         "1 if this broker is the controller.",
         lambda: int(services.controller.is_active),
+    )
+
+
+def _register_replication_metrics(metrics: Metrics, services: BrokerServices) -> None:
+    replicas, changes = services.replica_manager, services.isr_changes
+
+    def replica_name(attribute: str) -> str:
+        return metric_name("kafka.server", "ReplicaManager", attribute)
+
+    def count(condition: Callable[[Partition], bool]) -> Callable[[], int]:
+        return lambda: sum(map(condition, replicas.partitions.values()))
+
+    for attribute, description, condition in (
+        ("LeaderCount", "Partitions led here.", lambda partition: partition.is_leader),
+        (
+            "UnderReplicatedPartitions",
+            "Partitions led here with a replica out of sync.",
+            lambda partition: partition.is_under_replicated,
+        ),
+        (
+            "UnderMinIsrPartitionCount",
+            "Partitions led here with fewer replicas in sync than min.insync.replicas.",
+            lambda partition: partition.is_under_min_isr,
+        ),
+        (
+            "AtMinIsrPartitionCount",
+            "Partitions led here that cannot lose another in-sync replica.",
+            lambda partition: partition.is_at_min_isr,
+        ),
+    ):
+        metrics.gauge(replica_name(attribute), description, count(condition))
+    metrics.gauge(
+        replica_name("OfflineReplicaCount"),
+        "Replicas in log directories that failed.",
+        lambda: len(replicas.offline_partitions),
+    )
+    for attribute, description, read in (
+        ("IsrShrinksPerSec", "Shrinks of in-sync replicas.", lambda: changes.shrinks),
+        ("IsrExpandsPerSec", "Expansions of in-sync replicas.", lambda: changes.expansions),
+        (
+            "FailedIsrUpdatesPerSec",
+            "Changes of in-sync replicas that were refused or not answered.",
+            lambda: changes.failures,
+        ),
+    ):
+        metrics.counter_function(replica_name(attribute), description, read)
+    metrics.counter_function(
+        metric_name("kafka.server", "BrokerTopicMetrics", "ReplicationBytesOutPerSec"),
+        "Bytes of records sent to followers.",
+        lambda: replicas.replication_bytes_out,
+    )
+    logs = services.log_manager
+    metrics.gauge(
+        metric_name("kafka.log", "LogManager", "OfflineLogDirectoryCount"),
+        "Log directories out of service.",
+        lambda: len(logs.offline_directories),
     )

@@ -175,10 +175,6 @@ class ReplicaManager:
         """Lead or follow the partitions of a request; return what went wrong with which."""
         return self._roles.apply_leader_and_isr(request)
 
-    def drop_strays(self, request: LeaderAndIsr) -> list[TopicPartition]:
-        """Move logs of earlier topics aside, before a controller's whole first request is applied."""
-        return self._roles.drop_strays(request)
-
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
         """Stop serving partitions, and delete their logs where the request says so."""
         return self._roles.apply_stop_replica(request)

@@ -63,6 +63,8 @@ class RoleChanges:
         self._controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
         followed: list[Partition] = []
+        if request.is_full:
+            self._set_strays_aside(request.partitions)
         for leadership in request.partitions:
             code = self._apply(leadership, followed)
             if code is not ErrorCode.NONE:
@@ -147,21 +149,18 @@ class RoleChanges:
                 self._forget(partition)
         return gone
 
-    def drop_strays(self, request: LeaderAndIsr) -> list[TopicPartition]:
-        """Move logs aside that belong to an earlier topic of the same name; return which.
+    def _set_strays_aside(self, partitions: Sequence[PartitionLeadership]) -> None:
+        """Move logs aside that belong to an earlier topic of the same name.
 
-        For a controller's first request, before it is applied. The topic was deleted and made anew while this
-        broker was down. A log that the request does not name is left alone: it may be of a topic whose
+        A new controller's first request says what this broker should hold; the topic was deleted and made
+        anew while it was down. A log that the request does not name is left alone: it may be of a topic whose
         deletion goes on.
         """
-        strays = []
-        for leadership in request.partitions:
+        for leadership in partitions:
             topic_partition = leadership.topic_partition
             log = self._log_manager.get(topic_partition)
             if log is None or log.topic_id is None or leadership.topic_id in (ZERO_UUID, log.topic_id):
                 continue
-            if request.controller_epoch < self._controller_epoch:
-                break
             partition = self._replicas.partitions.get(topic_partition)
             if partition is not None:
                 self._unfollow(topic_partition)
@@ -170,9 +169,6 @@ class RoleChanges:
                 self._log_manager.set_aside(topic_partition)
             except LOG_ERRORS as error:
                 logger.error("Cannot set the stray log of %s aside: %s", topic_partition, error)
-                continue
-            strays.append(topic_partition)
-        return strays
 
     # One partition.
 

@@ -1,7 +1,7 @@
 """One broker's data path over real logs in a temporary directory: no sockets, a clock that tests move."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,12 +10,13 @@ from kalda.broker.api import Pending, RequestContext
 from kalda.broker.fetch_session import FetchSessionCache
 from kalda.broker.handlers.fetch import handle_fetch
 from kalda.broker.handlers.produce import handle_produce
+from kalda.broker.isr_changes import IsrChanges
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.partition import Partition
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.services import BrokerServices
-from kalda.common.clock import ManualClock
+from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import TopicPartition
@@ -39,6 +40,7 @@ from kalda.protocol.messages.produce import (
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.config import LogConfig
 from kalda.storage.file_records import FileSlice
+from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_manager import LogManager
 
 BROKER_ID = 1
@@ -102,11 +104,20 @@ def batch(*values: bytes, **settings: Any) -> bytes:
 class DataPath:
     """A broker's data path, and short words for what tests do to it."""
 
-    def __init__(self, directory: Path, config: LogConfig | None = None) -> None:
+    def __init__(
+        self,
+        *directories: Path,
+        config: LogConfig | None = None,
+        file_system: FileSystem | None = None,
+        isr_changes: Callable[[Clock], IsrChanges] | None = None,
+        **replication: Any,
+    ) -> None:
         self.clock = ManualClock()
         self.config = config or LogConfig()
         self.wheel: TimingWheel[DelayedOperation] = TimingWheel(self.clock)
-        self.logs = LogManager([str(directory)], lambda _: self.config, self.clock)
+        self.logs = LogManager(
+            [str(each) for each in directories], lambda _: self.config, self.clock, file_system
+        )
         self.logs.load()
         self.errors = CountedErrors()
         self.connection = FakeConnection()
@@ -129,6 +140,9 @@ class DataPath:
             services.purgatories["produce"],
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
+            isr_changes=isr_changes(self.clock) if isr_changes is not None else None,
+            is_alive=lambda broker: broker in cache.brokers,
+            **replication,
         )
 
     def close(self) -> None:

@@ -115,7 +115,7 @@ def test_a_batch_above_the_limit_is_too_large_and_says_why(broker: DataPath) -> 
 @pytest.mark.parametrize("version", [3, 7, 8, 9, 11])
 def test_a_compacted_topic_names_the_records_without_keys(tmp_path: Path, version: int) -> None:
     """KIP-467: a producer then tells which of its records are to blame for the batch."""
-    path = DataPath(tmp_path, LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
+    path = DataPath(tmp_path, config=LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
     path.host(leadership())
     answer = path.produce(_with_keys(b"k", None, b"k", None), version=version)
     path.close()

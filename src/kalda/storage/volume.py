@@ -1,0 +1,15 @@
+"""How large the volume of a directory is, and what is left of it."""
+
+import os
+from typing import Final
+
+UNKNOWN_BYTES: Final = -1
+
+
+def volume_bytes(directory: str) -> tuple[int, int]:
+    """Return the total and the usable bytes, each `UNKNOWN_BYTES` where the system does not tell."""
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail

@@ -1,0 +1,67 @@
+"""DescribeLogDirs: what an operator sees of the disks of a broker."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kalda.broker.handlers.describe_log_dirs import HANDLER, handle
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
+from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path / "a", tmp_path / "b")
+    yield path
+    path.close()
+
+
+def described(broker: DataPath, topics: Any = None) -> list[DescribeLogDirsResult]:
+    request = DescribeLogDirsRequest(topics=topics)
+    return handle(broker.services, request, broker.context(4)).results
+
+
+def test_every_directory_is_listed_with_its_logs_and_their_sizes(broker: DataPath) -> None:
+    broker.host(leadership(0), leadership(1))
+    broker.produce(batch(b"a"))
+    results = described(broker)
+    assert list(broker.logs.live_directories) == [result.log_dir for result in results]
+    found = {
+        each.partition_index: (each.partition_size, each.offset_lag, each.is_future_key)
+        for result in results
+        for topic in result.topics
+        for each in topic.partitions
+    }
+    assert {0: (broker.partition(0).log.size, 0, False), 1: (0, 0, False)} == found
+    assert all(0 < result.usable_bytes <= result.total_bytes for result in results)
+
+
+def test_only_the_partitions_asked_for_are_told(broker: DataPath) -> None:
+    broker.host(leadership(0), leadership(1))
+    results = described(broker, [DescribableLogDirTopic(topic="orders", partitions=[1, 7])])
+    assert [1] == [each.partition_index for r in results for topic in r.topics for each in topic.partitions]
+
+
+def test_a_failed_directory_has_an_error_and_nothing_else(broker: DataPath) -> None:
+    broker.host(leadership(0), leadership(1))
+    bad = broker.logs.live_directories[0]
+    broker.logs.environment.failures.note(bad, OSError(errno.EIO, "broken"))
+    broker.replicas.take_offline(bad)
+    results = {result.log_dir: result for result in described(broker)}
+    assert ErrorCode.KAFKA_STORAGE_ERROR == results[bad].error_code
+    assert [] == results[bad].topics
+    assert 1 == sum(len(topic.partitions) for result in results.values() for topic in result.topics)
+
+
+def test_a_refused_request_says_why() -> None:
+    assert HANDLER.error_response is not None
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert code == HANDLER.error_response(DescribeLogDirsRequest(topics=None), code).error_code
