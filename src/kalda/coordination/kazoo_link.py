@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, KazooException, ZookeeperError
 from kazoo.handlers import utils
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
@@ -122,13 +123,23 @@ def code_of(failure: Exception) -> int | None:
 
 
 class Connector:
-    """How to reach the servers."""
+    """How to reach the servers.
+
+    Raises:
+        BadArgumentsError: they are no list of addresses.
+    """
 
     def __init__(self, servers: str, session_timeout_ms: int, connect: Connect) -> None:
+        try:
+            hosts, _ = collect_hosts(servers)
+        except ValueError as error:
+            raise BadArgumentsError(
+                f"`zookeeper.connect`={servers!r} is not host:port[,host:port…][/chroot]: {error}"
+            ) from None
         self.servers: Final = servers
         self.session_timeout_seconds: Final = session_timeout_ms / 1000
         # One host that does not answer must leave time for the others within the session.
-        self._timeout_seconds = self.session_timeout_seconds / (servers.count(",") + 1)
+        self._timeout_seconds = self.session_timeout_seconds / len(hosts)
         self._connect = connect
 
     def connect(self, address: tuple[str, int]) -> socket.socket:
@@ -159,22 +170,19 @@ class Link:
         self._socket: socket.socket | None = None
         self._logger = _KazooLogger(_log, {})
         self.client_id = client_id
-        try:
-            self._client = KazooClient(
-                hosts=connector.servers,
-                timeout=connector.session_timeout_seconds,
-                client_id=client_id,
-                handler=_Handler(self),
-                connection_retry=KazooRetry(
-                    max_tries=-1,
-                    delay=_RECONNECT_DELAY_SECONDS,
-                    max_delay=RECONNECT_DELAY_MAX_SECONDS,
-                    sleep_func=_Handler.sleep_func,
-                ),
-                logger=self._logger,
-            )
-        except ValueError as error:
-            raise BadArgumentsError(f"`zookeeper.connect`={connector.servers}: {error}") from None
+        self._client = KazooClient(
+            hosts=connector.servers,
+            timeout=connector.session_timeout_seconds,
+            client_id=client_id,
+            handler=_Handler(self),
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=_RECONNECT_DELAY_SECONDS,
+                max_delay=RECONNECT_DELAY_MAX_SECONDS,
+                sleep_func=_Handler.sleep_func,
+            ),
+            logger=self._logger,
+        )
         self._client.last_zxid = last_zxid
         self._client.add_listener(self._on_kazoo_state)
 

@@ -56,13 +56,13 @@ class KazooEngine:
     """kazoo, as the client of some server; every test has a chroot of its own."""
 
     def __init__(self, hosts: str) -> None:
-        self._hosts = hosts
-        self._chroot = f"/test-{uuid.uuid4().hex}/below"
+        self.hosts = hosts
+        self.chroot = f"/test-{uuid.uuid4().hex}/below"
         self._sessions: list[KazooCoordination] = []
 
-    async def connect(self, **options: Any) -> KazooCoordination:
+    async def connect(self, through: str = "", **options: Any) -> KazooCoordination:
         settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "connection_timeout_ms": 30_000, **options}
-        coordination = await KazooCoordination.connect(self._hosts + self._chroot, **settings)
+        coordination = await KazooCoordination.connect((through or self.hosts) + self.chroot, **settings)
         self._sessions.append(coordination)
         return coordination
 
@@ -85,7 +85,7 @@ class KazooEngine:
         client_id = coordination._link.client_id
 
         def take_and_close() -> None:
-            thief = KazooClient(self._hosts, client_id=client_id)
+            thief = KazooClient(self.hosts, client_id=client_id)
             thief.start(timeout=WAIT_SECONDS)
             thief.stop()
             thief.close()
