@@ -8,6 +8,8 @@ sets just the parts that the code under test uses.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kalda.broker.config import BrokerConfig, ConfigStore
     from kalda.broker.controller_requests import ControllerRequests
     from kalda.broker.fetch_session import FetchSessionCache
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
+    from kalda.broker.registration import BrokerRegistration
     from kalda.broker.replica_manager import ReplicaManager
     from kalda.broker.replication.manager import ReplicaFetcherManager
     from kalda.broker.topic_admin import TopicAdmin
@@ -30,6 +33,8 @@ class BrokerServices:
     """The parts of one broker."""
 
     broker_id: int
+    broker_epoch: "Callable[[], int]"
+    """The epoch of this broker's registration (KIP-380), -1 while there is none."""
     cluster_id: str
     config: "BrokerConfig"
     clock: "Clock"
@@ -42,6 +47,7 @@ class BrokerServices:
     replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"
     metadata_cache: "MetadataCache"
+    registration: "BrokerRegistration"
     topic_admin: "TopicAdmin"
     config_store: "ConfigStore"
     fetch_sessions: "FetchSessionCache"

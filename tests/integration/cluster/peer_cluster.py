@@ -53,7 +53,9 @@ class PeerCluster:
         started: asyncio.Future[BrokerServer] = asyncio.get_running_loop().create_future()
         ending = asyncio.Event()
         task = asyncio.create_task(self._run(broker_id, config, started, ending), name=f"broker-{broker_id}")
-        await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED)
+        # Done early means that the start failed; then awaiting the task raises what it failed with.
+        task.add_done_callback(lambda _: started.done() or started.cancel())
+        await asyncio.wait({started})
         if task.done():
             await task
         self._ended[broker_id] = ending, task

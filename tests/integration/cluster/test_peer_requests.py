@@ -5,6 +5,7 @@ from pathlib import Path
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -39,17 +40,16 @@ async def test_requests_of_a_replaced_controller_or_for_a_former_life_change_not
         (other,) = cluster.others
         epoch = cluster.controller.services.controller.epoch
         known = dict(other.services.replica_manager.partitions)
-        for stale, code in (
-            ({"controller_epoch": epoch - 1}, ErrorCode.STALE_CONTROLLER_EPOCH),
-            ({"controller_epoch": epoch, "broker_epoch": 0}, ErrorCode.STALE_BROKER_EPOCH),
+        for stale, broker_epoch, code in (
+            (epoch - 1, -1, ErrorCode.STALE_CONTROLLER_EPOCH),
+            (epoch, 0, ErrorCode.STALE_BROKER_EPOCH),
         ):
-            for request, answer in (
-                (LeaderAndIsrRequest(controller_id=0, **stale), LeaderAndIsrResponse),
-                (StopReplicaRequest(controller_id=0, **stale), StopReplicaResponse),
-                (UpdateMetadataRequest(controller_id=0, **stale), UpdateMetadataResponse),
-            ):
-                got = await cluster.ask(other, request, answer)
-                assert code == got.error_code  # type: ignore[attr-defined]  # all three have it
+            roles = LeaderAndIsrRequest(controller_epoch=stale, broker_epoch=broker_epoch)
+            assert code == (await cluster.ask(other, roles, LeaderAndIsrResponse)).error_code
+            stop = StopReplicaRequest(controller_epoch=stale, broker_epoch=broker_epoch)
+            assert code == (await cluster.ask(other, stop, StopReplicaResponse)).error_code
+            metadata = UpdateMetadataRequest(controller_epoch=stale, broker_epoch=broker_epoch)
+            assert code == (await cluster.ask(other, metadata, UpdateMetadataResponse)).error_code
         assert known == dict(other.services.replica_manager.partitions)
         assert 2 == len(other.services.metadata_cache.brokers)
 
@@ -57,8 +57,6 @@ async def test_requests_of_a_replaced_controller_or_for_a_former_life_change_not
 async def test_apis_of_the_controller_are_listed_as_kafka_lists_them(tmp_path: Path) -> None:
     """Kafka in ZooKeeper mode tells every client; tools print the table."""
     async with peer_cluster(tmp_path, count=1) as cluster:
-        from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         answer = await cluster.ask(cluster.controller, request, ApiVersionsResponse)
         served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
