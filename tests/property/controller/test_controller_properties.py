@@ -1,4 +1,5 @@
-"""What holds after any sequence of failures, returns, creations and deletions, told late or soon."""
+"""What holds after any sequence of failures, returns, creations, deletions, moves, elections, shutdowns and
+changes of the controller, told late or soon."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.controller.events import ElectionType
 from kalda.controller.partitions import PartitionStatus
 from kalda.coordination.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
@@ -16,6 +18,8 @@ TOPICS = ("clean", "unclean")
 
 replica_lists = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=3, unique=True).map(tuple)
 
+partitions = st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))
+
 actions = st.one_of(
     st.tuples(st.just("live"), st.sets(st.sampled_from(BROKERS))),
     st.tuples(st.just("restart"), st.sampled_from(BROKERS)),
@@ -24,9 +28,16 @@ actions = st.one_of(
     st.tuples(st.just("grow"), st.tuples(st.sampled_from(TOPICS), replica_lists)),
     st.tuples(st.just("delete"), st.sampled_from(TOPICS)),
     st.tuples(st.just("answer"), st.tuples(st.integers(0, 3), st.booleans())),
-    st.tuples(st.just("shrink"), st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))),
-    st.tuples(st.just("expand"), st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))),
-    st.tuples(st.just("elect"), st.none()),
+    st.tuples(st.just("shrink"), partitions),
+    st.tuples(st.just("expand"), partitions),
+    st.tuples(st.just("expand"), partitions),
+    st.tuples(st.just("tell states"), st.none()),
+    st.tuples(st.just("reassign"), st.tuples(partitions, st.one_of(st.none(), replica_lists))),
+    st.tuples(st.just("leaders"), st.tuples(st.sampled_from(ElectionType), partitions)),
+    st.tuples(st.just("balance"), st.none()),
+    st.tuples(st.just("shut down"), st.sampled_from(BROKERS)),
+    st.tuples(st.just("lose disk"), st.tuples(st.sampled_from(BROKERS), partitions)),
+    st.tuples(st.just("elect"), st.sampled_from(BROKERS)),
 )
 
 
@@ -40,7 +51,12 @@ class World:
         self.roles: dict[int, dict[TopicPartition, tuple[int, int]]] = {b: {} for b in BROKERS}
         self.lives = 0
         self.leaders: dict[tuple[str, int, object, int], int] = {}
+        self.given_up: set[TopicPartition] = set()
+        """Partitions of which an operator allowed an unclean election."""
+        self.simulation.assign("clean", {0: (1, 2, 3), 1: (2, 1)})
+        self.simulation.assign("unclean", {0: (2, 3), 1: (3,)})
         self.simulation.elect()
+        self.listen()
 
     def do(self, action: str, argument: object) -> None:
         simulation = self.simulation
@@ -65,13 +81,40 @@ class World:
                 simulation.answer(index, ErrorCode.NONE if is_good else ErrorCode.KAFKA_STORAGE_ERROR)
             case (("shrink" | "expand"), (str(topic), int(number))):
                 self.change_isr(TopicPartition(topic, number), action)
-            case "elect", _:
+            case "tell states", _:
+                simulation.tell_states()
+            case "elect", int(broker_id):
+                simulation.controller_id = broker_id
                 simulation.elect()
+            case _:
+                self.operate(action, argument)
         self.listen()
+
+    def operate(self, action: str, argument: object) -> None:
+        """What operators and brokers ask of the controller."""
+        simulation = self.simulation
+        match action, argument:
+            case "reassign", ((str(topic), int(number)), target):
+                assert target is None or isinstance(target, tuple)
+                simulation.reassign({TopicPartition(topic, number): target})
+            case "leaders", (ElectionType() as election, (str(topic), int(number))):
+                partition = TopicPartition(topic, number)
+                if election is ElectionType.UNCLEAN:
+                    self.given_up.add(partition)
+                simulation.elect_leaders(election, [partition])
+            case "balance", _:
+                simulation.check_balance()
+            case "shut down", int(broker_id) if broker_id in simulation.context.live_brokers:
+                if is_same_life(simulation, broker_id):
+                    simulation.shut_down(broker_id)
+            case "lose disk", (int(broker_id), (str(topic), int(number))):
+                if broker_id in simulation.context.live_brokers and is_same_life(simulation, broker_id):
+                    simulation.fail_log_dirs(broker_id, [TopicPartition(topic, number)])
 
     def next_life(self, broker_id: int) -> BrokerInfo:
         """A broker starts: a new epoch, and no memory of its roles."""
         self.roles[broker_id] = {}
+        self.simulation.failed_replicas.pop(broker_id, None)
         self.lives += 1
         return broker(broker_id, self.lives)
 
@@ -83,10 +126,13 @@ class World:
             return
         if self.roles[state.leader].get(partition) != (state.leader, state.leader_epoch):
             return
-        replicas = simulation.assignments[partition.topic].partitions[partition.partition].replicas
+        role = (state.leader, state.leader_epoch)
         isr: tuple[int, ...] = (state.leader,)
         if action == "expand":
-            isr = tuple(r for r in replicas if r in simulation.brokers)
+            replicas = simulation.assignments[partition.topic].partitions[partition.partition].replicas
+            isr = tuple(
+                r for r in replicas if r in simulation.brokers and self.roles[r].get(partition) == role
+            )
         if isr != state.isr:
             simulation.write_state(partition, state.leader, state.leader_epoch, isr)
 
@@ -96,7 +142,11 @@ class World:
             if isinstance(request, LeaderAndIsr):
                 if request.is_full:
                     roles.clear()
+                failed = self.simulation.failed_replicas.get(broker_id, set())
                 for told in request.partitions:
+                    if told.topic_partition in failed:
+                        roles.pop(told.topic_partition, None)
+                        continue
                     roles[told.topic_partition] = (told.leader, told.leader_epoch)
                     if told.leader != NO_LEADER:
                         key = (told.topic, told.partition, told.topic_id, told.leader_epoch)
@@ -118,25 +168,56 @@ class World:
                 continue
             if state is None:
                 assert status is PartitionStatus.NEW
-                assert not any(r in live for r in replicas), f"{partition} waits though a replica lives"
+                assert not any(context.is_online(partition, r) for r in replicas), f"{partition} waits"
                 continue
+            leads = context.is_serving(partition, state.leader)
             assert state.leader == NO_LEADER or state.leader in state.isr
-            assert state.leader == NO_LEADER or state.leader in live, f"{partition}: the leader is dead"
+            assert state.leader == NO_LEADER or leads, f"{partition}: the leader is dead"
+            assert state.isr
             assert set(state.isr) <= set(replicas)
-            is_eligible_alive = any(r in live for r in state.isr) or (
-                partition.topic in context.unclean_topics and any(r in live for r in replicas)
+            assert partition not in context.leaving
+            is_in_sync_online = any(context.is_online(partition, r) for r in state.isr)
+            is_eligible_alive = is_in_sync_online or (
+                partition.topic in context.unclean_topics
+                and any(context.is_online(partition, r) for r in replicas)
             )
-            assert (status is PartitionStatus.ONLINE) == (state.leader in live) == is_eligible_alive
-            for broker_id in replicas:
-                if broker_id in live and is_same_life(simulation, broker_id):
+            assert (status is PartitionStatus.ONLINE) == leads
+            assert leads or not is_eligible_alive, f"{partition} is offline without need"
+            assert not (is_in_sync_online and state.leader in context.shutting_down)
+            for broker_id in live:
+                if not is_same_life(simulation, broker_id) or broker_id in context.shutting_down:
+                    continue
+                if broker_id not in replicas:
+                    assert partition not in self.roles[broker_id], f"{broker_id} keeps {partition}"
+                elif context.is_serving(partition, broker_id):
                     heard = self.roles[broker_id].get(partition)
                     assert heard == (state.leader, state.leader_epoch), f"{broker_id} on {partition}: {heard}"
         for partition, before, after in simulation.rewrites:
             assert after.leader_epoch == before.leader_epoch + 1
             if after.leader not in (NO_LEADER, before.leader) and not after.leader_recovering:
                 assert after.leader in before.isr, f"{partition}: {after.leader} was not in sync"
-            assert not after.leader_recovering or partition.topic == "unclean"
+            is_allowed = partition.topic == "unclean" or partition in self.given_up
+            assert not after.leader_recovering or is_allowed
         simulation.rewrites.clear()
+        self.check_assignments()
+
+    def check_assignments(self) -> None:
+        """What the controller believes of assignments is what ZooKeeper holds, and its index is right."""
+        simulation, context = self.simulation, self.simulation.context
+        for partition in context.all_partitions():
+            assignment = context.assignment_of(partition)
+            stored = simulation.assignments[partition.topic].partitions[partition.partition]
+            assert assignment == stored
+            assert assignment.is_being_reassigned == (partition in context.reassigning)
+            assert len(set(assignment.replicas)) == len(assignment.replicas) > 0
+            assert set(assignment.adding) | set(assignment.removing) <= set(assignment.replicas)
+            assert assignment.target
+        for broker_id in BROKERS:
+            held = [p for p in context.all_partitions() if broker_id in context.replicas_of(p)]
+            assert sorted(held) == sorted(context.partitions_on(broker_id))
+        assert len(context.replica_status) == sum(
+            len(context.replicas_of(partition)) for partition in context.all_partitions()
+        )
 
 
 def is_same_life(simulation: Simulation, broker_id: int) -> bool:
@@ -158,7 +239,9 @@ def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tup
 @settings(max_examples=150, deadline=None)
 @given(st.lists(actions, max_size=30))
 def test_cluster_heals_when_all_brokers_return(script: list[tuple[str, object]]) -> None:
-    """Whatever happened: with every broker back and answering all is online, and what was marked is gone."""
+    """Whatever happened: with every broker back and answering all is online, what was marked is gone, and
+    every move ends.
+    """
     world = World()
     for action, argument in script:
         world.do(action, argument)
@@ -170,7 +253,12 @@ def test_cluster_heals_when_all_brokers_return(script: list[tuple[str, object]])
         while simulation.unanswered:
             simulation.answer()
     world.listen()
+    for partition in list(simulation.context.all_partitions()):
+        world.change_isr(partition, "expand")
+    simulation.tell_states()
+    world.listen()
     world.check()
+    assert not simulation.context.reassigning
     assert not simulation.marked & simulation.assignments.keys()
     assert not simulation.context.topics_to_delete
     assert set(simulation.context.partition_status.values()) <= {PartitionStatus.ONLINE}
