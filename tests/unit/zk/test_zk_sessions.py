@@ -1,0 +1,160 @@
+"""Session time-outs: buckets, what is not held against clients, passwords; the settings of zoo.cfg."""
+
+import pytest
+
+from kalda.common.config_def import ConfigError
+from kalda.zk.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
+from kalda.zk.server.sessions import SessionTracker, negotiate_timeout, session_password
+
+
+def due(tracker: SessionTracker, reading_ms: float) -> list[int]:
+    return [session_id for session_id, _ in tracker.advance(reading_ms)]
+
+
+def advance_to(tracker: SessionTracker, start_ms: int, end_ms: int) -> dict[int, int]:
+    """Take a reading every 100 ms; return when each session was due."""
+    ended: dict[int, int] = {}
+    for reading in range(start_ms, end_ms + 1, 100):
+        ended |= dict.fromkeys(due(tracker, reading), reading)
+    return ended
+
+
+def test_session_is_due_after_its_time_out_and_at_most_one_bucket_late() -> None:
+    """Failover begins when a dead broker's session ends; a live one's must not end before."""
+    tracker = SessionTracker(500)
+    tracker.advance(0)
+    tracker.add(1, 2000)
+    tracker.add(2, 2600)
+    assert advance_to(tracker, 0, 4000) == {1: 2500, 2: 3000}
+    assert len(tracker) == 0
+
+
+def test_session_that_is_heard_of_lives_on() -> None:
+    tracker = SessionTracker(500)
+    tracker.advance(0)
+    tracker.add(1, 1000)
+    for reading in range(0, 10_000, 500):
+        assert due(tracker, reading) == []
+        tracker.touch(1)
+    assert advance_to(tracker, 9500, 12_000) == {1: 11_000}
+
+
+def test_time_in_which_the_server_stood_still_is_not_held_against_clients() -> None:
+    """After SIGSTOP and SIGCONT the clients' heartbeats wait in the sockets: they are read first."""
+    tracker = SessionTracker(500)
+    tracker.advance(0)
+    tracker.add(1, 2000)
+    tracker.advance(500)
+    assert due(tracker, 60_000) == []
+    tracker.touch(1)
+    assert advance_to(tracker, 60_000, 63_000) == {1: 62_500}
+
+
+def test_session_taken_up_with_another_time_out_has_all_of_it() -> None:
+    tracker = SessionTracker(500)
+    tracker.advance(0)
+    tracker.add(1, 1000)
+    tracker.add(1, 4000)
+    assert tracker.timeout_ms(1) == 4000
+    assert tracker.deadlines() == [(4500, [1])]
+    assert advance_to(tracker, 0, 5000) == {1: 4500}
+
+
+def test_session_that_is_over_is_not_due_and_cannot_be_touched() -> None:
+    tracker = SessionTracker(500)
+    tracker.advance(0)
+    tracker.add(1, 1000)
+    tracker.remove(1)
+    tracker.remove(1)
+    tracker.touch(1)
+    assert 1 not in tracker
+    assert tracker.deadlines() == []
+    assert advance_to(tracker, 0, 3000) == {}
+
+
+def test_due_sessions_come_with_their_time_outs() -> None:
+    tracker = SessionTracker(100)
+    tracker.advance(0)
+    tracker.add(7, 300)
+    tracker.add(3, 300)
+    assert tracker.advance(200) == []
+    assert tracker.advance(400) == [(3, 300), (7, 300)]
+    assert tracker.advance(400) == []
+
+
+def test_buckets_are_never_wider_than_half_a_second() -> None:
+    assert SessionTracker(3000).bucket_ms == 500
+    assert SessionTracker(200).bucket_ms == 200
+
+
+def test_password_is_zookeepers() -> None:
+    """Sessions in a directory that ZooKeeper wrote can be taken up; the bytes are of Java's Random."""
+    password = session_password(42 ^ 0xB3415C00)
+    assert len(password) == 16
+    # The secret cancels out: this is the generator seeded with 42, whose first ints are well known.
+    first = int.from_bytes(password[:4], "little", signed=True)
+    second = int.from_bytes(password[4:8], "little", signed=True)
+    assert (first, second) == (-1170105035, 234785527)
+    assert session_password(1) != session_password(2)
+
+
+def test_ids_with_the_highest_bit_set_have_a_password() -> None:
+    """A ZooKeeper with a server id above 127 hands out negative session ids."""
+    assert len(session_password(-0x7F00000000000001)) == 16
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(-5, 1000), (0, 1000), (2000, 2000), (90_000, 60_000)])
+def test_time_out_is_what_is_asked_for_within_the_limits(asked: int, granted: int) -> None:
+    assert negotiate_timeout(asked, 1000, 60_000) == granted
+
+
+def test_settings_have_defaults_and_follow_the_tick() -> None:
+    config = ZooKeeperConfig.from_properties({})
+    assert config == ZooKeeperConfig()
+    assert config.session_timeout_ms_min == 1000
+    assert config.session_timeout_ms_max == 60_000
+    ticks = ZooKeeperConfig.from_properties({"tickTime": "2000", "minSessionTimeout": "-1"})
+    assert (ticks.session_timeout_ms_min, ticks.session_timeout_ms_max) == (4000, 40_000)
+
+
+def test_settings_are_read() -> None:
+    config = ZooKeeperConfig.from_properties(
+        {
+            "dataDir": "/data",
+            "clientPort": "0",
+            "initLimit": "5",
+            "syncLimit": "2",
+            "maxClientCnxns": "0",
+            "jute.maxbuffer": "2048",
+            "autopurge.snapRetainCount": "5",
+            "autopurge.purgeInterval": "1",
+            "forceSync": "no",
+            "4lw.commands.whitelist": "*",
+            "DigestAuthenticationProvider.superDigest": "super:hash",
+        }
+    )
+    assert config.data_dir == "/data"
+    assert config.four_letter_words == frozenset(FOUR_LETTER_WORDS)
+    assert (config.connections_per_host_max, config.frame_bytes_max, config.sync) == (0, 2048, False)
+    assert config.super_digest == "super:hash"
+
+
+def test_words_of_other_versions_in_the_whitelist_do_no_harm() -> None:
+    config = ZooKeeperConfig.from_properties({"4lw.commands.whitelist": "ruok, gtmk, hash"})
+    assert config.four_letter_words == {"ruok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("tickTime", "0", "`tickTime`=0 is not allowed"),
+        ("tickTme", "1", "did you mean `tickTime`"),
+        ("forceSync", "maybe", "it takes yes or no"),
+        ("maxSessionTimeout", "10", "`minSessionTimeout`=1000 is not allowed: it takes 1 to"),
+        ("server.1", "a:1:2", "standalone"),
+        ("dynamicConfigFile", "x", "standalone"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ZooKeeperConfig.from_properties({name: value})
