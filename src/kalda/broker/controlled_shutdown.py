@@ -64,7 +64,7 @@ async def _ask(services: BrokerServices, dialer: Dialer, controller_id: int) -> 
     """
     config = services.config
     timeout_seconds = config.controller_socket_timeout_ms / 1000
-    broker_id, broker_epoch = services.broker_id, services.broker_epoch()
+    broker_id, broker_epoch = services.broker_id, services.registration.broker_epoch
     if controller_id == broker_id:
         async with asyncio.timeout(timeout_seconds):
             led = await services.controller.controlled_shutdown(broker_id, broker_epoch)

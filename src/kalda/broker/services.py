@@ -8,8 +8,6 @@ sets just the parts that the code under test uses.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kalda.broker.config import BrokerConfig, ConfigStore
     from kalda.broker.controller_requests import ControllerRequests
     from kalda.broker.fetch_session import FetchSessionCache
@@ -33,8 +31,6 @@ class BrokerServices:
     """The parts of one broker."""
 
     broker_id: int
-    broker_epoch: "Callable[[], int]"
-    """The epoch of this broker's registration (KIP-380), -1 while there is none."""
     cluster_id: str
     config: "BrokerConfig"
     clock: "Clock"
