@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
@@ -11,6 +10,7 @@ from kalda.broker.log_dir_failures import LogDirFailures
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.replica_selector import make_replica_selector
 from kalda.broker.replication.assembly import build_leader_quota
+from kalda.broker.upkeep import Upkeep
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.isr_store import IsrStore
 from kalda.coordination.port import SessionState
@@ -22,9 +22,6 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Pause before leadership is checked again after an error of coordination."""
-
-Every = Callable[[str, int, Callable[[], object]], None]
-"""Has a step called every so many milliseconds, under a name."""
 
 
 def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
@@ -52,22 +49,18 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
     )
 
 
-def start_leader_upkeep(
-    services: "BrokerServices", tasks: asyncio.TaskGroup, every: Every
-) -> list[asyncio.Task[None]]:
-    """Keep ISRs current and act on failed log directories; return the tasks to cancel at the end."""
+def start_leader_upkeep(services: "BrokerServices", upkeep: Upkeep) -> None:
+    """Keep ISRs current and act on failed log directories."""
     replicas, changes = services.replica_manager, services.isr_changes
     coordination = services.coordination.coordination
     failures = LogDirFailures(services.broker_id, services.log_manager, replicas, IsrStore(coordination))
     check = LeadershipCheck(services)
     coordination.add_state_listener(check.on_session)
-    every("ISR expiration", max(services.config.replica_lag_time_max_ms // 2, 1), replicas.shrink_isrs)
-    every("ISR change notices", ANNOUNCE_CHECK_MS, changes.announce)
-    return [
-        tasks.create_task(changes.run(replicas), name="ISR changes"),
-        tasks.create_task(failures.run(), name="log directory failures"),
-        tasks.create_task(check.run(), name="leadership check"),
-    ]
+    upkeep.every("ISR expiration", max(services.config.replica_lag_time_max_ms // 2, 1), replicas.shrink_isrs)
+    upkeep.every("ISR change notices", ANNOUNCE_CHECK_MS, changes.announce)
+    upkeep.run("ISR changes", changes.run(replicas))
+    upkeep.run("log directory failures", failures.run())
+    upkeep.run("leadership check", check.run())
 
 
 class LeadershipCheck:

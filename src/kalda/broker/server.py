@@ -2,9 +2,9 @@
 
 It is given a session with coordination and does not know which engine is behind it. The order of a start:
 identity, settings, logs, listeners bound (their ports must be known), registration, controller; clients are
-answered only when the controller has told this broker what there is, so that none meets a broker that does not
-know its topics. What the parts are and how they fit is `kalda.broker.assembly`. A service task that fails ends
-the broker: a broker that does half its work is worse than none.
+answered only when the controller has told this broker what there is, so that none meets a broker that does
+not know its topics. What the parts are and how they fit is `kalda.broker.assembly`. A service task that fails
+ends the broker: a broker that does half its work is worse than none.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class BrokerServer:
         logger.info("broker %d serves at %s", services.broker_id, self.bootstrap)
 
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
-        """Shut down in order: have leaders moved, answer what is owed, leave office, flush and close the logs.
+        """Shut down in order: hand leaders over, answer what is owed, leave office, flush and close logs.
 
         Once `hurried` is set, nothing waits for others any more. Every step is bounded in time but the
         flushing of the logs.
@@ -229,6 +229,7 @@ class BrokerServer:
             clock=self._clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
         )
+        services.broker_epoch = lambda: services.registration.broker_epoch
         logs = services.log_manager.logs()
         logger.info("opened %d logs in %s", len(logs), ", ".join(config.log_dirs))
 

@@ -75,7 +75,8 @@ class Server:
         self.bytes_in = 0
         self.bytes_out = 0
         self._config = config
-        self._on_frame: Final = on_frame
+        self.on_frame = on_frame
+        """What handles the requests of connections from now on; those that are open keep theirs."""
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()
@@ -263,7 +264,7 @@ class Server:
         self._accepted += 1
         self._per_ip[peer[0]] += 1
         loop = asyncio.get_running_loop()
-        connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
+        connection = SocketConnection(self, self.on_frame, self._accepted, listener, peer, sock, loop)
         self._connections[connection.id] = connection
 
     def _accept_if_not_full(self) -> None:

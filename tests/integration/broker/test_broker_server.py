@@ -190,7 +190,7 @@ async def test_a_directory_of_another_cluster_is_refused(tmp_path: Path) -> None
     (error,) = caught.value.exceptions
     assert isinstance(error, BrokerStartError)
     assert "belongs to cluster.id=" in str(error)
-    assert "this broker has cluster.id=" in str(error)
+    assert "this cluster has cluster.id=" in str(error)
 
 
 async def test_no_new_cluster_begins_over_the_logs_of_one_whose_coordination_is_lost(tmp_path: Path) -> None:

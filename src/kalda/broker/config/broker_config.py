@@ -33,7 +33,9 @@ class BrokerConfig:
     advertised_listeners: tuple[ListenerConfig, ...]
     """As clients are told; the same names as `listeners`. An empty host must be filled in by the server."""
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
     broker_id: int
+    broker_id_generation_enable: bool
     broker_rack: str | None
     connections_max_idle_ms: int
     controlled_shutdown_enable: bool
@@ -46,6 +48,8 @@ class BrokerConfig:
     follower_replication_throttled_rate: int
     inter_broker_listener_name: str
     """The listener on which brokers reach each other, whichever setting names it."""
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
     leader_replication_throttled_rate: int
     listeners: tuple[ListenerConfig, ...]
     log_dirs: tuple[str, ...]
@@ -76,6 +80,7 @@ class BrokerConfig:
     replica_socket_timeout_ms: int
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
+    reserved_broker_max_id: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int

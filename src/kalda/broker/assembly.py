@@ -1,0 +1,149 @@
+"""Puts the parts of one broker together, in the order in which they need each other.
+
+Nothing here starts, listens or waits: `kalda.broker.server` does that. The sides of replication have
+assemblies of their own, `kalda.broker.leader_assembly` and `kalda.broker.replication.assembly`.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.controller_channel import ControllerChannel
+from kalda.broker.controller_requests import ControllerRequests
+from kalda.broker.dispatch import Dispatcher
+from kalda.broker.early_requests import EarlyRequests
+from kalda.broker.fetch_session import FetchSessionCache
+from kalda.broker.handlers import HANDLERS
+from kalda.broker.leader_assembly import build_replica_manager
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metrics import register_broker_metrics
+from kalda.broker.producer_ids import ProducerIds
+from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
+from kalda.broker.replication.assembly import build_replica_fetchers
+from kalda.broker.services import BrokerServices
+from kalda.broker.topic_admin import TopicAdmin
+from kalda.common.timing_wheel import TimingWheel
+from kalda.controller.driver import ControllerDriver
+from kalda.net.peer.dialer import Dialer
+from kalda.net.server import Server, ServerConfig
+
+PURGATORIES: Final = ("fetch", "produce", "topic")
+_SESSION_ID_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What runs a broker and what handlers do not reach."""
+
+    server: Server
+    dispatcher: Dispatcher
+    early_requests: EarlyRequests
+    timer: SystemTimer
+    controller_channel: ControllerChannel
+
+    def open(self) -> None:
+        """Serve clients: the broker knows what there is."""
+        # New connections go straight to the dispatcher; those that are there pass it by one call.
+        self.server.on_frame = self.dispatcher.on_frame
+        self.early_requests.open()
+
+
+def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup) -> Machinery:
+    """Make the parts; needs settings, logs, registration and coordination in the services.
+
+    Raises:
+        ConfigError: a setting names something that does not exist here.
+    """
+    config, cluster, clock = services.config, services.coordination, services.clock
+    registration, logs = services.registration, services.log_manager
+    wheel: TimingWheel[DelayedOperation] = TimingWheel(clock)
+    timer = SystemTimer(wheel, asyncio.get_running_loop())
+    services.purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
+    services.metadata_cache = MetadataCache()
+    services.replica_fetchers = build_replica_fetchers(
+        services, dialer, tasks, lambda: registration.broker_epoch
+    )
+    services.replica_manager = build_replica_manager(services)
+    services.topic_admin = TopicAdmin(
+        services.broker_id,
+        config,
+        cluster,
+        services.metadata_cache,
+        services.config_store,
+        services.purgatories["topic"],
+        clock,
+    )
+    chance = random.SystemRandom()
+    services.fetch_sessions = FetchSessionCache(
+        config.max_incremental_fetch_session_cache_slots,
+        clock,
+        lambda: chance.randint(1, _SESSION_ID_MAX),
+    )
+    services.producer_ids = ProducerIds(services.broker_id, cluster)
+    services.controller_requests = ControllerRequests(
+        cluster,
+        services.config_store,
+        services.replica_manager,
+        services.metadata_cache,
+        has_log=lambda partition: logs.get(partition) is not None,
+        broker_epoch=lambda: registration.broker_epoch,
+    )
+    channel = ControllerChannel(
+        services.broker_id,
+        services.controller_requests,
+        dialer,
+        listener=config.inter_broker_listener_name,
+        timeout_ms=config.controller_socket_timeout_ms,
+    )
+    services.controller = ControllerDriver(
+        services.broker_id,
+        cluster,
+        channel,
+        clock,
+        is_topic_deletion_enabled=config.delete_topic_enable,
+        is_unclean_election_default=lambda: config.unclean_leader_election_enable,
+        balance_check_seconds=(
+            config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
+        ),
+        leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
+    )
+    return _machinery(services, timer, channel, tasks)
+
+
+def _machinery(
+    services: BrokerServices, timer: SystemTimer, channel: ControllerChannel, tasks: asyncio.TaskGroup
+) -> Machinery:
+    config, metrics = services.config, services.metrics
+    dispatcher = Dispatcher(services, HANDLERS, metrics, tasks)
+    early = EarlyRequests(dispatcher.on_frame)
+    server = Server(_server_config(config), early.on_frame)
+    services.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
+    server.register_metrics(metrics)
+    for purgatory in services.purgatories.values():
+        purgatory.register_metrics(metrics)
+    register_broker_metrics(metrics, services)
+    return Machinery(server, dispatcher, early, timer, channel)
+
+
+def _server_config(config: BrokerConfig) -> ServerConfig:
+    """Take the limits of connections from the settings.
+
+    Socket buffers have Kafka's size only where it is asked for: left alone, the system grows them as needed.
+    """
+    written = config.static
+    return ServerConfig(
+        socket_request_max_bytes=config.socket_request_max_bytes,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        socket_listen_backlog_size=config.socket_listen_backlog_size,
+        socket_send_buffer_bytes=(
+            config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in written else -1
+        ),
+        socket_receive_buffer_bytes=(
+            config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in written else -1
+        ),
+    )

@@ -1,0 +1,105 @@
+"""The service tasks of one broker: what runs beside the requests, for as long as the broker does.
+
+All of them are in the task group of the broker, so one that fails ends it: a broker that does half its work
+is worse than none.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from kalda.broker.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+FAREWELL_SECONDS_MAX: Final = 2.0
+"""How long the end of a task may wait for coordination, which does not need to hear of it: sessions end
+anyway."""
+
+_CANCELS_MAX: Final = 3
+
+_STEP_MS_MAX: Final = 1_000
+"""Deferred deletions and ``flush.ms`` are looked at this often; both look only at what is due."""
+
+
+class Upkeep:
+    """The tasks, by name."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._group: Final = tasks
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+
+    def run(self, name: str, work: Coroutine[object, object, None]) -> None:
+        """Run what goes on until it is cancelled."""
+        self._tasks.append(self._group.create_task(work, name=name))
+
+    def every(self, name: str, interval_ms: int, step: Callable[[], object]) -> None:
+        """Call `step` again and again, and await what it returns if that can be awaited."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                result = step()
+                if asyncio.iscoroutine(result):
+                    await result
+
+        self.run(name, repeat())
+
+    def cancel(self) -> None:
+        """Cancel all; nobody waits for their end."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """Cancel all, and once more those that take their time to say good-bye.
+
+        The controller resigns on its way out, which waits for coordination; if that is out of reach, the end
+        of the session ends the term.
+        """
+        remaining = set(self._tasks)
+        for _ in range(_CANCELS_MAX):
+            for task in remaining:
+                task.cancel()
+            if remaining:
+                _, remaining = await asyncio.wait(remaining, timeout=FAREWELL_SECONDS_MAX)
+        if remaining:
+            names = ", ".join(sorted(task.get_name() for task in remaining))
+            logger.error("these tasks do not end: %s", names)
+
+
+def start_log_upkeep(upkeep: Upkeep, services: BrokerServices) -> None:
+    """Keep the logs: retention, flushes, deletions, checkpoints, and replicas that the disk refused."""
+    config, logs = services.config, services.log_manager
+
+    async def apply_retention() -> None:
+        while not logs.retention_step():  # noqa: ASYNC110
+            # Requests go between two steps of a pass over thousands of logs.
+            await asyncio.sleep(0)
+
+    async def retry_refused() -> None:
+        while services.replica_manager.retry_refused():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    for name, interval_ms, step in (
+        ("log retention", config.log_retention_check_interval_ms, apply_retention),
+        ("log flush", min(config.log_flush_scheduler_interval_ms, _STEP_MS_MAX), logs.flush_step),
+        ("log deletion", _STEP_MS_MAX, logs.deletion_step),
+        ("refused replicas", _STEP_MS_MAX, retry_refused),
+        (
+            "recovery points",
+            config.log_flush_offset_checkpoint_interval_ms,
+            logs.checkpoint_recovery_points,
+        ),
+        (
+            "log start offsets",
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            logs.checkpoint_log_start_offsets,
+        ),
+        (
+            "high watermarks",
+            config.replica_high_watermark_checkpoint_interval_ms,
+            logs.checkpoint_high_watermarks,
+        ),
+    ):
+        upkeep.every(name, interval_ms, step)
