@@ -54,6 +54,36 @@ as may be under way can leave less than this in answers, so it takes a client th
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a connection that is being closed may take to have its last answers fetched."""
 
+_LAST_OPERATIONS: Final = {
+    OpCode.CREATE: "CREA",
+    OpCode.CREATE2: "CREA",
+    OpCode.CREATE_CONTAINER: "CREA",
+    OpCode.CREATE_TTL: "CREA",
+    OpCode.DELETE: "DELE",
+    OpCode.EXISTS: "EXIS",
+    OpCode.GET_DATA: "GETD",
+    OpCode.SET_DATA: "SETD",
+    OpCode.GET_ACL: "GETA",
+    OpCode.SET_ACL: "SETA",
+    OpCode.GET_CHILDREN: "GETC",
+    OpCode.GET_CHILDREN2: "GETC",
+    OpCode.SYNC: "SYNC",
+    OpCode.CHECK: "CHEC",
+    OpCode.MULTI: "MULT",
+    OpCode.MULTI_READ: "MLTR",
+    OpCode.RECONFIG: "RECO",
+    OpCode.CHECK_WATCHES: "CHKW",
+    OpCode.REMOVE_WATCHES: "REMW",
+    OpCode.SASL: "SASL",
+    OpCode.SET_WATCHES: "SETW",
+    OpCode.SET_WATCHES2: "STW2",
+    OpCode.ADD_WATCH: "ADDW",
+    OpCode.GET_EPHEMERALS: "GETE",
+    OpCode.GET_ALL_CHILDREN_NUMBER: "GETACN",
+    OpCode.WHO_AM_I: "HOMI",
+}
+"""What the four-letter word cons says of a connection's last operation."""
+
 _NO_PASSWORD: Final = bytes(16)
 _PING: Final = int(OpCode.PING)
 
@@ -370,7 +400,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._submit(xid, "NA", size, (refuse(unknown), None), closes=True)
         except JuteError as error:
             _log.warning("request %d of %s:%d is no %s: %s", xid, *self.peer, op_code.name, error)
-            self._submit(xid, op_code.name, size, (refuse(MarshallingError(str(error))), None))
+            self._submit(xid, "NA", size, (refuse(MarshallingError(str(error))), None))
         else:
             if op_code is OpCode.AUTH:
                 self._authenticate(xid, record)
@@ -380,7 +410,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 refused = AuthFailedError("SASL is not served")
                 self._submit(xid, "SASL", size, (refuse(refused), None), closes=True)
             else:
-                self._submit(xid, op_code.name, size, plan(op_code, record, self))
+                self._submit(xid, _LAST_OPERATIONS[op_code], size, plan(op_code, record, self))
 
     def _authenticate(self, xid: int, record: RequestRecord) -> None:
         assert isinstance(record, AuthRequest), f"{record} authenticates nobody"

@@ -33,6 +33,7 @@ from kalda.coordination.port import (
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.heartbeat import Heartbeat
 from kalda.zk.server.prep import check_path
@@ -72,6 +73,10 @@ class EmbeddedServer:
             snapshot_changes=config.snapshot_changes,
             snapshots_retained=config.snapshots_retained,
             tick_ms=config.tick_ms,
+            reaper=ContainerReaper(
+                check_interval_ms=config.container_check_ms,
+                deletes_per_minute_max=config.container_deletes_per_minute_max,
+            ),
         )
         self._heartbeat: Final = Heartbeat(self.server)
 

@@ -16,11 +16,12 @@ from kalda.common.clock import Clock
 from kalda.coordination.errors import ConnectionLossError, CoordinationError, StorageError
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.errors import DirectoryInUseError
 from kalda.zk.server.final import FinalProcessor
 from kalda.zk.server.prep import PrepProcessor
-from kalda.zk.server.requests import CloseSession, CreateSession, Read, Request
+from kalda.zk.server.requests import CloseSession, CreateSession, DeleteContainer, Read, Request
 from kalda.zk.server.sessions import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync import SyncProcessor
@@ -68,6 +69,7 @@ class ZooKeeperServer:
         snapshots_retained: int = RETAINED,
         log_reserve_bytes: int = RESERVE_BYTES,
         tick_ms: int = BUCKET_MS_MAX,
+        reaper: ContainerReaper | None = None,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -83,6 +85,7 @@ class ZooKeeperServer:
         self._watches = WatchTable()
         self._changes_since_snapshot = 0
         self._is_snapshotting = False
+        self._reaper = reaper or ContainerReaper()
         self._next_session_id = 0
         self.sessions: Final = SessionTracker(tick_ms)
         """The sessions that clients hold over a wire; those inside this process never expire."""
@@ -167,10 +170,17 @@ class ZooKeeperServer:
         self._session_listeners.pop(session_id, None)
 
     def pass_time(self) -> None:
-        """End the sessions whose clients have not been heard of in time; to be called every half bucket."""
+        """End sessions whose clients were not heard of in time, and znodes whose time is over.
+
+        To be called every half bucket.
+        """
         for session_id, timeout_ms in self.sessions.advance(self._clock.monotonic() * 1000):
             _log.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
             self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
+        reading_ms, wall_ms = self._clock.monotonic() * 1000, self._clock.time_ms()
+        for path in self._reaper.due(self._tree, reading_ms, wall_ms):
+            # It may be refused: a child may be on its way. Then it is a candidate again at the next check.
+            self.submit(Request(0, DeleteContainer(path), _ignore))
 
     def close_session(self, session_id: int, on_done: Callable[[object], None]) -> None:
         """End a session, at its owner's wish or because it expired; its ephemeral znodes go with it."""
@@ -314,4 +324,4 @@ def _first_session_id(time_ms: int, newest: int) -> int:
 
 
 def _ignore(outcome: object) -> None:
-    """Take the end of a session that nobody waits for."""
+    """Take an outcome that nobody waits for."""
