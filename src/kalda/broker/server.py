@@ -229,7 +229,6 @@ class BrokerServer:
             clock=self._clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
         )
-        services.broker_epoch = lambda: services.registration.broker_epoch
         logs = services.log_manager.logs()
         logger.info("opened %d logs in %s", len(logs), ", ".join(config.log_dirs))
 
