@@ -12,10 +12,14 @@ from kalda.zk.server.txns import (
     Acl,
     CheckTxn,
     CloseSessionTxn,
+    CreateContainerTxn,
     CreateSessionTxn,
+    CreateTtlTxn,
     CreateTxn,
     DeleteTxn,
+    ErrorTxn,
     MultiTxn,
+    SetAclTxn,
     SetDataTxn,
     Txn,
     decode_txn,
@@ -35,6 +39,10 @@ BODIES = [
     CreateSessionTxn(30_000),
     CloseSessionTxn(("/a", "/b")),
     CloseSessionTxn(()),
+    CreateContainerTxn("/c", b"", OPEN_ACL, 3),
+    CreateTtlTxn("/t", None, (Acl(31, "ip", "::1"),), 4, 2**40 - 1),
+    SetAclTxn("/a", (Acl(1, "world", "anyone"), Acl(31, "digest", "u:p")), 2),
+    ErrorTxn(-101),
     MultiTxn((CreateTxn("/a", b"x", OPEN_ACL, False, 1), CheckTxn("/b", 0), DeleteTxn("/c"))),
 ]
 
@@ -57,6 +65,58 @@ def recovered(files: MemoryFileSystem, after: int = 0) -> list[int]:
 def test_transactions_survive_their_encoding(body: object) -> None:
     original = Txn(-5, 3, 2**40, 1_700_000_000_000, body)  # type: ignore[arg-type]  # parametrized over the union
     assert decode_txn(encode_txn(original)) == original
+
+
+def header(kind: int, zxid: int = 1) -> bytes:
+    return struct.pack(">qiqqi", 5, 0, zxid, 0, kind)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        # create2 is a create; the digest of 3.6 and later follows every record.
+        (
+            header(15) + b"\0\0\0\2/a\0\0\0\1x" + bytes(4) + b"\1\0\0\0\7" + bytes(12),
+            CreateTxn("/a", b"x", (), True, 7),
+        ),
+        # Before 3.4 a creation ended with the flag.
+        (header(1) + b"\0\0\0\2/a\xff\xff\xff\xff" + bytes(5), CreateTxn("/a", None, (), False, -1)),
+        (header(20) + b"\0\0\0\2/a", DeleteTxn("/a")),
+        (header(16) + b"\0\0\0\2/a" + bytes(4) + b"\xff\xff\xff\xff", SetDataTxn("/a", b"", -1)),
+        (header(-1) + struct.pack(">i", -110), ErrorTxn(-110)),
+        # The end of a session without paths: with nothing behind it, and with a digest.
+        (header(-11), CloseSessionTxn(None)),
+        (header(-11) + struct.pack(">iq", 2, 0x1234567890), CloseSessionTxn(None)),
+        # A multi that failed at its second operation.
+        (
+            header(14) + struct.pack(">iii", 2, 2, 6) + b"\0\0\0\2/a" + struct.pack(">iii", -1, 4, -103),
+            ErrorTxn(-103),
+        ),
+    ],
+)
+def test_records_that_only_a_zookeeper_writes_are_read(record: bytes, expected: object) -> None:
+    assert decode_txn(record).body == expected
+
+
+def test_failed_request_without_a_number_of_its_own_is_passed_over() -> None:
+    """A ZooKeeper that cannot read a request logs the failure under the number of the one before."""
+    files = MemoryFileSystem()
+    log = TxnLog(DIRECTORY, files, reserve_bytes=0)
+    log.append([frame(encode_txn(txn(1))), frame(header(-1) + bytes(4)), frame(encode_txn(txn(2)))], 1)
+    assert recovered(files) == [1, 2]
+
+
+def test_numbers_jump_between_epochs_and_not_within_one() -> None:
+    """Each leader of an ensemble counts from the start of its epoch, the upper half of the number."""
+    files = MemoryFileSystem()
+    epoch = 1 << 32
+    log = TxnLog(DIRECTORY, files, reserve_bytes=0)
+    for zxid in (1, 2, epoch + 1, 3 * epoch + 1, 3 * epoch + 2):
+        log.append([frame(encode_txn(Txn(5, 0, zxid, 0, DeleteTxn("/a"))))], zxid)
+    assert recovered(files) == [1, 2, epoch + 1, 3 * epoch + 1, 3 * epoch + 2]
+    log.append([frame(encode_txn(Txn(5, 0, 3 * epoch + 4, 0, DeleteTxn("/a"))))], 3 * epoch + 4)
+    with pytest.raises(CorruptionError, match="a file is missing"):
+        recovered(files)
 
 
 def test_file_has_zookeepers_layout() -> None:

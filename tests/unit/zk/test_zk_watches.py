@@ -3,7 +3,7 @@
 from kalda.coordination.port import Create, Delete, EventType, SetData, WatchEvent
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.requests import Read
-from kalda.zk.server.watches import WatchTable
+from kalda.zk.server.watches import WatchKind, WatchTable
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 
@@ -108,3 +108,118 @@ def test_events_of_a_multi_come_in_the_order_of_its_operations() -> None:
     bench.do(session, Read(arm))
     bench.multi(session, Create("/b"), SetData("/a", b"x"), Delete("/b"))
     assert notes == [(EventType.CREATED, "/b"), (EventType.DATA_CHANGED, "/a")]
+
+
+def told(table: WatchTable, event_type: EventType, path: str) -> list[object]:
+    return [watcher for watcher, _ in table.fire([WatchEvent(event_type, path)])]
+
+
+def test_persistent_watch_stays_and_hears_of_data_and_children() -> None:
+    table = WatchTable()
+    watcher = Recorder([])
+    table.add_persistent("/a", watcher, recursive=False)
+    for _ in range(2):
+        for event_type in (
+            EventType.CREATED,
+            EventType.DATA_CHANGED,
+            EventType.CHILDREN_CHANGED,
+            EventType.DELETED,
+        ):
+            assert told(table, event_type, "/a") == [watcher]
+        assert told(table, EventType.CREATED, "/a/b") == []
+
+
+def test_recursive_watch_hears_of_all_below_and_never_of_lists_of_children() -> None:
+    """Each child speaks for itself; the parent's list would tell the same change twice."""
+    table = WatchTable()
+    watcher = Recorder([])
+    table.add_persistent("/a", watcher, recursive=True)
+    for path in ("/a", "/a/b", "/a/b/c"):
+        for event_type in (EventType.CREATED, EventType.DATA_CHANGED, EventType.DELETED):
+            assert told(table, event_type, path) == [watcher]
+        assert told(table, EventType.CHILDREN_CHANGED, path) == []
+    for path in ("/", "/ab", "/b", "/b/a"):
+        assert told(table, EventType.DATA_CHANGED, path) == []
+
+
+def test_recursive_watch_of_the_root_hears_of_everything() -> None:
+    table = WatchTable()
+    watcher = Recorder([])
+    table.add_persistent("/", watcher, recursive=True)
+    assert told(table, EventType.CREATED, "/a") == [watcher]
+    assert told(table, EventType.DELETED, "/a/b/c") == [watcher]
+    assert told(table, EventType.DATA_CHANGED, "/") == [watcher]
+
+
+def test_watcher_with_all_modes_hears_of_an_event_once() -> None:
+    table = WatchTable()
+    watcher = Recorder([])
+    table.add_data("/a", watcher)
+    table.add_children("/a", watcher)
+    table.add_persistent("/a", watcher, recursive=False)
+    table.add_persistent("/", watcher, recursive=True)
+    assert told(table, EventType.DELETED, "/a") == [watcher]
+    kinds = [kind for kind in WatchKind if table.has("/a", watcher, kind)]
+    assert kinds == [WatchKind.ANY, WatchKind.PERSISTENT], "only the standard ones are gone"
+
+
+def test_removal_takes_the_named_kind_only() -> None:
+    table = WatchTable()
+    watcher, other = Recorder([]), Recorder([])
+    for each in (watcher, other):
+        table.add_data("/a", each)
+        table.add_children("/a", each)
+        table.add_persistent("/a", each, recursive=False)
+        table.add_persistent("/a", each, recursive=True)
+    kinds = [WatchKind.DATA, WatchKind.CHILDREN, WatchKind.PERSISTENT, WatchKind.PERSISTENT_RECURSIVE]
+    for index, kind in enumerate(kinds):
+        assert table.remove_watch("/a", watcher, kind)
+        assert not table.remove_watch("/a", watcher, kind)
+        assert [left for left in kinds if table.has("/a", watcher, left)] == kinds[index + 1 :]
+    assert not table.has("/a", watcher, WatchKind.ANY)
+    assert not table.remove_watch("/a", watcher, WatchKind.ANY)
+    assert table.remove_watch("/a", other, WatchKind.ANY)
+    assert (len(table), table.paths_by_session()) == (0, {})
+    assert told(table, EventType.DELETED, "/a") == []
+
+
+def test_deletion_that_a_data_watch_told_uses_up_the_child_watch_too() -> None:
+    table = WatchTable()
+    watcher = Recorder([])
+    table.add_persistent("/a", watcher, recursive=True)
+    table.add_children("/a", watcher)
+    assert told(table, EventType.DELETED, "/a") == [watcher]
+    assert not table.has("/a", watcher, WatchKind.CHILDREN)
+    assert table.has("/a", watcher, WatchKind.PERSISTENT_RECURSIVE)
+
+
+def test_end_of_a_session_drops_persistent_watches_too() -> None:
+    table = WatchTable()
+    mine, theirs = Recorder([], session_id=1), Recorder([], session_id=2)
+    for watcher in (mine, theirs):
+        table.add_persistent("/a", watcher, recursive=True)
+        table.add_persistent("/b", watcher, recursive=False)
+    assert table.paths_by_session() == {1: {"/a", "/b"}, 2: {"/a", "/b"}}
+    table.remove_session(1)
+    assert told(table, EventType.CREATED, "/a/x") == [theirs]
+    table.remove_session(2)
+    table.remove_session(3)
+    assert (len(table), table.paths_by_session()) == (0, {})
+
+
+def test_failing_watcher_keeps_neither_the_others_nor_the_answer_from_coming() -> None:
+    bench = Bench(MemoryFileSystem())
+    session = bench.session()
+    notes: list[object] = []
+
+    class Failing(Recorder):
+        def process(self, event: WatchEvent) -> None:
+            raise RuntimeError("gone")
+
+    def arm(tree: DataTree, watches: WatchTable) -> None:
+        watches.add_data("/a", Failing([]))
+        watches.add_data("/a", Recorder(notes))
+
+    bench.do(session, Read(arm))
+    assert bench.do(session, Create("/a")) == ["/a"]
+    assert notes == [(EventType.CREATED, "/a")]
