@@ -2,8 +2,9 @@
 
 Whoever changes a configuration adds a sequential znode that names the entity; every broker watches the
 parent, reads what is new and loads that entity's configuration afresh. Old notifications are purged by
-whoever sees them. The one thing to keep: the sequence number already seen only grows, so that a
-notification is handled once however often the children are listed.
+whoever sees them; who was away so long that it may have missed some reads everything instead. The one thing
+to keep: the sequence number already seen only grows, so that a notification is handled once however often
+the children are listed.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.coordination import paths, schema
-from kalda.coordination.errors import CoordinationError, NoNodeError, SessionExpiredError
+from kalda.coordination.errors import CoordinationError, NoNodeError, NotEmptyError, SessionExpiredError
 from kalda.coordination.port import Coordination, SessionState, WatchEvent
 
 _RETENTION_MS: Final = 15 * 60 * 1000
@@ -48,12 +49,17 @@ class ConfigChanges:
         self._callback = callback
         self._changed = asyncio.Event()
         self._last_seen = -1
+        self._last_read_ms = 0
+        """When the children were last listed; longer ago than the retention, some may be purged unseen."""
+        self._was_away = False
+        """Without a watch since the last look, because the session expired."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Arm the watch; notifications that exist already count as seen."""
         names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
         self._last_seen = max(self._sequences(names), default=-1)
+        self._last_read_ms = self._clock.time_ms()
         self._coordination.add_state_listener(self._on_state)
         self._task = asyncio.create_task(self._follow(), name="config-changes")
 
@@ -70,7 +76,9 @@ class ConfigChanges:
 
     def _on_state(self, state: SessionState) -> None:
         # A new session has no watches: list again, which arms one.
-        if state is SessionState.CONNECTED:
+        if state is SessionState.EXPIRED:
+            self._was_away = True
+        elif state is SessionState.CONNECTED:
             self._changed.set()
 
     async def _follow(self) -> None:
@@ -94,13 +102,37 @@ class ConfigChanges:
         self._changed.set()
 
     async def _read_new(self) -> None:
+        now_ms = self._clock.time_ms()
         names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
         sequences = self._sequences(names)
+        # Counted from the last look, not from the loss of the session: a process that was stopped learns of
+        # that only when it wakes. While the session lasts its watch tells of every change.
+        if self._was_away and now_ms - self._last_read_ms >= _RETENTION_MS:
+            await self._read_all()
+            self._last_seen = max(sequences, default=self._last_seen)
+        self._was_away = False
         for sequence in sorted(sequences):
             if sequence > self._last_seen:
                 await self._handle(sequences[sequence])
                 self._last_seen = sequence
+        self._last_read_ms = now_ms
         await self._purge(names)
+
+    async def _read_all(self) -> None:
+        """Load every configuration afresh, in place of the notifications that may be gone."""
+        _log.info(
+            "the session expired and notifications of %d min ago may be gone: reading all configurations",
+            (self._clock.time_ms() - self._last_read_ms) // 60_000,
+        )
+        for entity_type in paths.CONFIG_ENTITY_TYPES:
+            try:
+                names = await self._coordination.children(f"{paths.CONFIG}/{entity_type}")
+            except NoNodeError:
+                continue
+            found = await self._coordination.get_many([paths.config(entity_type, name) for name in names])
+            configs = schema.decode_each(names, found, lambda _, entry: schema.decode_config(entry[0]))
+            for name, config in configs.items():
+                self._apply(ConfigChange(entity_type, name, config))
 
     async def _handle(self, name: str) -> None:
         try:
@@ -113,11 +145,16 @@ class ConfigChanges:
         except schema.SchemaError as error:
             _log.error("configuration change %s is skipped: %s", name, error)
             return
+        self._apply(ConfigChange(entity_type, entity_name, config))
+
+    def _apply(self, change: ConfigChange) -> None:
         try:
-            self._callback(ConfigChange(entity_type, entity_name, config))
+            self._callback(change)
         except Exception:
             # One bad change must not keep the later ones from being applied.
-            _log.exception("applying the configuration of %s/%s failed", entity_type, entity_name)
+            _log.exception(
+                "applying the configuration of %s/%s failed", change.entity_type, change.entity_name
+            )
 
     async def _purge(self, names: list[str]) -> None:
         oldest_ms = self._clock.time_ms() - _RETENTION_MS
@@ -131,11 +168,18 @@ class ConfigChanges:
                 break
             try:
                 await self._coordination.delete(path)
-            except NoNodeError:
+            except (NoNodeError, NotEmptyError):
+                # Another broker was faster; or it is no notification, since those have no children.
                 continue
 
     @staticmethod
     def _sequences(names: list[str]) -> dict[int, str]:
-        return {
-            paths.sequence_number(name): name for name in names if name.startswith(paths.CONFIG_CHANGE_PREFIX)
-        }
+        sequences = {}
+        for name in names:
+            if name.startswith(paths.CONFIG_CHANGE_PREFIX):
+                try:
+                    sequences[paths.sequence_number(name)] = name
+                except ValueError:
+                    # No broker made it; it must not keep those of brokers from being read.
+                    continue
+        return sequences

@@ -19,6 +19,7 @@ from kalda.coordination.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
+from kalda.zk.server.embedded import EmbeddedCoordination
 from tests.unit.coordination.in_memory import InMemoryCoordination
 
 TOPIC_ID = uuid.UUID(int=5)
@@ -206,6 +207,65 @@ async def test_old_config_notifications_are_purged() -> None:
     await turn()
     await changes.close()
     assert await cluster.coordination.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+
+
+async def test_follower_catches_up_after_its_session_expired() -> None:
+    coordination = InMemoryCoordination()
+    writer, reader = await coordination.cluster(), await coordination.cluster()
+    session = reader.coordination
+    assert isinstance(session, EmbeddedCoordination)
+    seen: list[str] = []
+    changes = await reader.watch_config_changes(lambda change: seen.append(change.entity_name))
+    await writer.set_config("topics", "before", {})
+    await turn()
+    await session.expire()
+    await writer.set_config("topics", "meanwhile", {})
+    await turn()
+    assert seen == ["before"]
+    await session.reconnect()
+    await turn()
+    await writer.set_config("topics", "after", {})
+    await turn()
+    await changes.close()
+    assert seen == ["before", "meanwhile", "after"]
+
+
+async def test_follower_that_was_away_too_long_reads_everything() -> None:
+    """What it missed is purged after 15 minutes by those who were there."""
+    coordination = InMemoryCoordination()
+    writer, reader = await coordination.cluster(), await coordination.cluster()
+    session = reader.coordination
+    assert isinstance(session, EmbeddedCoordination)
+    seen: list[tuple[str, dict[str, str]]] = []
+    changes = await reader.watch_config_changes(
+        lambda change: seen.append((change.entity_name, change.config))
+    )
+    await session.expire()
+    await writer.set_config("topics", "missed", {"a": "1"})
+    (name,) = await writer.coordination.children(paths.CONFIG_CHANGES)
+    await writer.coordination.delete(f"{paths.CONFIG_CHANGES}/{name}")
+    coordination.clock.advance(15 * 60)
+    await session.reconnect()
+    await turn()
+    await changes.close()
+    assert seen == [("missed", {"a": "1"})]
+
+
+async def test_foreign_znodes_among_the_notifications_are_no_obstacle() -> None:
+    coordination = InMemoryCoordination()
+    cluster = await coordination.cluster()
+    seen: list[str] = []
+    await cluster.coordination.create("/config/changes/config_change_by_hand")
+    await cluster.coordination.create("/config/changes/a")
+    await cluster.coordination.create("/config/changes/a/b")
+    changes = await cluster.watch_config_changes(lambda change: seen.append(change.entity_name))
+    coordination.clock.advance(15 * 60 + 1)
+    await cluster.set_config("topics", "a", {})
+    await turn()
+    await cluster.set_config("topics", "b", {})
+    await turn()
+    await changes.close()
+    assert seen == ["a", "b"]
 
 
 async def elected(cluster: Cluster, broker_id: int = 1) -> ControllerStore:
