@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kalda.coordination.errors import AuthFailedError, CoordinationError, SessionExpiredError
+from kalda.coordination.errors import AuthFailedError, CoordinationError, NoAuthError, SessionExpiredError
 from kalda.coordination.port import EventType, WatchEvent
 from kalda.zk.proto import responses
 from kalda.zk.proto.framing import FrameError, FrameReader
@@ -30,11 +30,12 @@ from kalda.zk.proto.requests import (
     read_header,
     read_record,
 )
-from kalda.zk.server.acl import SUPER, Identity, authenticate, is_super
+from kalda.zk.server.acl import READ, SUPER, Identity, authenticate, check_permission, is_super
 from kalda.zk.server.four_letter_words import answer, is_four_letter_word
 from kalda.zk.server.requests import Multi, Read, Request, Write
 from kalda.zk.server.sessions import negotiate_timeout, session_password
 from kalda.zk.server.traffic import Traffic
+from kalda.zk.server.txns import OPEN_ACL
 from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError
 from kalda.zk.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
 
@@ -193,8 +194,22 @@ class ZooKeeperConnection(asyncio.Protocol):
     # What the watches and the listener call.
 
     def process(self, event: WatchEvent) -> None:
-        """Tell the client of a change; the watch table calls this before anybody sees the change."""
-        self._send(responses.event(event.type, event.path, self._server.tree.last_zxid))
+        """Tell the client of a change; the watch table calls this before anybody sees the change.
+
+        Who may not read a znode is not told of it: a recursive watch above it asked for no permission.
+        """
+        tree, path = self._server.tree, event.path
+        if event.type is EventType.DELETED:
+            acl = tree.deleted_acls.get(path, OPEN_ACL)
+        else:
+            node = tree.nodes.get(path)
+            acl = node.acl if node is not None else OPEN_ACL
+        if acl is not OPEN_ACL:
+            try:
+                check_permission(acl, READ, self.identities, path)
+            except NoAuthError:
+                return
+        self._send(responses.event(event.type, path, tree.last_zxid))
 
     def send_missed_event(self, kind: EventType, path: str) -> None:
         """Tell of a change that happened while the client was away."""

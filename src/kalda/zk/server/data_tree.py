@@ -108,6 +108,8 @@ class DataTree:
         self.sessions: dict[int, int] = {}
         """Time-out in milliseconds of each live session, by id."""
         self.last_zxid = 0
+        self.deleted_acls: dict[str, tuple[Acl, ...]] = {}
+        """Of the znodes that the newest transaction deleted, unless open: who may hear of it."""
         self.is_fuzzy = False
         self.containers: set[str] = set()
         """Paths of the containers."""
@@ -202,6 +204,8 @@ class DataTree:
         if txn.zxid <= self.last_zxid:
             raise TreeError(f"transaction {txn.zxid:#x} comes after {self.last_zxid:#x}")
         applied = Applied()
+        if self.deleted_acls:
+            self.deleted_acls = {}
         body = txn.body
         if isinstance(body, MultiTxn):
             for part in body.txns:
@@ -322,6 +326,8 @@ class DataTree:
             for name in sorted(children):
                 self._delete(f"{path}/{name}", zxid, applied)
         del self.nodes[path]
+        if node.acl is not OPEN_ACL:
+            self.deleted_acls[path] = node.acl
         self._children.pop(path, None)
         siblings = self._children[parent]
         siblings.discard(_name(path))
