@@ -6,6 +6,7 @@ Everything is read when the metrics are rendered; the hot path only adds to plai
 from collections.abc import Callable
 
 from kalda.broker.partition import Partition
+from kalda.broker.replication.metrics import register_fetcher_metrics
 from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics, metric_name
 
@@ -39,6 +40,7 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
 
     gauge(replica_name("PartitionCount"), "Partitions hosted here.", lambda: len(replicas.partitions))
     _register_replication_metrics(metrics, services)
+    register_fetcher_metrics(metrics, services.replica_fetchers)
     gauge(
         metric_name("kafka.log", "Log", "Size"),
         "Bytes in all logs together.",
@@ -64,6 +66,38 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
         "1 if this broker is the controller.",
         lambda: int(services.controller.is_active),
     )
+    _register_session_metrics(metrics, services)
+
+
+def _register_session_metrics(metrics: Metrics, services: BrokerServices) -> None:
+    registration = services.registration
+
+    def name(attribute: str) -> str:
+        return metric_name("kafka.server", "SessionExpireListener", attribute)
+
+    metrics.gauge(
+        name("SessionState"),
+        "1 if the broker is registered and reaches coordination.",
+        lambda: int(registration.is_healthy),
+    )
+    for attribute, description, read in (
+        (
+            "ZooKeeperExpiresPerSec",
+            "Sessions with coordination that expired.",
+            lambda: registration.statistics().expiries,
+        ),
+        (
+            "ZooKeeperDisconnectsPerSec",
+            "Times that coordination could not be reached.",
+            lambda: registration.statistics().disconnects,
+        ),
+        (
+            "ZooKeeperSyncConnectsPerSec",
+            "Registrations of this broker with the cluster.",
+            lambda: registration.statistics().registrations,
+        ),
+    ):
+        metrics.counter_function(name(attribute), description, read)
 
 
 def _register_replication_metrics(metrics: Metrics, services: BrokerServices) -> None:

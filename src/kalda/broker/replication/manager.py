@@ -6,7 +6,7 @@ the same one for as long as ``num.replica.fetchers`` is.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -64,7 +64,7 @@ class ReplicaFetcherManager:
         self._config: Final = config
         self._dialer: Final = dialer
         self._find_broker: Final = find_broker
-        self._quota: Final = quota
+        self.quota: Final = quota
         self._wake: Final = wake
         self._broker_epoch: Final = broker_epoch
         self._clock: Final = clock
@@ -101,9 +101,9 @@ class ReplicaFetcherManager:
     def on_settings_change(self, names: frozenset[str]) -> None:
         """Put changed settings in force that may change while the broker runs."""
         if FOLLOWER_RATE in names:
-            self._quota.set_rate(self._config.follower_replication_throttled_rate)
+            self.quota.set_rate(self._config.follower_replication_throttled_rate)
         if FETCHERS_SETTING in names:
-            states = [state for fetcher in self._fetchers.values() for state in fetcher.core.states.values()]
+            states = [state for _, state in self.states()]
             self.unfollow([state.topic_partition for state in states])
             self.follow([state.partition for state in states])
 
@@ -123,7 +123,7 @@ class ReplicaFetcherManager:
     def statistics(self) -> ReplicaFetcherStatistics:
         """Return the state of all fetchers; it visits every partition."""
         fetchers = self._fetchers.values()
-        states = [state for fetcher in fetchers for state in fetcher.core.states.values()]
+        states = [state for _, state in self.states()]
         return ReplicaFetcherStatistics(
             fetchers=len(fetchers),
             partitions=len(states),
@@ -142,6 +142,12 @@ class ReplicaFetcherManager:
         """Return where a partition is in its fetcher, or None if it is not followed."""
         fetcher = self._fetcher_of.get(topic_partition)
         return None if fetcher is None else fetcher.core.states.get(topic_partition)
+
+    def states(self) -> Iterator[tuple[str, FetchState]]:
+        """Iterate over the followed partitions, each with the client id that its leader sees."""
+        for fetcher in self._fetchers.values():
+            for state in fetcher.core.states.values():
+                yield fetcher.name, state
 
     # Internals.
 
@@ -181,7 +187,7 @@ class ReplicaFetcherManager:
         )
         fetcher = self._fetchers[leader_id, number] = ReplicaFetcher(
             f"broker-{self._broker_id}-fetcher-{number}",
-            FetcherCore(leader_id, session, self._quota, backoff_seconds),
+            FetcherCore(leader_id, session, self.quota, backoff_seconds),
             FetcherSettings(
                 backoff_seconds=backoff_seconds,
                 socket_timeout_seconds=config.replica_socket_timeout_ms / 1000,
