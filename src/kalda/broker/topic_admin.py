@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -228,6 +228,10 @@ class TopicAdmin:
             if timeout_ms <= 0 or not self._has_grown(topic):
                 outcomes[topic.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return outcomes
+
+    async def wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
+        """Return when the condition given for each topic holds in the metadata, or after the time-out."""
+        await self._wait.wait_for(conditions, timeout_ms)
 
     # Planning: what is to be, or why not.
 

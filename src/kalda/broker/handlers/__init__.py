@@ -7,6 +7,7 @@ clients.
 from kalda.broker.api import ApiHandler
 from kalda.broker.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -17,12 +18,14 @@ from kalda.broker.handlers import (
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     leader_and_isr,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
     produce,
@@ -50,7 +53,10 @@ HANDLERS: tuple[ApiHandler, ...] = (
     alter_configs.HANDLER,
     describe_log_dirs.HANDLER,
     create_partitions.HANDLER,
+    elect_leaders.HANDLER,
     incremental_alter_configs.HANDLER,
+    alter_partition_reassignments.HANDLER,
+    list_partition_reassignments.HANDLER,
     describe_cluster.HANDLER,
     describe_topic_partitions.HANDLER,
 )
