@@ -83,7 +83,10 @@ async def connect(config: BrokerConfig) -> Coordination:
     connection_timeout_ms = config.zookeeper_connection_timeout_ms or session_timeout_ms
     try:
         return await KazooCoordination.connect(
-            hosts, session_timeout_ms=session_timeout_ms, connection_timeout_ms=connection_timeout_ms
+            hosts,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=connection_timeout_ms,
+            max_in_flight=config.zookeeper_max_in_flight_requests,
         )
     except CoordinationError as error:
         raise ProcessError(

@@ -92,6 +92,7 @@ class BrokerConfig:
     unclean_leader_election_enable: bool
     zookeeper_connect: str | None
     zookeeper_connection_timeout_ms: int | None
+    zookeeper_max_in_flight_requests: int
     zookeeper_session_timeout_ms: int
 
     def __init__(self, static: Mapping[str, str]) -> None:
