@@ -36,10 +36,14 @@ class DirectoryFailures:
         if not self.is_lasting(directory, error):
             return False
         assert isinstance(error, OSError), f"only the system's errors last, not {error!r}"
+        self.give_up(directory, error)
+        return True
+
+    def give_up(self, directory: str, error: OSError) -> None:
+        """End a directory's service."""
         self.failed[directory] = error.strerror or str(error)
         if self.on_failure is not None:
             self.on_failure(directory)
-        return True
 
     def is_lasting(self, directory: str, error: BaseException) -> bool:
         """Tell whether the directory as a whole can no longer be used."""

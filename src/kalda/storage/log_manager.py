@@ -109,18 +109,24 @@ class LogManager:
                     try:
                         step(directory)
                     except LogDirectoryError as error:
-                        self._skip(directory, error)
+                        self._skip(directory, error, of_a_log=step == self._load_directory)
         except BaseException:
             self._unlock()
             raise
 
-    def _skip(self, directory: str, error: LogDirectoryError) -> None:
-        """Start without a directory whose device failed; any other error, or that of the last, is raised."""
+    def _skip(self, directory: str, error: LogDirectoryError, *, of_a_log: bool) -> None:
+        """Start without a directory that cannot be used, while there are others; else raise the error.
+
+        A single log that cannot be opened says little about its directory, unless the device is at fault.
+        """
         cause = error.__cause__
-        if cause is None or not self.environment.failures.note(directory, cause):
+        failures = self.environment.failures
+        if cause is None or len(self.live_directories) == 1:
             raise error
-        if len(self.live_directories) == 1:
-            raise error
+        if not failures.note(directory, cause):
+            if of_a_log or not isinstance(cause, OSError):
+                raise error
+            failures.give_up(directory, cause)
         _logger.error("starting without %s: %s", directory, error)
         self.take_offline(directory)
 

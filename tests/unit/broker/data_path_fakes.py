@@ -79,6 +79,7 @@ def leadership(
     leader_epoch: int = 3,
     replicas: Sequence[int] = (BROKER_ID,),
     isr: Sequence[int] | None = None,
+    is_new: bool = False,
 ) -> PartitionLeadership:
     return PartitionLeadership(
         topic,
@@ -90,6 +91,7 @@ def leadership(
         isr=tuple(replicas if isr is None else isr),
         partition_epoch=0,
         replicas=tuple(replicas),
+        is_new=is_new,
     )
 
 

@@ -1,0 +1,95 @@
+"""A broker that leads partitions whose state is in a coordination server in memory: no sockets, no waits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from kalda.broker.in_sync import IsrChange
+from kalda.broker.isr_changes import IsrChanges
+from kalda.broker.partition import Partition
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import PartitionLeadership
+from kalda.coordination import paths, schema
+from kalda.coordination.isr_store import IsrStore
+from kalda.coordination.port import Coordination
+from kalda.coordination.schema import PartitionState
+from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC, DataPath, leadership
+from tests.unit.coordination.in_memory import InMemoryCoordination
+
+LAG_SECONDS = 30.0
+
+
+class Leading(DataPath):
+    """A data path whose in-sync replicas change through coordination."""
+
+    def __init__(self, *directories: Path, coordination: Coordination, **settings: Any) -> None:
+        self.coordination = coordination
+        self.store = IsrStore(coordination)
+        super().__init__(*directories, isr_changes=self._make_changes, lag_seconds=LAG_SECONDS, **settings)
+        self.services.isr_changes = self.changes
+
+    def _make_changes(self, clock: Clock) -> IsrChanges:
+        self.changes = IsrChanges(self.store, clock)
+        return self.changes
+
+    @classmethod
+    async def open(cls, *directories: Path, **settings: Any) -> Self:
+        """Start with an empty cluster."""
+        server = InMemoryCoordination()
+        cluster = await server.cluster()
+        return cls(*directories, coordination=cluster.coordination, **settings)
+
+    async def lead(self, *indexes: int, **changes: Any) -> Mapping[TopicPartition, ErrorCode]:
+        """Have the controller make this broker lead partitions of three replicas, all in sync."""
+        changes.setdefault("replicas", (1, 2, 3))
+        roles = [await self.write_state(leadership(index, **changes)) for index in indexes or (0,)]
+        return self.host(*roles)
+
+    async def write_state(self, role: PartitionLeadership) -> PartitionLeadership:
+        """Write what the controller writes before it tells the brokers; return what it then tells them."""
+        name = role.topic_partition
+        state = PartitionState(role.leader, role.leader_epoch, role.isr, role.controller_epoch)
+        data = schema.encode_partition_state(state)
+        path = paths.partition_state(name)
+        if await self.coordination.exists(path) is not None:
+            stat = await self.coordination.set(path, data)
+            return replace(role, partition_epoch=stat.version)
+        parts = path.split("/")
+        for end in range(4, len(parts)):
+            parent = "/".join(parts[:end])
+            if await self.coordination.exists(parent) is None:
+                await self.coordination.create(parent)
+        await self.coordination.create(path, data)
+        return role
+
+    async def state(self, index: int = 0) -> PartitionState:
+        """Read what coordination holds."""
+        states = await self.store.states([TopicPartition(TOPIC, index)])
+        return states[TopicPartition(TOPIC, index)]
+
+    async def elect(self, leader: int, epoch: int, isr: tuple[int, ...] = (2, 3), index: int = 0) -> None:
+        """Have the controller elect another leader, without telling this broker."""
+        await self.write_state(
+            leadership(index, leader=leader, leader_epoch=epoch, replicas=(1, 2, 3), isr=isr)
+        )
+
+    def follow(self, replica: int, offset: int, index: int = 0, **options: Any) -> int:
+        """Have a follower fetch from an offset; return the partition's error code."""
+        options.setdefault("current_leader_epoch", self.partition(index).leader_epoch)
+        answer = self.fetch({index: offset}, version=12, replica_id=replica, **options)
+        return int(answer.responses[0].partitions[0].error_code)
+
+    async def settle(self) -> bool:
+        """Write the changes that are queued."""
+        return await self.changes.write_some(self.replicas)
+
+
+def pending(partition: Partition) -> IsrChange:
+    assert partition.pending_isr is not None
+    return partition.pending_isr
+
+
+__all__ = ["BROKER_ID", "LAG_SECONDS", "Leading", "pending"]

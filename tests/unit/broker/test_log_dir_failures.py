@@ -1,0 +1,164 @@
+"""A broker that loses a disk: what it answers, whom it tells, and that it goes on."""
+
+import errno
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kalda.broker.log_dir_failures import LogDirFailures
+from kalda.broker.partition import Partition
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import StopReplica
+from kalda.coordination import paths, schema
+from kalda.coordination.errors import ConnectionLossError
+from kalda.storage.errors import LogDirectoryError
+from tests.unit.broker.data_path_fakes import batch, leadership
+from tests.unit.broker.leading_fakes import BROKER_ID, Leading
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
+
+
+class Fetching:
+    """Takes note of what is followed."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+
+    def follow(self, partitions: Sequence[Partition]) -> None:
+        self.calls.append(("follow", [each.topic_partition for each in partitions]))
+
+    def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
+        self.calls.append(("unfollow", list(partitions)))
+
+
+class Disks(Leading):
+    """A broker on two disks, with partitions 0 and 2 on the first, 1 and 3 on the other."""
+
+    files: FaultyFileSystem
+    fetching: Fetching
+    failures: LogDirFailures
+
+    async def set_up(self) -> None:
+        self.failures = LogDirFailures(BROKER_ID, self.logs, self.replicas, self.store)
+        await self.lead(0, 1)
+        self.host(*(leadership(index, leader=2, replicas=(1, 2, 3)) for index in (2, 3)))
+
+    def break_disk(self, at: int, code: int = errno.EIO) -> str:
+        directory = self.logs.directories[at]
+
+        def fault(action: str, path: str) -> None:
+            if path.startswith(directory) and action == "write":
+                raise OSError(code, "broken")
+
+        self.files.fault = fault
+        return directory
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Disks]:
+    files, fetching = FaultyFileSystem(), Fetching()
+    disks = await Disks.open(Path("/disks/a"), Path("/disks/b"), file_system=files, fetching=fetching)
+    disks.files, disks.fetching = files, fetching
+    await disks.set_up()
+    yield disks
+    disks.close()
+
+
+def names(*indexes: int) -> set[TopicPartition]:
+    return {TopicPartition("orders", index) for index in indexes}
+
+
+async def test_the_replicas_on_a_broken_disk_go_offline_and_the_others_serve(broker: Disks) -> None:
+    directory = broker.break_disk(0)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
+    broker.failures.give_up_failed()
+    assert names(0, 2) == set(broker.replicas.offline_partitions)
+    assert {directory} == set(broker.replicas.offline_partitions.values())
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
+    answer = broker.fetch({0: 0}).responses[0].partitions[0]
+    assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
+    assert 0 == broker.produce({1: batch(b"a")}).error_code
+
+
+async def test_its_fetchers_stop_before_the_logs_go(broker: Disks) -> None:
+    broker.fetching.calls.clear()
+    broker.break_disk(0)
+    broker.produce({0: batch(b"a")})
+    broker.failures.give_up_failed()
+    assert [("unfollow", names(0, 2))] == [(what, set(which)) for what, which in broker.fetching.calls]
+
+
+async def test_what_waits_is_answered(broker: Disks) -> None:
+    produced = broker.produce_request({0: batch(b"a")}, acks=-1, timeout_ms=100_000)
+    fetched = broker.fetch_request({0: 1}, max_wait_ms=100_000)
+    broker.break_disk(0)
+    broker.produce({0: batch(b"b")})
+    assert not produced.is_done
+    broker.failures.give_up_failed()
+    code = broker.produce_response(produced).responses[0].partition_responses[0].error_code
+    assert ErrorCode.KAFKA_STORAGE_ERROR == code
+    code = broker.fetch_response(fetched).responses[0].partitions[0].error_code
+    assert ErrorCode.KAFKA_STORAGE_ERROR == code
+
+
+async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
+    broker.break_disk(0)
+    broker.produce({0: batch(b"a")})
+    broker.failures.give_up_failed()
+    assert await broker.failures.tell_controller()
+    (note,) = await broker.coordination.children(paths.LOG_DIR_EVENTS)
+    data, _ = await broker.coordination.get(f"{paths.LOG_DIR_EVENTS}/{note}")
+    assert BROKER_ID == schema.decode_log_dir_event(data)
+    errors = broker.host(*(leadership(index, replicas=(1, 2, 3)) for index in range(4)))
+    assert dict.fromkeys(names(0, 2), ErrorCode.KAFKA_STORAGE_ERROR) == errors
+    stop = StopReplica(1, 1, list(names(0)), True, {})
+    assert {TopicPartition("orders", 0): ErrorCode.KAFKA_STORAGE_ERROR} == (
+        broker.replicas.apply_stop_replica(stop)
+    )
+
+
+async def test_the_note_is_left_as_soon_as_coordination_answers(broker: Disks) -> None:
+    create = broker.coordination.create
+
+    async def fail(*_: object, **__: object) -> str:
+        raise ConnectionLossError("gone")
+
+    broker.coordination.create = fail  # type: ignore[method-assign]  # a fault
+    assert not await broker.failures.tell_controller()
+    broker.coordination.create = create  # type: ignore[method-assign]  # its end
+    assert await broker.failures.tell_controller()
+
+
+async def test_a_full_disk_is_no_broken_one(broker: Disks) -> None:
+    broker.break_disk(0, errno.ENOSPC)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
+    broker.failures.give_up_failed()
+    assert {} == broker.replicas.offline_partitions
+    broker.files.fault = None
+    assert 0 == broker.produce({0: batch(b"a")}).error_code
+
+
+async def test_the_broker_ends_only_with_the_last_disk(broker: Disks) -> None:
+    for at in (0, 1):
+        broker.break_disk(at)
+        broker.produce({at: batch(b"a")})
+        if not at:
+            broker.failures.give_up_failed()
+    with pytest.raises(LogDirectoryError, match="every log directory has failed"):
+        await broker.failures.run()
+
+
+async def test_an_old_replica_is_not_made_anew_beside_the_broken_disk(broker: Disks) -> None:
+    """An empty log in its place could be elected, and everything would be gone."""
+    broker.logs.take_offline(broker.logs.directories[0])
+    role = leadership(7, replicas=(1, 2, 3))
+    assert {TopicPartition("orders", 7): ErrorCode.KAFKA_STORAGE_ERROR} == broker.host(role)
+
+
+async def test_a_new_partition_is_made_on_the_disk_that_is_left(broker: Disks) -> None:
+    broker.break_disk(0)
+    broker.produce({0: batch(b"a")})
+    broker.failures.give_up_failed()
+    assert {} == await broker.lead(8, is_new=True)
+    assert broker.partition(8).log.directory.startswith(broker.logs.directories[1])

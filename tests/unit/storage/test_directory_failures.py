@@ -1,0 +1,218 @@
+"""Log directories that fail (JBOD): which errors end their service, and what goes on without them."""
+
+import errno
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kalda.common.clock import ManualClock
+from kalda.common.types import TopicPartition
+from kalda.storage.background import InlineExecutor
+from kalda.storage.config import LogConfig
+from kalda.storage.errors import LogDirectoryError, LogDirectoryLockedError, LogStorageError
+from kalda.storage.log_manager import LogManager
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
+from tests.unit.storage.log_fixtures import batch
+
+A, B = "/disks/a", "/disks/b"
+
+
+@pytest.fixture
+def files() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+def manager(files: FaultyFileSystem) -> Iterator[LogManager]:
+    manager = make(files)
+    manager.load()
+    yield manager
+    manager.close()
+
+
+def make(files: FaultyFileSystem, *directories: str) -> LogManager:
+    return LogManager(directories or (A, B), lambda _: LogConfig(), ManualClock(), files, InlineExecutor())
+
+
+def partition(index: int) -> TopicPartition:
+    return TopicPartition("orders", index)
+
+
+def break_disk(files: FaultyFileSystem, directory: str, code: int, *actions: str) -> None:
+    """Have every action on a directory's files fail."""
+
+    def fault(action: str, path: str) -> None:
+        if path.startswith(directory) and (not actions or action in actions):
+            raise OSError(code, "broken")
+
+    files.fault = fault
+
+
+def log_in(manager: LogManager, directory: str, count: int = 2) -> TopicPartition:
+    """Return a partition whose log is in a directory."""
+    for index in range(count):
+        manager.get_or_create(partition(index))
+    return next(name for name, log in manager.logs().items() if log.directory.startswith(directory))
+
+
+@pytest.mark.parametrize("action", ["write", "sync"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_broken_device_is_noticed_where_it_is_used(
+    manager: LogManager, files: FaultyFileSystem, code: int, action: str
+) -> None:
+    told: list[str] = []
+    manager.environment.failures.on_failure = told.append
+    log = manager.logs()[log_in(manager, A)]
+    break_disk(files, A, code, action)
+    for _ in range(2):
+        try:
+            log.append_as_leader(memoryview(batch(b"a")), 0)
+            log.flush()
+        except LogStorageError:
+            pass
+    assert [A] == told
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.EDQUOT, errno.EACCES])
+def test_what_passes_does_not_end_a_directorys_service(
+    manager: LogManager, files: FaultyFileSystem, code: int
+) -> None:
+    log = manager.logs()[log_in(manager, A)]
+    break_disk(files, A, code, "write")
+    with pytest.raises(LogStorageError):
+        log.append_as_leader(memoryview(batch(b"a")), 0)
+    assert {} == manager.environment.failures.failed
+    files.fault = None
+    log.append_as_leader(memoryview(batch(b"a")), 0)
+
+
+@pytest.mark.parametrize("action", ["truncate", "roll", "delete"])
+def test_the_upkeep_notices_it_too(manager: LogManager, files: FaultyFileSystem, action: str) -> None:
+    name = log_in(manager, A)
+    log = manager.logs()[name]
+    for value in (b"a", b"b"):
+        log.append_as_leader(memoryview(batch(value)), 0)
+    break_disk(files, A, errno.EIO)
+    actions: dict[str, Callable[[], object]] = {
+        "truncate": lambda: log.truncate_to(1),
+        "roll": log.roll,
+        "delete": lambda: manager.delete(name),
+    }
+    with pytest.raises(LogStorageError):
+        actions[action]()
+    assert [A] == list(manager.environment.failures.failed)
+
+
+def test_a_checkpoint_that_cannot_be_written_notices_it(manager: LogManager, files: FaultyFileSystem) -> None:
+    log_in(manager, A)
+    break_disk(files, A, errno.EIO, "replace")
+    manager.checkpoint_high_watermarks()
+    assert [A] == list(manager.environment.failures.failed)
+
+
+def test_a_missing_file_is_no_failure_but_a_missing_directory_is(
+    manager: LogManager, files: FaultyFileSystem
+) -> None:
+    failures = manager.environment.failures
+    assert not failures.note(A, FileNotFoundError(errno.ENOENT, "no such file"))
+    files.directories.discard(A)
+    assert failures.note(A, FileNotFoundError(errno.ENOENT, "no such file"))
+
+
+def test_a_directory_out_of_service_takes_its_logs_along(manager: LogManager) -> None:
+    name = log_in(manager, A)
+    log = manager.logs()[name]
+    assert [name] == manager.take_offline(A)
+    assert [] == manager.take_offline(A)
+    assert (B,) == manager.live_directories
+    assert name not in manager.logs()
+    with pytest.raises(LogStorageError, match="offline"):
+        log.append_as_leader(memoryview(batch(b"a")), 0)
+    manager.checkpoint_recovery_points()
+    manager.flush_step()
+
+
+def test_new_logs_go_to_healthy_directories_the_emptiest_first(
+    manager: LogManager, files: FaultyFileSystem
+) -> None:
+    for index in range(4):
+        manager.get_or_create(partition(index))
+    parents = [log.directory.rpartition("/")[0] for log in manager.logs().values()]
+    assert [A, B, A, B] == parents
+    manager.take_offline(A)
+    for index in range(4, 7):
+        assert manager.get_or_create(partition(index)).directory.startswith(B)
+
+
+def test_a_directory_that_fails_at_a_creation_is_not_tried_again(
+    manager: LogManager, files: FaultyFileSystem
+) -> None:
+    break_disk(files, A, errno.EIO)
+    with pytest.raises(LogStorageError):
+        manager.get_or_create(partition(0))
+    assert manager.get_or_create(partition(0)).directory.startswith(B)
+    break_disk(files, B, errno.EIO)
+    with pytest.raises(LogStorageError):
+        manager.get_or_create(partition(1))
+    with pytest.raises(LogStorageError, match="every log directory"):
+        manager.get_or_create(partition(1))
+
+
+def test_a_start_leaves_out_a_broken_directory(files: FaultyFileSystem) -> None:
+    before = make(files)
+    before.load()
+    for index in range(2):
+        before.get_or_create(partition(index)).append_as_leader(memoryview(batch(b"a")), 0)
+    before.close()
+    break_disk(files, A, errno.EIO)
+    manager = make(files)
+    manager.load()
+    assert ((B,), [A]) == (manager.live_directories, list(manager.offline_directories))
+    assert [B] == [log.directory.rpartition("/")[0] for log in manager.logs().values()]
+    manager.close()
+
+
+def test_a_start_leaves_out_a_directory_that_breaks_while_it_is_read(files: FaultyFileSystem) -> None:
+    before = make(files)
+    before.load()
+    for index in range(6):
+        before.get_or_create(partition(index)).append_as_leader(memoryview(batch(b"a")), 0)
+    after = files.crash()
+    break_disk(after, f"{A}/orders-4", errno.EIO, "read", "open")
+    manager = make(after)
+    manager.load()
+    assert (B,) == manager.live_directories
+    assert {f"{B}/orders-{index}" for index in (1, 3, 5)} == {
+        log.directory for log in manager.logs().values()
+    }
+    manager.close()
+
+
+def test_a_start_with_no_directory_left_fails(files: FaultyFileSystem) -> None:
+    break_disk(files, "/disks", errno.EIO)
+    with pytest.raises(LogDirectoryError, match="/disks/b"):
+        make(files).load()
+    with pytest.raises(LogDirectoryError, match="/disks/a"):
+        make(files, A).load()
+
+
+def test_a_directory_of_another_process_is_an_error_all_the_same(files: FaultyFileSystem) -> None:
+    """Two brokers with one data directory are a mistake, not a broken disk."""
+    files.lock(f"{A}/.lock")
+    with pytest.raises(LogDirectoryLockedError):
+        make(files).load()
+
+
+def test_a_log_of_an_earlier_topic_is_kept_but_never_opened_again(
+    manager: LogManager, files: FaultyFileSystem
+) -> None:
+    name = log_in(manager, A)
+    manager.logs()[name].append_as_leader(memoryview(batch(b"old")), 0)
+    manager.set_aside(name)
+    assert 0 == manager.get_or_create(name).log_end_offset
+    strays = [path for path in files.directories if path.endswith("-stray")]
+    assert 1 == len(strays)
+    again = make(files.crash())
+    again.load()
+    assert 0 == again.logs()[name].log_end_offset
+    again.close()
