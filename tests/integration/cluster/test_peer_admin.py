@@ -92,11 +92,15 @@ async def led_by_others(cluster: PeerCluster) -> int:
     broker_id = cluster.others[0].services.broker_id
     await cluster.stop(broker_id)
     await cluster.start(broker_id)
-    cache = cluster.controller.services.metadata_cache
 
     def is_back() -> bool:
-        topic = cache.topic("t")
-        return topic is not None and all(broker_id in each.isr for each in topic.partitions.values())
+        # The leaders know it seconds before the metadata does.
+        hosted = [
+            each
+            for one in cluster.brokers.values()
+            for each in one.services.replica_manager.partitions.values()
+        ]
+        return all(broker_id in each.isr for each in hosted if each.is_leader)
 
     await cluster.wait_until(is_back)
     return broker_id
