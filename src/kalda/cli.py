@@ -110,7 +110,7 @@ def broker(
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(help="Coordination as host:port[,host:port...][/chroot]; 127.0.0.1:2181 by default."),
+        typer.Option(help="Coordination as HOST:PORT,.../CHROOT; 127.0.0.1:2181 by default."),
     ] = None,
     settings: _Settings = None,
     config: _ConfigFile = None,
