@@ -150,9 +150,11 @@ class DataPath:
     def close(self) -> None:
         self.logs.close()
 
-    def host(self, *partitions: PartitionLeadership) -> Mapping[TopicPartition, ErrorCode]:
+    def host(
+        self, *partitions: PartitionLeadership, is_full: bool = False
+    ) -> Mapping[TopicPartition, ErrorCode]:
         """Do what the controller does: leadership to this broker, metadata to all."""
-        errors = self.replicas.apply_leader_and_isr(LeaderAndIsr(1, 1, list(partitions)))
+        errors = self.replicas.apply_leader_and_isr(LeaderAndIsr(1, 1, list(partitions), is_full))
         brokers = [
             BrokerInfo(broker, (ListenerEndpoint("PLAINTEXT", f"host{broker}", 9092),), None)
             for broker in (1, 2, 3)
