@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from kalda.coordination.port import EventType, OperationResult, Stat, WatchEvent
 from kalda.zk.server.owners import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
+    CREATE_TXNS,
     NEXT_CVERSION,
     OPEN_ACL,
     Acl,
@@ -25,7 +26,6 @@ from kalda.zk.server.txns import (
     CreateContainerTxn,
     CreateSessionTxn,
     CreateTtlTxn,
-    CreateTxn,
     DeleteTxn,
     ErrorTxn,
     MultiTxn,
@@ -222,7 +222,7 @@ class DataTree:
     def _apply_node_txn(self, txn: Txn, body: NodeTxn, applied: Applied) -> None:
         if isinstance(body, SetDataTxn):
             self._set_data(body, txn, applied)
-        elif isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn):
+        elif isinstance(body, CREATE_TXNS):
             self._create(body, txn, applied)
             applied.results.append(body.path)
         elif isinstance(body, DeleteTxn):
@@ -231,7 +231,7 @@ class DataTree:
         elif isinstance(body, SetAclTxn):
             self._set_acl(body, txn, applied)
         else:
-            assert isinstance(body, CheckTxn | ErrorTxn), f"{body} is no change of a znode"
+            assert isinstance(body, (CheckTxn, ErrorTxn)), f"{body} is no change of a znode"
             applied.results.append(None)
 
     def _set_data(self, body: SetDataTxn, txn: Txn, applied: Applied) -> None:

@@ -14,10 +14,8 @@ from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.owners import client_owner, owner_of
 from kalda.zk.server.requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
 from kalda.zk.server.txns import (
+    CREATE_TXNS,
     AnyCreateTxn,
-    CreateContainerTxn,
-    CreateTtlTxn,
-    CreateTxn,
     MultiTxn,
     Txn,
 )
@@ -63,15 +61,13 @@ class FinalProcessor:
 def _results(operation: Write, txn: Txn, results: list[OperationResult]) -> Sequence[NodeResult]:
     """Return what the one who asked is to get: `CreateNode` asks for more than a path."""
     if isinstance(operation, CreateNode):
-        assert isinstance(txn.body, CreateTxn | CreateContainerTxn | CreateTtlTxn), f"{txn} creates nothing"
+        assert isinstance(txn.body, CREATE_TXNS), f"{txn} creates nothing"
         return [_created(txn, txn.body)]
     if not isinstance(operation, Multi):
         return results
     assert isinstance(txn.body, MultiTxn), f"{txn} is no multi"
     return [
-        _created(txn, body)
-        if isinstance(part, CreateNode) and isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn)
-        else result
+        _created(txn, body) if isinstance(part, CreateNode) and isinstance(body, CREATE_TXNS) else result
         for part, body, result in zip(operation.operations, txn.body.txns, results, strict=True)
     ]
 

@@ -71,6 +71,11 @@ MULTI_OPERATIONS_MAX: Final = 10_000
 """A multi is one record in the log and is applied in one go; a bound keeps both short."""
 
 
+_SESSIONLESS: Final = (CreateSession, DeleteContainer)
+_NEVER_IN_MULTI: Final = (SetAcl, DeleteContainer)
+_WITH_DATA: Final = (Create, CreateNode, SetData)
+
+
 class _PendingNode(NamedTuple):
     """A znode as it will be when all prepared transactions have been applied."""
 
@@ -170,7 +175,7 @@ class PrepProcessor:
     def _prepare(self, request: Request, operation: Write) -> None:
         session_id = request.session_id
         # The server itself deletes containers and creates sessions, for which there is no session yet.
-        if not isinstance(operation, CreateSession | DeleteContainer) and not self._session_lives(session_id):
+        if not isinstance(operation, _SESSIONLESS) and not self._session_lives(session_id):
             raise _session_expired(session_id)
         self._undo.clear()
         zxid = self._last_zxid + 1
@@ -204,11 +209,11 @@ class PrepProcessor:
         data_bytes = 0
         for index, operation in enumerate(multi.operations):
             try:
-                if isinstance(operation, SetAcl | DeleteContainer):
+                if isinstance(operation, _NEVER_IN_MULTI):
                     raise BadArgumentsError(
                         f"{type(operation).__name__} cannot be part of a multi", operation.path
                     )
-                if isinstance(operation, Create | CreateNode | SetData):
+                if isinstance(operation, _WITH_DATA):
                     data_bytes += len(operation.data or b"")
                     if data_bytes > DATA_BYTES_LIMIT:
                         raise BadArgumentsError(

@@ -135,6 +135,9 @@ class ErrorTxn:
 
 
 AnyCreateTxn: TypeAlias = CreateTxn | CreateContainerTxn | CreateTtlTxn
+CREATE_TXNS: Final = (CreateTxn, CreateContainerTxn, CreateTtlTxn)
+"""For `isinstance`: a union would be built anew at each call."""
+
 NodeTxn: TypeAlias = AnyCreateTxn | DeleteTxn | SetDataTxn | SetAclTxn | CheckTxn | ErrorTxn
 
 
@@ -236,7 +239,7 @@ _OPEN_ACL_BYTES: Final = _acl_bytes(OPEN_ACL)
 
 
 def _write_body(out: bytearray, body: TxnBody) -> None:
-    if isinstance(body, CreateTxn | CreateContainerTxn | CreateTtlTxn):
+    if isinstance(body, CREATE_TXNS):
         _write_create(out, body)
     elif isinstance(body, SetDataTxn):
         write_text(out, body.path)
