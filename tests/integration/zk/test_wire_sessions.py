@@ -1,0 +1,169 @@
+"""Sessions over the wire: negotiation, taking up, expiry, the end."""
+
+from pathlib import Path
+
+from kalda.zk.proto.framing import frame
+from kalda.zk.proto.op_codes import OK, OpCode
+from kalda.zk.proto.requests import ConnectRequest, PathWatchRequest, write_connect_request
+from kalda.zk.server.sessions import session_password
+from tests.integration.zk.wire import Client, running
+
+EPHEMERAL = 1
+
+
+async def test_time_out_is_negotiated(tmp_path: Path) -> None:
+    async with running(tmp_path, tickTime="2000") as bench:
+        for asked, granted in ((1, 1000), (2000, 2000), (10**6, 40_000)):
+            assert (await bench.connect(asked)).session.timeout_ms == granted
+
+
+async def test_clients_from_before_read_only_get_the_answer_they_know(tmp_path: Path) -> None:
+    """A client before 3.4 would take the extra byte for the start of the next frame."""
+    async with running(tmp_path) as bench:
+        old = await bench.dial()
+        assert not (await old.open(read_only=None)).has_read_only
+        assert await old.create("/a") == "/a"
+        assert (await bench.connect()).session.has_read_only
+
+
+async def test_session_is_taken_up_on_another_connection(tmp_path: Path) -> None:
+    """The old connection is closed: a client must not believe that it is still on it."""
+    async with running(tmp_path) as bench:
+        first = await bench.connect()
+        await first.create("/mine", flags=EPHEMERAL)
+        await first.exists("/watched", watch=True)
+        second = await bench.dial()
+        assert await second.open(session=first.session) == first.session
+        assert await first.at_end()
+        assert await second.exists("/mine")
+        # The watches belonged to the old connection; the client sets them again.
+        assert await second.create("/watched") == "/watched"
+        assert len(bench.server.server.watches) == 0
+
+
+async def test_session_cannot_be_taken_up_without_its_password(tmp_path: Path) -> None:
+    async with running(tmp_path) as bench:
+        owner = await bench.connect()
+        thief = await bench.dial()
+        refused = await thief.open(session=owner.session, password=b"x" * 16)
+        assert (refused.timeout_ms, refused.id, refused.password) == (0, 0, bytes(16))
+        assert await thief.at_end()
+        assert await owner.create("/a") == "/a"
+
+
+async def test_session_in_the_servers_own_process_cannot_be_taken_up(tmp_path: Path) -> None:
+    """Its id can be read from its ephemerals, and the password be computed from the id."""
+    async with running(tmp_path) as bench:
+        inside = await bench.server.connect()
+        client = await bench.connect()
+        thief = await bench.dial()
+        session = client.session._replace(id=inside.session_id)
+        refused = await thief.open(session=session, password=session_password(inside.session_id))
+        assert refused.id == 0
+        await inside.close()
+
+
+async def test_client_that_has_seen_more_than_the_server_is_sent_away(tmp_path: Path) -> None:
+    """Its server lost its directory, or this is another cluster's: old data would look new to it."""
+    async with running(tmp_path) as bench:
+        newest = (await (await bench.connect()).ask(OpCode.GET_DATA, PathWatchRequest("/", False))).zxid
+        ahead, level = await bench.dial(), await bench.dial()
+        ahead.writer.write(
+            frame(write_connect_request(ConnectRequest(0, newest + 1, 4000, 0, bytes(16), False)))
+        )
+        assert await ahead.at_end()
+        assert (await level.open(zxid=newest)).id
+
+
+async def test_silent_session_expires_and_takes_its_ephemerals(tmp_path: Path) -> None:
+    async with running(tmp_path) as bench:
+        silent = await bench.connect(2000)
+        other = await bench.connect(40_000)
+        await silent.create("/mine", flags=EPHEMERAL)
+        assert await other.exists("/mine", watch=True)
+        bench.pass_time(1.9)
+        assert await other.exists("/mine")
+        bench.pass_time(1.0)
+        event = await other.next_event()
+        assert (event.kind, event.path) == (2, "/mine")
+        assert await silent.at_end()
+        back = await bench.dial()
+        assert (await back.open(session=silent.session)).id == 0
+        assert await back.at_end()
+
+
+async def test_heartbeats_keep_a_session(tmp_path: Path) -> None:
+    async with running(tmp_path) as bench:
+        client = await bench.connect(2000)
+        for _ in range(5):
+            bench.pass_time(1.5)
+            assert (await client.ask(OpCode.PING, xid=-2)).error == OK
+        assert await client.create("/a") == "/a"
+
+
+async def test_closed_session_is_answered_before_the_connection_ends(tmp_path: Path) -> None:
+    async with running(tmp_path) as bench:
+        client, other = await bench.connect(), await bench.connect()
+        await client.create("/mine", flags=EPHEMERAL)
+        client.send(OpCode.PING, xid=-2)
+        closing = client.send(OpCode.CLOSE_SESSION)
+        client.send(OpCode.PING, xid=-2)
+        assert (await client.next_reply()).xid == -2
+        reply = await client.next_reply()
+        assert (reply.xid, reply.error) == (closing, OK)
+        assert await client.at_end()
+        assert not await other.exists("/mine")
+        back = await bench.dial()
+        assert (await back.open(session=client.session)).id == 0
+
+
+async def test_sessions_outlive_the_server_and_get_all_their_time(tmp_path: Path) -> None:
+    """Brokers must not lose their registrations because the coordination server is restarted."""
+    async with running(tmp_path) as bench:
+        client = await bench.connect(2000)
+        other = await bench.connect(40_000)
+        await client.create("/mine", flags=EPHEMERAL)
+        bench.pass_time(1.9)
+    async with running(tmp_path) as bench:
+        bench.pass_time(1.9)
+        again = await bench.dial()
+        assert await again.open(2000, session=client.session) == client.session
+        assert await again.exists("/mine")
+        bench.pass_time(3)
+        assert await again.at_end()
+        assert (await (await bench.dial()).open(40_000, session=other.session)).id == other.session.id
+
+
+async def test_connection_that_breaks_leaves_its_session(tmp_path: Path) -> None:
+    async with running(tmp_path) as bench:
+        client, other = await bench.connect(), await bench.connect(40_000)
+        await client.create("/mine", flags=EPHEMERAL)
+        client.close()
+        assert await other.exists("/mine")
+        again = await bench.dial()
+        assert (await again.open(session=client.session)).id == client.session.id
+
+
+async def test_thousands_of_sessions(tmp_path: Path) -> None:
+    """All expire in one go, each with an ephemeral of its own."""
+    count = 2000
+    async with running(tmp_path, maxClientCnxns="0") as bench:
+        await (await bench.connect(40_000)).create("/s")
+        clients: list[Client] = []
+        for _ in range(0, count, 200):
+            opened = [await bench.dial() for _ in range(200)]
+            for client in opened:
+                await client.open(2000)
+                client.send(OpCode.PING, xid=-2)
+            clients += opened
+        assert bench.server.server.statistics().session_count == count + 1
+        assert len(bench.server.server.sessions) == count + 1
+        for number, client in enumerate(clients):
+            await client.next_reply()
+            await client.create(f"/s/{number}", flags=EPHEMERAL)
+        watcher = await bench.connect(40_000)
+        assert len(await watcher.children("/s")) == count
+        bench.pass_time(3)
+        for client in clients:
+            assert await client.at_end()
+        assert await watcher.children("/s") == []
