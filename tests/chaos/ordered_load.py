@@ -29,9 +29,14 @@ _RECONNECT = {
 }
 
 
+UNKNOWN_OFFSET = -1
+"""Where librdkafka knows that a record was kept but not where: its acknowledgement was lost with a broker,
+and that of a later one told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as a reader got it."""
+    """A record as a producer or a reader got it."""
 
     partition: int
     offset: int
@@ -50,20 +55,22 @@ class Ledger:
 
     def __init__(self, partitions: int) -> None:
         self.acknowledged: list[dict[int, int]] = [{} for _ in range(partitions)]
-        """By partition: the number that was acknowledged at each offset."""
+        """By partition: the offset of each number that was acknowledged."""
         self.next_numbers = [0] * partitions
         self.next_offsets = [0] * partitions
         self.violations: list[str] = []
 
     def acknowledge(self, record: Record) -> None:
         """Take note of what a broker promised to keep."""
-        by_offset = self.acknowledged[record.partition]
-        if record.offset in by_offset:
+        offsets = self.acknowledged[record.partition]
+        if record.number in offsets:
+            self._violate(f"partition {record.partition}: number {record.number} was acknowledged twice")
+        # Each partition is filled with nothing but its numbers, from the first on.
+        if record.offset not in (record.number, UNKNOWN_OFFSET):
             self._violate(
-                f"partition {record.partition}: offset {record.offset} acknowledged for number "
-                f"{by_offset[record.offset]} and for {record.number}"
+                f"partition {record.partition}: number {record.number} was acknowledged at {record.offset}"
             )
-        by_offset[record.offset] = record.number
+        offsets[record.number] = record.offset
 
     def read(self, record: Record) -> None:
         """Judge the next record of a partition."""
@@ -77,16 +84,19 @@ class Ledger:
         self.next_numbers[partition] = record.number + 1
         self.next_offsets[partition] = record.offset + 1
 
+    def is_all_read(self) -> bool:
+        """Tell whether a reader is past everything that was acknowledged."""
+        newest = [max(offsets, default=-1) for offsets in self.acknowledged]
+        return all(read > number for read, number in zip(self.next_numbers, newest, strict=True))
+
     def check_all_read(self) -> None:
-        """Find the acknowledged records that no reader saw, or saw elsewhere."""
-        for partition, by_offset in enumerate(self.acknowledged):
-            lost = [(o, n) for o, n in by_offset.items() if o >= self.next_offsets[partition] or o != n]
+        """Find the acknowledged records that no reader saw."""
+        for partition, offsets in enumerate(self.acknowledged):
+            lost = [number for number in offsets if number >= self.next_numbers[partition]]
             if lost:
-                offset, number = min(lost)
                 self._violate(
-                    f"partition {partition}: {len(lost)} acknowledged records were not read where they "
-                    f"should be, the first is number {number} at offset {offset}; "
-                    f"read up to {self.next_offsets[partition]}"
+                    f"partition {partition}: {len(lost)} acknowledged records were not read, the first is "
+                    f"number {min(lost)}; read up to {self.next_numbers[partition]}"
                 )
 
     @property
@@ -158,7 +168,7 @@ class OrderedLoad:
         targets = list(self._next)
         acknowledged = self._ledger.acknowledged
         while True:
-            # Numbers are offsets as long as nothing is wrong, and partitions are acknowledged in order.
+            # Numbers begin at 0 and each is acknowledged once.
             waiting = [p for p, target in enumerate(targets) if len(acknowledged[p]) <= target]
             if not waiting:
                 return time.monotonic() - begin
@@ -192,7 +202,9 @@ class OrderedLoad:
         if error is not None:
             self.errors.append(f"partition {message.partition()} number {number}: {error}")
         else:
-            self._ledger.acknowledge(Record(message.partition(), message.offset(), number))
+            offset = message.offset()
+            known = UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+            self._ledger.acknowledge(Record(message.partition(), known, number))
 
 
 class CheckingReader:
@@ -227,8 +239,7 @@ class CheckingReader:
         deadline = time.monotonic() + timeout_seconds
         ledger = self._ledger
         while time.monotonic() < deadline and not self.errors and not ledger.violations:
-            ends = [max(by_offset, default=-1) + 1 for by_offset in ledger.acknowledged]
-            if all(read >= end for read, end in zip(ledger.next_offsets, ends, strict=True)):
+            if ledger.is_all_read():
                 return
             time.sleep(0.05)
 
