@@ -374,13 +374,16 @@ class ControllerDriver:
 
     async def _take_up_legacy_reassignment(self) -> None:
         targets = await self._reliably(self._readings.legacy_reassignment)
+        self._legacy_moves = targets or {}
         if targets is None:
-            self._legacy_moves = {}
+            return
+        if not targets:
+            await self._delete_messages([paths.REASSIGN_PARTITIONS])
+            self._mark(Signal.LEGACY_REASSIGNMENT)
             return
         errors, changes = reassignment.judge_reassignments(self._context, targets, must_live=False)
         for partition, error in errors.items():
             _log.warning("%s does not move to %s: %s", partition, targets[partition], error.message)
-        self._legacy_moves = dict(targets)
         await self._step(ReassignmentsRequested(changes))
 
     async def _take_up_legacy_election(self) -> None:

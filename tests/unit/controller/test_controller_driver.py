@@ -1,129 +1,16 @@
 """The driver: elections, watches and writes against the in-process coordination server."""
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import channels as channels_module
-from kalda.controller import driver as driver_module
-from kalda.controller.driver import ControllerDriver
-from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.coordination import paths
-from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.schema import (
-    BrokerInfo,
-    ListenerEndpoint,
-    PartitionState,
-    ReplicaAssignment,
-    TopicAssignment,
-)
-from kalda.zk.server.embedded import EmbeddedCoordination
-from tests.unit.coordination.in_memory import InMemoryCoordination
-
-
-class Brokers:
-    """Every broker's ear: notes what it hears, and answers as told."""
-
-    def __init__(self) -> None:
-        self.heard: dict[int, list[BrokerRequest]] = {}
-        self.unreachable: set[int] = set()
-        self.refusals: list[ErrorCode] = []
-
-    async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
-        await asyncio.sleep(0)
-        broker_id = broker.id
-        if broker_id in self.unreachable:
-            raise ConnectionRefusedError(f"broker {broker_id} does not answer")
-        self.heard.setdefault(broker_id, []).append(request)
-        if isinstance(request, StopReplica) and self.refusals:
-            return dict.fromkeys(request.partitions, self.refusals.pop())
-        return {}
-
-    def leader(self, listener: int, partition: TopicPartition) -> int | None:
-        """Who leads a partition by what one broker last heard in its metadata."""
-        leader = None
-        for request in self.heard.get(listener, []):
-            if isinstance(request, UpdateMetadata):
-                for told in request.partitions:
-                    if told.topic_partition == partition:
-                        leader = told.leader
-        return leader
-
-
-class Node:
-    """One broker: its session, its cluster operations, its driver."""
-
-    def __init__(self, broker_id: int, cluster: Cluster, session: EmbeddedCoordination, ear: Brokers) -> None:
-        self.id = broker_id
-        self.cluster = cluster
-        self.session = session
-        self.driver = ControllerDriver(broker_id, cluster, ear, InMemoryCoordination().clock)
-        self.task = asyncio.create_task(self.driver.run(), name=f"controller-{broker_id}")
-
-    async def stop(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-
-
-class Stage:
-    """Brokers that share one coordination server."""
-
-    def __init__(self) -> None:
-        self.coordination = InMemoryCoordination()
-        self.brokers = Brokers()
-        self.nodes: list[Node] = []
-
-    async def start(self, broker_id: int) -> Node:
-        session = await self.coordination.connect()
-        cluster = Cluster(session, self.coordination.clock)
-        await cluster.ensure_layout()
-        await cluster.register_broker(registration(broker_id))
-        node = Node(broker_id, cluster, session, self.brokers)
-        self.nodes.append(node)
-        await node.driver.wait_ready()
-        return node
-
-
-def registration(broker_id: int) -> BrokerInfo:
-    return BrokerInfo(broker_id, (ListenerEndpoint("PLAINTEXT", "host", 9092 + broker_id),))
-
-
-def topic(name: str, *replicas: tuple[int, ...], config: dict[str, str] | None = None) -> NewTopic:
-    assignment = {number: ReplicaAssignment(ids) for number, ids in enumerate(replicas)}
-    return NewTopic(name, assignment, config or {}, uuid.uuid4())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until the condition holds; no real time passes."""
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("the condition never came to hold")
-
-
-async def until_empty(read: Callable[[], Awaitable[list[str]]]) -> None:
-    """Read over and over until there is nothing left."""
-    for _ in range(2000):
-        if not await read():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it was never empty")
-
-
-@pytest.fixture
-async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    monkeypatch.setattr(driver_module, "_RETRY_SECONDS", 0)
-    monkeypatch.setattr(channels_module, "_RETRY_SECONDS", 0)
-    stage = Stage()
-    yield stage
-    for node in stage.nodes:
-        await node.stop()
-
+from kalda.coordination.schema import PartitionState, ReplicaAssignment, TopicAssignment
+from tests.unit.controller.stage import Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)
 
