@@ -13,7 +13,12 @@ from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
-from kalda.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kalda.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from kalda.protocol.schema import Message
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
@@ -103,7 +108,12 @@ class PeerCluster:
 
     async def create_topic(self, name: str, partitions: int, replicas: int, **configs: str) -> None:
         """Create a topic through the controller."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
+        settings = [
+            CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ]
+        topic = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replicas, configs=settings
+        )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=WAIT_SECONDS * 1000)
         answer = await self.ask(self.controller, request, CreateTopicsResponse)
         assert [0] == [each.error_code for each in answer.topics], answer

@@ -2,14 +2,15 @@
 
 v1 adds the key's type and a message, v4 asks for many keys (KIP-699), v6 knows share groups (KIP-932).
 
-Groups are not built yet, but where a group *will* be coordinated is known: here, on the only broker. Saying
-so is what clients need that consume by assignment with a ``group.id``: without an answer kafka-python refuses
-to poll and librdkafka waits 45 s in ``close()`` for a coordinator to commit to; with it they find that this
-broker has no OffsetCommit and JoinGroup, and say so at once. Transactions are refused with an error that
-producers do not retry.
+Groups are not built yet, but every broker names the same live one for a group. Saying so is what clients need
+that consume by assignment with a ``group.id``: without an answer kafka-python refuses to poll and librdkafka
+waits 45 s in ``close()`` for a coordinator to commit to; with it they find that the broker has no
+OffsetCommit and JoinGroup, and say so at once. Transactions are refused with an error that producers do not
+retry.
 """
 
 from typing import Final
+from zlib import crc32
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
@@ -48,9 +49,10 @@ def _find(services: BrokerServices, key_type: int, key: str, listener: str) -> C
         )
     if key_type != KEY_TYPE_GROUP:
         return _failure(key, ErrorCode.INVALID_REQUEST, f"There is no coordinator for key type {key_type}.")
-    endpoint = services.metadata_cache.endpoint(services.broker_id, listener)
-    if endpoint is None:
+    endpoints = services.metadata_cache.endpoints(listener)
+    if not endpoints:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    endpoint = endpoints[crc32(key.encode()) % len(endpoints)]
     return Coordinator(
         key=key, node_id=endpoint.id, host=endpoint.host, port=endpoint.port, error_code=0, error_message=None
     )
