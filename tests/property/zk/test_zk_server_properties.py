@@ -1,6 +1,6 @@
 """The coordination server against a model of ZooKeeper's rules, pipelined at random, crashed at random."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeAlias
 
@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.coordination.errors import (
+    BadArgumentsError,
     BadVersionError,
     CoordinationError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -18,7 +20,18 @@ from kalda.coordination.errors import (
     StorageError,
 )
 from kalda.coordination.port import Check, Create, Delete, Operation, SetData, Stat
-from kalda.zk.server.requests import CloseSession, Multi
+from kalda.zk.server.acl import Identity, Permission
+from kalda.zk.server.requests import (
+    CloseSession,
+    Created,
+    CreateMode,
+    CreateNode,
+    DeleteContainer,
+    Multi,
+    NodeOperation,
+    SetAcl,
+)
+from kalda.zk.server.txns import OPEN_ACL, Acl
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import Crash, MemoryFileSystem
 
@@ -27,19 +40,42 @@ DATA = (b"", b"one", b"two" * 50)
 
 paths = st.sampled_from(PATHS)
 versions = st.sampled_from((-1, -1, 0, 1, 2))
-operations: st.SearchStrategy[Operation] = st.one_of(
+acls = st.sampled_from(
+    (
+        OPEN_ACL,
+        (Acl(int(Permission.READ | Permission.CREATE), "world", "anyone"), Acl(31, "ip", "10.0.0.1")),
+        (Acl(int(Permission.WRITE | Permission.DELETE), "world", "anyone"), Acl(31, "ip", "10.0.0.1")),
+    )
+)
+ports_operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Create, paths, st.sampled_from(DATA), st.booleans(), st.booleans()),
     st.builds(SetData, paths, st.sampled_from(DATA), versions),
     st.builds(Delete, paths, versions),
     st.builds(Check, paths, st.sampled_from((0, 1, 2))),
 )
+operations: st.SearchStrategy[NodeOperation] = st.one_of(
+    ports_operations,
+    st.builds(
+        lambda path, acl, mode: CreateNode(path, b"one", acl, mode, 1000 if mode.has_ttl else -1),
+        paths,
+        acls,
+        st.sampled_from(CreateMode),
+    ),
+    st.builds(SetAcl, paths, acls, versions),
+    st.builds(DeleteContainer, paths),
+)
 SESSIONS = 2
+"""The first asks in the name of this process, to which nothing is forbidden; the second as a client."""
+IDENTITIES = (None, (Identity("ip", "10.0.0.2"),))
 steps = st.one_of(
     st.tuples(st.integers(0, SESSIONS - 1), operations),
     st.tuples(st.integers(0, SESSIONS - 1), st.lists(operations, min_size=1, max_size=4).map(Multi)),
     st.tuples(st.integers(0, SESSIONS - 1), st.just(CloseSession())),
 )
-Script: TypeAlias = list[list[tuple[int, Operation | Multi | CloseSession]]]
+Request: TypeAlias = NodeOperation | Multi | CloseSession
+Script: TypeAlias = list[list[tuple[int, Request]]]
+Contents: TypeAlias = dict[str, tuple[bytes, int, tuple[Acl, ...], int]]
+NEEDED = {SetData: Permission.WRITE, SetAcl: Permission.ADMIN, Check: Permission.READ}
 groups = st.lists(st.lists(steps, min_size=1, max_size=4), max_size=12)
 
 
@@ -49,6 +85,10 @@ class ModelNode:
     version: int = 0
     created: int = 0
     owner: int = 0
+    acl: tuple[Acl, ...] = OPEN_ACL
+    aversion: int = 0
+    is_reaped: bool = False
+    """Whether it is a container or has a time to live."""
 
 
 @dataclass
@@ -59,64 +99,111 @@ class Model:
     live: set[int] = field(default_factory=set)
 
     def copy(self) -> "Model":
-        nodes = {p: ModelNode(n.data, n.version, n.created, n.owner) for p, n in self.nodes.items()}
-        return Model(nodes, set(self.live))
+        return Model({path: replace(node) for path, node in self.nodes.items()}, set(self.live))
 
-    def do(self, session: int, request: Operation | Multi | CloseSession) -> list[object]:
+    def do(self, session: int, request: Request, is_client: bool) -> list[object]:
         """Return what each operation gives, or raise and leave the model half changed."""
+        if isinstance(request, DeleteContainer):
+            return [self.do_one(session, request, is_client)]
         if session not in self.live:
             raise SessionExpiredError("")
         if isinstance(request, CloseSession):
             self.live.discard(session)
             self.nodes = {p: n for p, n in self.nodes.items() if n.owner != session}
             return []
-        parts = request.operations if isinstance(request, Multi) else [request]
-        return [self.do_one(session, part) for part in parts]
+        if not isinstance(request, Multi):
+            return [self.do_one(session, request, is_client)]
+        results = []
+        for part in request.operations:
+            if isinstance(part, SetAcl | DeleteContainer):
+                raise BadArgumentsError("")
+            results.append(self.do_one(session, part, is_client))
+        return results
 
-    def do_one(self, session: int, operation: Operation) -> object:
-        if isinstance(operation, Create):
+    def do_one(self, session: int, operation: NodeOperation, is_client: bool) -> object:
+        if isinstance(operation, Create | CreateNode):
+            return self.create(session, operation, is_client)
+        node = self.nodes.get(operation.path)
+        if isinstance(operation, Delete):
             parent = self.nodes.get(operation.path.rpartition("/")[0])
             if parent is None:
                 raise NoNodeError("")
-            if parent.owner:
-                raise NoChildrenForEphemeralsError("")
-            path = operation.path + (f"{parent.created:010d}" if operation.sequential else "")
-            if path in self.nodes:
-                raise NodeExistsError("")
-            parent.created += 1
-            self.nodes[path] = ModelNode(operation.data, owner=session if operation.ephemeral else 0)
-            return path
-        node = self.nodes.get(operation.path)
+            self.check(parent, Permission.DELETE, is_client)
         if node is None:
             raise NoNodeError("")
-        if operation.version not in (-1, node.version):
+        has_children = any(path.startswith(operation.path + "/") for path in self.nodes)
+        if isinstance(operation, DeleteContainer):
+            if has_children:
+                raise NotEmptyError("")
+            if not node.is_reaped:
+                raise BadVersionError("")
+            del self.nodes[operation.path]
+            return None
+        if not isinstance(operation, Delete):
+            self.check(node, NEEDED[type(operation)], is_client)
+        current = node.aversion if isinstance(operation, SetAcl) else node.version
+        if operation.version not in (-1, current):
             raise BadVersionError("")
+        if isinstance(operation, SetAcl):
+            node.acl, node.aversion = operation.acl, node.aversion + 1
+            return node.version
         if isinstance(operation, SetData):
-            node.data, node.version = operation.data, node.version + 1
+            node.data, node.version = operation.data or b"", node.version + 1
             return node.version
         if isinstance(operation, Delete):
-            if any(path.startswith(operation.path + "/") for path in self.nodes):
+            if has_children:
                 raise NotEmptyError("")
             del self.nodes[operation.path]
         return None
 
-    def outcome(self, session: int, request: Operation | Multi | CloseSession) -> object:
+    def create(self, session: int, operation: Create | CreateNode, is_client: bool) -> object:
+        if isinstance(operation, Create):
+            sequential, ephemeral = operation.sequential, operation.ephemeral
+            acl, is_reaped = OPEN_ACL, False
+        else:
+            mode, acl = operation.mode, operation.acl
+            sequential, ephemeral = mode.is_sequential, mode.is_ephemeral
+            is_reaped = mode is CreateMode.CONTAINER or mode.has_ttl
+        parent = self.nodes.get(operation.path.rpartition("/")[0])
+        if parent is None:
+            raise NoNodeError("")
+        self.check(parent, Permission.CREATE, is_client)
+        path = operation.path + (f"{parent.created:010d}" if sequential else "")
+        if path in self.nodes:
+            raise NodeExistsError("")
+        if parent.owner:
+            raise NoChildrenForEphemeralsError("")
+        parent.created += 1
+        owner = session if ephemeral else 0
+        self.nodes[path] = ModelNode(operation.data or b"", owner=owner, acl=acl, is_reaped=is_reaped)
+        return path
+
+    def check(self, node: ModelNode, permission: int, is_client: bool) -> None:
+        """The client is nobody in particular, so what everybody may is what it may."""
+        if is_client and not node.acl[0].permissions & permission:
+            raise NoAuthError("")
+
+    def outcome(self, session: int, request: Request, is_client: bool) -> object:
         """Do all or nothing; return results, or the kind of error."""
         trial = self.copy()
         try:
-            results = trial.do(session, request)
+            results = trial.do(session, request, is_client)
         except CoordinationError as error:
             return type(error)
         self.nodes, self.live = trial.nodes, trial.live
         return results
 
-    def contents(self) -> dict[str, tuple[bytes, int]]:
-        return {path: (node.data, node.version) for path, node in self.nodes.items() if path}
+    def contents(self) -> Contents:
+        return {
+            path: (node.data, node.version, node.acl, node.aversion)
+            for path, node in self.nodes.items()
+            if path
+        }
 
 
-def contents(bench: Bench) -> dict[str, tuple[bytes, int]]:
+def contents(bench: Bench) -> Contents:
     return {
-        path: (node.data or b"", node.version)
+        path: (node.data or b"", node.version, node.acl, node.aversion)
         for path, node in bench.server.freeze().nodes.items()
         if path != "/" and not path.startswith("/zookeeper")
     }
@@ -127,7 +214,10 @@ def comparable(outcome: object) -> object:
     if isinstance(outcome, CoordinationError):
         return type(outcome)
     assert isinstance(outcome, list)
-    return [result.version if isinstance(result, Stat) else result for result in outcome]
+    return [
+        result.version if isinstance(result, Stat) else result.path if isinstance(result, Created) else result
+        for result in outcome
+    ]
 
 
 def begin(files: MemoryFileSystem) -> tuple[Bench, list[int], Model]:
@@ -143,8 +233,8 @@ def test_server_gives_what_the_rules_give(script: Script) -> None:
     """Requests of a group are pipelined: each is judged before those ahead of it are in the tree."""
     bench, sessions, model = begin(MemoryFileSystem())
     for group in script:
-        waiting = [bench.submit(sessions[index], request) for index, request in group]
-        expected = [model.outcome(sessions[index], request) for index, request in group]
+        waiting = [bench.submit(sessions[index], request, IDENTITIES[index]) for index, request in group]
+        expected = [model.outcome(sessions[index], request, index == 1) for index, request in group]
         bench.settle()
         assert [comparable(outcome[0]) for outcome in waiting] == expected
         assert contents(bench) == model.contents()
@@ -166,8 +256,8 @@ def test_crash_anywhere_leaves_a_prefix_that_holds_all_acknowledged(
         for group in script:
             waiting = []
             for index, request in group:
-                waiting.append(bench.submit(sessions[index], request))
-                model.outcome(sessions[index], request)
+                waiting.append(bench.submit(sessions[index], request, IDENTITIES[index]))
+                model.outcome(sessions[index], request, index == 1)
                 history.append(model.contents())
             bench.settle()
             acknowledged = len(history) - 1
@@ -193,7 +283,7 @@ def test_full_disk_refuses_whole_requests_and_loses_none(script: Script, room: i
     bench, sessions, model = begin(files)
     files.room = room
     for group in script:
-        waiting = [bench.submit(sessions[index], request) for index, request in group]
+        waiting = [bench.submit(sessions[index], request, IDENTITIES[index]) for index, request in group]
         bench.settle()
         if any(isinstance(outcome[0], StorageError) for outcome in waiting):
             # What the rules refused before anything had to be written keeps its own error.
@@ -201,7 +291,7 @@ def test_full_disk_refuses_whole_requests_and_loses_none(script: Script, room: i
             files.room = None
             continue
         for (index, request), outcome in zip(group, waiting, strict=True):
-            assert comparable(outcome[0]) == model.outcome(sessions[index], request)
+            assert comparable(outcome[0]) == model.outcome(sessions[index], request, index == 1)
         assert contents(bench) == model.contents()
     files.crash(lambda size: 0)
     assert contents(Bench(files)) == model.contents()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from kalda.common.clock import ManualClock
 from kalda.storage.background import InlineExecutor
+from kalda.zk.server.acl import Identity
 from kalda.zk.server.requests import Multi, NodeOperation, Read, Request, Write
 from kalda.zk.server.server import ZooKeeperServer
 from kalda.zk.server.txn_log import RESERVE_BYTES
@@ -48,10 +49,12 @@ class Bench:
         assert opened == [[]]
         return session_id
 
-    def submit(self, session_id: int, operation: Write | Read) -> list[object]:
+    def submit(
+        self, session_id: int, operation: Write | Read, identities: tuple[Identity, ...] | None = None
+    ) -> list[object]:
         """Send a request and return where its outcome will appear."""
         outcomes: list[object] = []
-        self.server.submit(Request(session_id, operation, outcomes.append))
+        self.server.submit(Request(session_id, operation, outcomes.append, 0, identities))
         return outcomes
 
     def do(self, session_id: int, operation: Write | Read) -> object:

@@ -41,7 +41,7 @@ class Acl:
     id: str
 
 
-OPEN_ACL: Final = (Acl(31, "world", "anyone"),)
+OPEN_ACL: Final[tuple[Acl, ...]] = (Acl(31, "world", "anyone"),)
 """Anyone may do anything: ZooKeeper's ``OPEN_ACL_UNSAFE``."""
 
 NEXT_CVERSION: Final = -1
