@@ -7,7 +7,7 @@ is not here: which roles they have (`kalda.broker.role_changes`), the wire, fetc
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
 from kalda.broker.hosted_replicas import NO_PARTITIONS, HostedReplicas
@@ -39,6 +39,13 @@ LAG_SECONDS_DEFAULT: Final = 30.0
 """``replica.lag.time.max.ms`` unless told otherwise."""
 
 
+class ConsumerPlace(NamedTuple):
+    """Where a consumer is that may be sent to a replica near it (KIP-392)."""
+
+    rack: str
+    listener: str
+
+
 class FetchParams:
     """What one fetch request asks for, whatever the partition."""
 
@@ -47,12 +54,11 @@ class FetchParams:
         "is_follower",
         "isolation",
         "leader_only",
-        "listener",
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
         "min_one_batch",
-        "rack",
+        "place",
         "replica_epoch",
         "replica_id",
         "tells_leader",
@@ -71,8 +77,7 @@ class FetchParams:
         tells_leader: bool,
         replica_epoch: int = NO_EPOCH,
         may_read_follower: bool = False,
-        rack: str = "",
-        listener: str = "",
+        place: ConsumerPlace | None = None,
     ) -> None:
         self.by_id: Final = by_id
         """Whether topic keys are ids instead of names."""
@@ -81,9 +86,8 @@ class FetchParams:
         self.replica_epoch: Final = replica_epoch
         """The registration of the broker that fetches (KIP-903); -1 if it does not say."""
         self.leader_only: Final = self.is_follower or (replica_id == CONSUMER_ID and not may_read_follower)
-        self.rack: Final = rack
-        """Where a consumer is; one that says so may be sent to a replica near it (KIP-392)."""
-        self.listener: Final = listener
+        self.place: Final = place
+        """Where the consumer says it is; None for everybody else."""
         self.isolation: Final = isolation
         self.max_wait_ms: Final = max_wait_ms
         self.min_bytes: Final = min_bytes
@@ -313,8 +317,8 @@ class ReplicaManager:
             if params.is_follower:
                 if params.replica_id not in partition.followers:
                     partition.check_follower(params.replica_id, epoch)
-            elif params.rack and self._selector is not None and partition.is_leader:
-                result = self._redirect(params, partition, requested)
+            elif params.place is not None and partition.is_leader:
+                result = self._redirect(params.place, partition, requested)
                 if result is not None:
                     return result
             if requested.last_fetched_epoch >= 0:
@@ -340,14 +344,17 @@ class ReplicaManager:
                 self.fetch_failures += 1
             return _read_error(params, partition, index, code)
         records = data.records
-        if params.is_follower and self.is_throttled(params, partition):
-            records = EMPTY_SLICE
+        high_watermark = data.high_watermark
+        if params.is_follower:
+            # Its own fetch may have moved it: the sooner it knows, the sooner its readers do.
+            high_watermark = log.high_watermark
+            if self.is_throttled(params, partition):
+                records = EMPTY_SLICE
         aborted = data.aborted_transactions
         return PartitionFetchResult(
             index,
             0,
-            # A follower's own fetch may have moved it: the sooner it knows, the sooner its readers do.
-            data.high_watermark if moved is None else log.high_watermark,
+            high_watermark,
             log.last_stable_offset,
             log.log_start_offset,
             None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted],
@@ -356,12 +363,12 @@ class ReplicaManager:
         )
 
     def _redirect(
-        self, params: FetchParams, partition: Partition, requested: FetchPartitionFields
+        self, place: ConsumerPlace, partition: Partition, requested: FetchPartitionFields
     ) -> PartitionFetchResult | None:
         """Send a consumer to a replica near it, if there is one that has what it wants."""
-        if params.replica_id != CONSUMER_ID or self._selector is None:
+        if self._selector is None:
             return None
-        preferred = self._selector.select(partition, params.rack, params.listener, requested.fetch_offset)
+        preferred = self._selector.select(partition, place.rack, place.listener, requested.fetch_offset)
         if preferred is None:
             return None
         log = partition.log
@@ -385,11 +392,8 @@ class ReplicaManager:
             and quota.is_exceeded()
         )
 
-    def count_sent(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
-        """Count what an answer carries: to clients, or to followers, who may be throttled by it."""
-        if not params.is_follower:
-            self.bytes_out += size
-            return
+    def count_replicated(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
+        """Count what an answer to a follower carries; it may be throttled by it."""
         self.replication_bytes_out += size
         quota = self._leader_quota
         if quota is None or not quota.is_limited:

@@ -28,7 +28,7 @@ class _Wait:
         self.partition: Final = partition
         self.epoch: Final = partition.leader_epoch
         self.offset = entry[1].fetch_offset
-        self.entries: Final = [entry]
+        self.entries: tuple[FetchEntry, ...] = (entry,)
         self.size = 0
         """Bytes that it had to offer when it was last asked; kept only where one byte is not enough."""
 
@@ -71,7 +71,7 @@ class DelayedFetch(DelayedOperation):
             if known is None:
                 self._waits[key] = _Wait(partition, entry)
             else:
-                known.entries.append(entry)
+                known.entries += (entry,)
                 known.offset = min(known.offset, entry[1].fetch_offset)
 
     @property

@@ -16,7 +16,7 @@ from kalda.broker.api import ApiHandler, Pending, RawReply, RawResult, RequestCo
 from kalda.broker.delayed.fetch import DelayedFetch
 from kalda.broker.fetch_session import FetchAnswer, FetchContext
 from kalda.broker.handlers.produce import node_endpoints
-from kalda.broker.replica_manager import FetchParams
+from kalda.broker.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
@@ -90,6 +90,9 @@ def _params(
         isolation = FetchIsolation.TXN_COMMITTED
     else:
         isolation = FetchIsolation.HIGH_WATERMARK
+    place = None
+    if fields.rack_id and fields.replica_id == CONSUMER_ID:
+        place = ConsumerPlace(fields.rack_id.decode(errors="replace"), context.listener)
     return FetchParams(
         by_id=version >= TOPIC_IDS_FROM,
         replica_id=fields.replica_id,
@@ -101,8 +104,7 @@ def _params(
         tells_leader=version >= LEADER_FROM,
         replica_epoch=fields.replica_epoch,
         may_read_follower=version >= FOLLOWERS_FROM,
-        rack=fields.rack_id.decode(errors="replace") if fields.rack_id else "",
-        listener=context.listener,
+        place=place,
     )
 
 
@@ -135,7 +137,10 @@ def _reply(
             context.count_error(result.error_code)
             if result.current_leader is not None:
                 leaders.add(result.current_leader[0])
-    services.replica_manager.count_sent(params, answers, size)
+    if params.is_follower:
+        services.replica_manager.count_replicated(params, answers, size)
+    else:
+        services.replica_manager.bytes_out += size
     error_code, session_id, topics = session.answer(answers)
     if error_code != 0:
         context.count_error(error_code)
