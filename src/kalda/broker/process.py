@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final, TypeVar
@@ -109,12 +110,13 @@ class ProcessDirectory:
     """A process's directory: made, locked, and marked with the pid while in use.
 
     `lock_name` differs from ``.lock`` where the directory is a log directory or the coordination server's,
-    which their owners lock themselves under that name.
+    which their owners lock themselves under that name. `wait_seconds` is how long its holder may take to go.
     """
 
-    def __init__(self, path: Path, lock_name: str = ".lock") -> None:
+    def __init__(self, path: Path, lock_name: str = ".lock", wait_seconds: float = 0.0) -> None:
         self._path = path
         self._lock_name = lock_name
+        self._wait_seconds = wait_seconds
         self._lock: DirectoryLock | None = None
 
     def __enter__(self) -> None:
@@ -122,6 +124,11 @@ class ProcessDirectory:
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             lock = file_system.lock(str(self._path / self._lock_name))
+            deadline = time.monotonic() + self._wait_seconds
+            while isinstance(lock, int) and time.monotonic() < deadline:
+                # The loop does not run yet, so nothing is kept from its turn.
+                time.sleep(0.05)
+                lock = file_system.lock(str(self._path / self._lock_name))
         except OSError as error:
             raise ProcessError(f"cannot use directory {self._path}: {error.strerror}") from None
         if isinstance(lock, int):

@@ -4,17 +4,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process import ORPHAN_SECONDS_MAX, ProcessDirectory, Termination, print_ready, run
 from kalda.broker.process_errors import ProcessError
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import Coordination
+from kalda.coordination.port import Coordination, SessionState
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
+
+if TYPE_CHECKING:
+    from kalda.coordination.kazoo_engine import KazooCoordination
 
 logger: Final = logging.getLogger(__name__)
 
@@ -60,16 +63,21 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                 )
                 fault = await serve(broker, termination, _print_ready)
             finally:
-                await close_session(coordination)
+                if coordination.state is SessionState.SUSPENDED:
+                    coordination.abandon()
+                else:
+                    await close_session(coordination)
         finally:
             # Off the loop: what the pool finishes is delivered by the loop.
             await loop.run_in_executor(None, executor.close)
         return 0 if fault is None else 1
 
-    return run(ProcessDirectory(directory, LOCK_NAME), main, is_supervised=is_supervised)
+    # A child of an earlier parent, which was killed, may be about to end.
+    wait_seconds = ORPHAN_SECONDS_MAX if is_supervised else 0.0
+    return run(ProcessDirectory(directory, LOCK_NAME, wait_seconds), main, is_supervised=is_supervised)
 
 
-async def connect(config: BrokerConfig) -> Coordination:
+async def connect(config: BrokerConfig) -> "KazooCoordination":
     """Open a session with the coordination service that the settings name.
 
     Raises:

@@ -26,8 +26,10 @@ from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
 from kalda.broker.process_config import DEFAULT_HOST
 from kalda.broker.process_errors import ProcessError
 from kalda.broker.process_zookeeper import coordination_server
+from kalda.coordination import paths
 from kalda.storage.background import EventLoopExecutor
 from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zk.server.embedded import EmbeddedServer
 
 logger: Final = logging.getLogger(__name__)
 
@@ -81,8 +83,15 @@ class Child:
 class ProcessGroup:
     """The children of one parent."""
 
-    def __init__(self, termination: Termination, directory: Path, config_file: Path | None) -> None:
+    def __init__(
+        self,
+        termination: Termination,
+        embedded: EmbeddedServer,
+        directory: Path,
+        config_file: Path | None,
+    ) -> None:
         self._termination: Final = termination
+        self._embedded: Final = embedded
         self._directory: Final = directory
         self._config_file: Final = config_file
         self._children: Final[list[Child]] = []
@@ -93,6 +102,9 @@ class ProcessGroup:
         Raises:
             ProcessError: one did not start.
         """
+        # The directory is ours alone: what an earlier parent's children registered, they left behind.
+        for broker_id in range(len(settings)):
+            await self._end_session(broker_id)
         for broker_id, each in enumerate(settings):
             directory = self._directory / f"broker-{broker_id}"
             self._children.append(await Child.spawn(broker_id, directory, each, self._config_file))
@@ -143,6 +155,19 @@ class ProcessGroup:
         code = await child.process.wait()
         if not self._termination.is_asked:
             logger.error("broker %d ended with exit code %d; the others serve on", child.broker_id, code)
+            await self._end_session(child.broker_id)
+
+    async def _end_session(self, broker_id: int) -> None:
+        """End the session of a broker that is known to be dead: others take over without waiting for it."""
+        coordination = await self._embedded.connect()
+        stat = await coordination.exists(paths.broker(broker_id))
+        await coordination.close()
+        if stat is None:
+            return
+        ended = asyncio.get_running_loop().create_future()
+        self._embedded.server.close_session(stat.ephemeral_owner, ended.set_result)
+        await ended
+        logger.info("ended session %#x of broker %d, which is gone", stat.ephemeral_owner, broker_id)
 
 
 def run_group(
@@ -169,8 +194,10 @@ def run_group(
                 zookeeper_port,
                 executor,
                 termination.ask,
-            ) as (_, address):
-                return await _run_children(termination, directory, settings, config_file, address)
+            ) as (embedded, address):
+                group = ProcessGroup(termination, embedded, directory, config_file)
+                wanted = [{**each, "zookeeper.connect": address} for each in settings]
+                return await _run_children(termination, group, wanted, address)
         finally:
             # Off the loop: what the pool finishes is delivered by the loop.
             await loop.run_in_executor(None, executor.close)
@@ -180,18 +207,14 @@ def run_group(
 
 async def _run_children(
     termination: Termination,
-    directory: Path,
+    group: ProcessGroup,
     settings: Sequence[Mapping[str, str]],
-    config_file: Path | None,
     zookeeper: str,
 ) -> int:
-    group = ProcessGroup(termination, directory, config_file)
     watching: asyncio.Task[None] | None = None
     fault: BaseException | None = None
     try:
-        addresses = await termination.unless_asked(
-            group.start([{**each, "zookeeper.connect": zookeeper} for each in settings])
-        )
+        addresses = await termination.unless_asked(group.start(settings))
         watching = asyncio.create_task(group.watch(), name="watch over the brokers")
         print_ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
         fault = await termination.wait()

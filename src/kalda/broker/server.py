@@ -33,7 +33,7 @@ from kalda.common.metrics import Metrics
 from kalda.common.types import BrokerEndpoint
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
-from kalda.coordination.port import Coordination
+from kalda.coordination.port import Coordination, SessionState
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
@@ -337,6 +337,9 @@ class BrokerServer:
 
     async def _withdraw(self) -> None:
         """Leave the cluster, unless coordination takes its time: the session's end does the same, later."""
+        if self._cluster.coordination.state is SessionState.SUSPENDED:
+            # Nobody is there to be told, as when the coordinator was ended first.
+            return
         try:
             async with asyncio.timeout(FAREWELL_SECONDS_MAX):
                 await self.services.registration.withdraw()

@@ -1,0 +1,37 @@
+"""What tests of clusters share."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import confluent_kafka.admin
+
+TIMEOUT_SECONDS = 20.0
+
+
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 3,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Create a topic and return when the cluster has it."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    new = confluent_kafka.admin.NewTopic(topic, partitions, replicas, config=dict(config or {}))
+    admin.create_topics([new])[topic].result(TIMEOUT_SECONDS)
+
+
+def leaders(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return the leader of each partition, -1 where there is none."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic].partitions
+    return {number: partition.leader for number, partition in found.items()}
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
+    """Poll; the time is only there to end a test that fails."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
