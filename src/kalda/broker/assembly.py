@@ -109,7 +109,20 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
         ),
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
     )
+    _follow_unclean_election(services)
     return _machinery(services, timer, channel, tasks)
+
+
+def _follow_unclean_election(services: BrokerServices) -> None:
+    """An offline partition may get a leader as soon as its topic, or the broker, allows an unclean one."""
+    store, controller = services.config_store, services.controller
+
+    def on_broker_change(names: frozenset[str]) -> None:
+        if "unclean.leader.election.enable" in names:
+            controller.on_unclean_default_changed()
+
+    store.on_topic_change(lambda topic, _: controller.on_topic_config_changed(topic))
+    store.on_broker_change(on_broker_change)
 
 
 def _machinery(

@@ -9,6 +9,7 @@ from kalda.broker.partition import Partition
 from kalda.broker.replication.metrics import register_fetcher_metrics
 from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics, metric_name
+from kalda.controller.statistics import ControllerStatistics
 
 
 def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
@@ -61,12 +62,34 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
         "Fetch sessions dropped for others.",
         lambda: sessions.evictions,
     )
-    gauge(
-        metric_name("kafka.controller", "KafkaController", "ActiveControllerCount"),
-        "1 if this broker is the controller.",
-        lambda: int(services.controller.is_active),
-    )
+    _register_controller_metrics(metrics, services)
     _register_session_metrics(metrics, services)
+
+
+def _register_controller_metrics(metrics: Metrics, services: BrokerServices) -> None:
+    statistics = services.controller.statistics
+
+    def gauge(attribute: str, description: str, value: Callable[[ControllerStatistics], int]) -> None:
+        name = metric_name("kafka.controller", "KafkaController", attribute)
+        metrics.gauge(name, description, lambda: value(statistics()))
+
+    gauge(
+        "ActiveControllerCount",
+        "1 if this broker is the controller.",
+        lambda each: each.active_controller_count,
+    )
+    gauge(
+        "OfflinePartitionsCount", "Partitions without a leader.", lambda each: each.offline_partitions_count
+    )
+    gauge(
+        "PreferredReplicaImbalanceCount",
+        "Partitions that their preferred replica does not lead.",
+        lambda each: each.preferred_replica_imbalance_count,
+    )
+    gauge("GlobalTopicCount", "Topics of the cluster.", lambda each: each.global_topic_count)
+    gauge("GlobalPartitionCount", "Partitions of the cluster.", lambda each: each.global_partition_count)
+    gauge("TopicsToDeleteCount", "Topics marked for deletion.", lambda each: each.topics_to_delete_count)
+    gauge("ActiveBrokerCount", "Brokers that live.", lambda each: each.active_broker_count)
 
 
 def _register_session_metrics(metrics: Metrics, services: BrokerServices) -> None:

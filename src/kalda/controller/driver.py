@@ -183,8 +183,9 @@ class ControllerDriver:
 
     def on_topic_config_changed(self, topic: str) -> None:
         """A topic's configuration is another: it may allow unclean elections now."""
-        self._readings.changed_configs.add(topic)
-        self._mark(Signal.UNCLEAN_ELECTION)
+        if self.is_active:
+            self._readings.changed_configs.add(topic)
+            self._mark(Signal.UNCLEAN_ELECTION)
 
     def on_unclean_default_changed(self) -> None:
         """The broker's ``unclean.leader.election.enable`` is another."""
