@@ -1,4 +1,4 @@
-"""FindCoordinator: this broker for every group, a final error for what is not built."""
+"""FindCoordinator: a live broker for every group, a final error for what is not built."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,15 +23,22 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
     path.close()
 
 
-def test_a_group_is_coordinated_here(broker: DataPath) -> None:
-    response = handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
-    assert (0, 1, "host1", 9092) == (response.error_code, response.node_id, response.host, response.port)
+def test_a_group_has_a_live_broker_for_coordinator_and_always_the_same(broker: DataPath) -> None:
+    cache = broker.services.metadata_cache
+    first = handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
+    assert 0 == first.error_code
+    found = cache.endpoint(first.node_id, "PLAINTEXT")
+    assert found is not None
+    assert (found.host, found.port) == (first.host, first.port)
+    assert first == handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
 
 
-def test_many_groups_are_answered_each(broker: DataPath) -> None:
-    request = FindCoordinatorRequest(coordinator_keys=["a", "b"])
+def test_many_groups_are_answered_each_and_spread(broker: DataPath) -> None:
+    keys = [f"group-{number}" for number in range(30)]
+    request = FindCoordinatorRequest(coordinator_keys=keys)
     found = handle(broker.services, request, broker.context(4)).coordinators
-    assert [("a", 0, 1), ("b", 0, 1)] == [(each.key, each.error_code, each.node_id) for each in found]
+    assert [(key, 0) for key in keys] == [(each.key, each.error_code) for each in found]
+    assert set(broker.services.metadata_cache.brokers) == {each.node_id for each in found}
 
 
 @pytest.mark.parametrize(
