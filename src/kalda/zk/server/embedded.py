@@ -72,6 +72,7 @@ class EmbeddedServer:
             sync=sync and config.sync,
             snapshot_changes=config.snapshot_changes,
             snapshots_retained=config.snapshots_retained,
+            data_bytes_max=config.frame_bytes_max,
             tick_ms=config.tick_ms,
             reaper=ContainerReaper(
                 check_interval_ms=config.container_check_ms,

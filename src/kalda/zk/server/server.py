@@ -20,7 +20,7 @@ from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.errors import DirectoryInUseError
 from kalda.zk.server.final import FinalProcessor
-from kalda.zk.server.prep import PrepProcessor
+from kalda.zk.server.prep import DATA_BYTES_MAX, PrepProcessor
 from kalda.zk.server.requests import CloseSession, CreateSession, DeleteContainer, Read, Request
 from kalda.zk.server.sessions import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
@@ -68,6 +68,7 @@ class ZooKeeperServer:
         snapshot_changes: int = SNAPSHOT_CHANGES,
         snapshots_retained: int = RETAINED,
         log_reserve_bytes: int = RESERVE_BYTES,
+        data_bytes_max: int = DATA_BYTES_MAX,
         tick_ms: int = BUCKET_MS_MAX,
         reaper: ContainerReaper | None = None,
     ) -> None:
@@ -77,6 +78,7 @@ class ZooKeeperServer:
         self._clock = clock
         self._schedule = schedule
         self._snapshot_changes_min = snapshot_changes
+        self._data_bytes_max = data_bytes_max
         data_directory = os.path.join(directory, "version-2")
         self._data_directory = data_directory
         self._txn_log = TxnLog(data_directory, filesystem, sync=sync, reserve_bytes=log_reserve_bytes)
@@ -280,7 +282,7 @@ class ZooKeeperServer:
         self._sync = SyncProcessor(
             self._txn_log, self._executor, self._schedule, final, self._on_lost, self._on_broken
         )
-        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync)
+        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync, data_bytes_max=self._data_bytes_max)
         self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
         for session_id, timeout_ms in list(tree.sessions.items()):
             if timeout_ms == IN_PROCESS_TIMEOUT_MS:
