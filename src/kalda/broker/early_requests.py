@@ -63,4 +63,5 @@ class EarlyRequests:
         self._holding.clear()
         for connection, frame in held:
             if not connection.is_closed:
-                self._handle(connection, memoryview(frame))
+                # Not by ourselves: outside the receiving nothing would send the answer.
+                connection.handle_kept(memoryview(frame))

@@ -250,6 +250,17 @@ class Connection:
                 # Not here: the caller may be in the middle of another connection's request.
                 self._plan_resume()
 
+    def handle_kept(self, frame: memoryview) -> None:
+        """Have a frame handled that the frame handler kept aside; what it is answered goes out at once."""
+        self._corked = True
+        try:
+            self._handle(self, frame)
+        except Exception as error:
+            self._handler_failed(error)
+            return
+        self._corked = False
+        self._flush()
+
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """End the connection at once; unanswered requests are abandoned. Closing twice is harmless.
 
