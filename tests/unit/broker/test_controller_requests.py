@@ -8,10 +8,11 @@ import pytest
 
 from kalda.broker.controller_requests import PARTITIONS_PER_SLICE, ControllerRequests
 from kalda.broker.replica_manager import ReplicaManager
-from kalda.common.errors import ErrorCode
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.errors import CoordinationError
 from tests.unit.broker.admin_fakes import AdminWorld
 
 
@@ -75,3 +76,68 @@ async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> Non
     assert [PARTITIONS_PER_SLICE] * 10 + [1] == replicas.slices
     assert 11 == len(errors)
     assert turns >= 10
+
+
+class Interleaved(Replicas):
+    """Notes the epoch of the request that each slice belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+
+    def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
+        self.epochs.append(request.controller_epoch)
+        return {}
+
+
+async def test_a_request_does_not_overtake_one_that_is_under_way() -> None:
+    """Both are in flight when a controller's request timed out there, and it sends the next."""
+    replicas = Interleaved()
+    requests = receiver(AdminWorld(), replicas)
+    roles = [leadership(TopicPartition("a", number)) for number in range(3 * PARTITIONS_PER_SLICE)]
+    await asyncio.gather(*(requests.apply(LeaderAndIsr(0, epoch, roles)) for epoch in (1, 2, 3)))
+    assert [1, 1, 1, 2, 2, 2, 3, 3, 3] == replicas.epochs
+
+
+async def test_an_epoch_learnt_from_one_kind_of_request_fences_all() -> None:
+    world, replicas = AdminWorld(), Replicas()
+    requests = receiver(world, replicas)
+    await requests.apply(UpdateMetadata(1, 8, [], world.brokers))
+    for request in (
+        LeaderAndIsr(0, 7, [leadership(TopicPartition("a", 0))]),
+        StopReplica(0, 7, [TopicPartition("a", 0)], delete=True, leader_epochs={}),
+        UpdateMetadata(0, 7, [], []),
+    ):
+        with pytest.raises(ApiError) as caught:
+            await requests.apply(request)
+        assert ErrorCode.STALE_CONTROLLER_EPOCH is caught.value.code
+    assert [] == replicas.applied
+    assert 1 == world.cache.controller_id
+
+
+async def test_a_request_for_a_former_life_changes_nothing() -> None:
+    """The controller may also be ahead: it sees a registration before its owner is told."""
+    replicas = Replicas()
+    requests = receiver(AdminWorld(), replicas, broker_epoch=5)
+    request = LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))])
+    with pytest.raises(ApiError) as caught:
+        await requests.apply(request, 4)
+    assert ErrorCode.STALE_BROKER_EPOCH is caught.value.code
+    for broker_epoch in (5, 6, -1):
+        await requests.apply(request, broker_epoch)
+    assert 3 == len(replicas.applied)
+
+
+async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
+    """A log made with the wrong settings could lose data by retention; the controller tries again."""
+    world, replicas = AdminWorld(), Replicas()
+
+    async def fail(*_: object) -> dict[str, str]:
+        raise CoordinationError("out of reach")
+
+    world.cluster.config = fail  # type: ignore[method-assign]  # stands in for a lost connection
+    requests = receiver(world, replicas, has_logs=False)
+    with pytest.raises(ApiError) as caught:
+        await requests.apply(LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))]))
+    assert ErrorCode.BROKER_NOT_AVAILABLE is caught.value.code
+    assert [] == replicas.applied

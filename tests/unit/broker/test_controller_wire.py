@@ -106,11 +106,8 @@ def test_an_answer_about_another_topic_is_passed_over() -> None:
 
 
 def test_an_error_that_nobody_knows_is_an_unknown_one() -> None:
-    answer = LeaderAndIsrResponse()
-    answer.partition_errors = leader_and_isr_response(
-        LeaderAndIsr(1, 9, [role("a", 0)]), {}, 0
-    ).partition_errors
-    answer.partition_errors[0].error_code = 12345
+    error = LeaderAndIsrPartitionError(topic_name="a", partition_index=0, error_code=12345)
+    answer = LeaderAndIsrResponse(partition_errors=[error])
     assert {TopicPartition("a", 0): ErrorCode.UNKNOWN_SERVER_ERROR} == read_leader_and_isr_response(
         LeaderAndIsr(1, 9, []), answer
     )
