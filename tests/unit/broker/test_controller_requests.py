@@ -132,7 +132,7 @@ async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
     """A log made with the wrong settings could lose data by retention; the controller tries again."""
     world, replicas = AdminWorld(), Replicas()
 
-    async def fail(*_: object) -> dict[str, str]:
+    async def fail(entity_type: str, entity_name: str) -> dict[str, str]:
         raise CoordinationError("out of reach")
 
     world.cluster.config = fail  # type: ignore[method-assign]  # stands in for a lost connection

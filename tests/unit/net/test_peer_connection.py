@@ -1,0 +1,260 @@
+"""A connection to another broker over a socket and a loop that do only what the test tells them to."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from kalda.common.api_keys import ApiKey
+from kalda.net.peer.connection import READ_BYTES_PER_TURN, PeerConnection
+from kalda.net.peer.receive_buffer import FIRST_CAPACITY, RETAINED_BYTES_MAX, ReceiveBuffer
+from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.messages.fetch import FetchRequest
+from tests.unit.net.fakes import FakeLoop, FakeSocket
+
+
+class PeerLoop(FakeLoop):
+    """A fake loop with real futures and timers that fire when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.cancelled = 0
+
+    @property
+    def is_writing(self) -> bool:
+        return self.writer is not None
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> "PeerLoop":
+        self.timers.append((delay, lambda: callback(*args)))
+        return self
+
+    def cancel(self) -> None:
+        """Stands for the cancellation of the last timer."""
+        self.cancelled += 1
+
+
+class World:
+    def __init__(self, frame_bytes_max: int = 1 << 20) -> None:
+        self.sock = FakeSocket()
+        self.loop = PeerLoop()
+        self.connection = PeerConnection(
+            self.sock,
+            "host:1",
+            "me",
+            loop=cast("asyncio.AbstractEventLoop", self.loop),
+            frame_bytes_max=frame_bytes_max,
+        )
+
+    async def ask(self, body: bytes = b"body") -> "asyncio.Task[memoryview]":
+        """Send a request; returns the task that awaits its answer."""
+        task = asyncio.ensure_future(self.connection.request_raw(ApiKey.FETCH, 11, body, timeout_seconds=5))
+        await asyncio.sleep(0)
+        return task
+
+    def receive(self, *pieces: bytes | OSError) -> None:
+        self.sock.incoming += pieces
+        while self.sock.incoming and self.loop.reader is not None:
+            self.loop.reader()
+
+
+def answer(correlation_id: int, body: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+async def test_answers_are_matched_whatever_the_pieces() -> None:
+    world = World()
+    for number, size in enumerate((1, 3, 1000)):
+        task = await world.ask()
+        data = answer(number, b"x" * 2500)
+        world.receive(*(data[start : start + size] for start in range(0, len(data), size)))
+        assert b"x" * 2500 == bytes(await task)
+    assert [5.0] * 3 == [delay for delay, _ in world.loop.timers]
+    assert 3 == world.loop.cancelled
+    assert not world.connection.is_closed
+
+
+async def test_a_request_that_the_kernel_takes_by_halves_is_sent_whole() -> None:
+    world = World()
+    world.sock.room = 7
+    task = await world.ask(b"long body")
+    for room in (0, 4, 1000):
+        assert world.loop.writer is not None
+        world.sock.room = room
+        world.loop.writer()
+    assert not world.loop.is_writing
+    assert world.sock.sent.endswith(b"long body")
+    assert struct.unpack_from(">i", world.sock.sent)[0] == len(world.sock.sent) - 4
+    world.receive(answer(0, b"ok"))
+    assert b"ok" == bytes(await task)
+
+
+@pytest.mark.parametrize(
+    ("incoming", "reason"),
+    [
+        (b"", "closed by the peer"),
+        (ConnectionResetError("reset"), "lost: reset"),
+        (struct.pack(">i", -1), "a frame of -1 bytes"),
+        (struct.pack(">i", 1 << 30), "a frame of 1073741824 bytes"),
+        (answer(9, b""), "response 9 came where Fetch 0 was due"),
+        (answer(0, b"ok") + b"x", "1 bytes follow an answer of 6 bytes"),
+        (struct.pack(">ih", 2, 1), "response header: truncated"),
+    ],
+)
+async def test_what_ends_a_connection_fails_the_request_and_names_the_peer(
+    incoming: bytes | OSError, reason: str
+) -> None:
+    world = World()
+    task = await world.ask()
+    world.receive(incoming)
+    with pytest.raises(ConnectionError, match=f"connection to host:1: .*{reason}"):
+        await task
+    assert world.connection.is_closed
+    assert world.sock.is_closed
+    assert (None, None) == (world.loop.reader, world.loop.writer)
+
+
+async def test_a_failing_send_fails_the_request() -> None:
+    world = World()
+
+    def fail(data: bytes | memoryview, flags: int = 0) -> int:
+        raise BrokenPipeError("broken")
+
+    world.sock.send = fail  # type: ignore[method-assign]  # this is what the test is about
+    with pytest.raises(ConnectionError, match="host:1: lost: broken"):
+        await (await world.ask())
+    assert world.sock.is_closed
+
+
+async def test_the_time_is_up_only_for_the_request_that_waits() -> None:
+    world = World()
+    task = await world.ask()
+    world.receive(answer(0, b""))
+    await task
+    late = world.loop.timers[0][1]
+    late()
+    assert not world.connection.is_closed
+    task = await world.ask()
+    world.loop.timers[1][1]()
+    with pytest.raises(ConnectionError, match="host:1: did not answer Fetch within 5 s"):
+        await task
+
+
+async def test_cancelling_closes() -> None:
+    world = World()
+    task = await world.ask()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.sock.is_closed
+
+
+async def test_closing_fails_the_request_in_flight_and_closing_twice_is_harmless() -> None:
+    world = World()
+    task = await world.ask()
+    world.connection.close()
+    world.connection.close()
+    with pytest.raises(ConnectionError, match="hung up on by this broker"):
+        await task
+
+
+async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
+    world = World()
+    world.receive(answer(0, b""))
+    assert world.connection.is_closed
+
+
+async def test_an_answer_before_the_request_is_sent_ends_the_connection() -> None:
+    world = World()
+    world.sock.room = 3
+    task = await world.ask()
+    world.receive(answer(0, b""))
+    with pytest.raises(ConnectionError, match="before its request was sent"):
+        await task
+
+
+async def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is() -> None:
+    world = World()
+    with pytest.raises(MessageError):
+        await world.connection.request(FetchRequest(max_wait_ms=1 << 40), timeout_seconds=5, version=11)
+    assert not world.connection.is_closed
+    task = await world.ask()
+    world.receive(answer(0, b"ok"))
+    assert b"ok" == bytes(await task)
+
+
+async def test_a_large_answer_leaves_turns_to_others() -> None:
+    world = World(frame_bytes_max=1 << 30)
+    task = await world.ask()
+    body = bytes(READ_BYTES_PER_TURN * 3)
+    world.sock.incoming.append(answer(0, body))
+    turns = 0
+    while world.sock.incoming:
+        assert world.loop.reader is not None
+        world.loop.reader()
+        turns += 1
+    assert turns >= 3
+    assert len(body) == len(await task)
+
+
+def test_memory_is_held_for_what_came_not_for_what_was_announced() -> None:
+    buffer = ReceiveBuffer()
+    assert buffer.received(fill(buffer, struct.pack(">i", 1 << 29))) is None
+    assert FIRST_CAPACITY == buffer.capacity
+    assert buffer.received(len(buffer.free())) is None
+    assert 2 * FIRST_CAPACITY == buffer.capacity
+
+
+def test_a_buffer_is_kept_for_the_next_frame_unless_it_is_huge() -> None:
+    buffer = ReceiveBuffer()
+    for size, is_kept in ((1 << 20, True), (RETAINED_BYTES_MAX + 1, False)):
+        frame = receive_whole(buffer, size)
+        assert size == len(frame)
+        assert not frame.readonly
+        assert is_kept == (buffer.capacity >= size)
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_a_size_may_come_in_pieces(cut: int) -> None:
+    buffer = ReceiveBuffer()
+    data = struct.pack(">i", 2) + b"ab"
+    if cut:
+        assert buffer.received(fill(buffer, data[:cut])) is None
+        assert not buffer.is_empty
+    frame = buffer.received(fill(buffer, data[cut:]))
+    assert frame is not None
+    assert b"ab" == bytes(frame)
+    assert buffer.is_empty
+
+
+def test_an_empty_frame_is_a_frame() -> None:
+    buffer = ReceiveBuffer()
+    frame = buffer.received(fill(buffer, struct.pack(">i", 0)))
+    assert frame is not None
+    assert 0 == len(frame)
+
+
+def test_a_frame_above_the_limit_is_refused_before_it_comes() -> None:
+    buffer = ReceiveBuffer(frame_bytes_max=10)
+    with pytest.raises(ProtocolError, match="a frame of 11 bytes; allowed are 0 to 10"):
+        buffer.received(fill(buffer, struct.pack(">i", 11)))
+
+
+def fill(buffer: ReceiveBuffer, data: bytes) -> int:
+    buffer.free()[: len(data)] = data
+    return len(data)
+
+
+def receive_whole(buffer: ReceiveBuffer, size: int) -> memoryview:
+    left = size
+    frame = buffer.received(fill(buffer, struct.pack(">i", size)))
+    while frame is None:
+        count = min(left, len(buffer.free()))
+        left -= count
+        frame = buffer.received(count)
+    return frame
