@@ -71,6 +71,8 @@ def test_what_proves_nothing_is_refused(scheme: str, auth: bytes) -> None:
         ("fe80::/10", "fe80::1", True),
         ("::1", "0:0:0:0:0:0:0:1", True),
         ("127.0.0.1", "not an address", False),
+        ("10.0.0.0/8", "::ffff:10.0.0.1", True),
+        ("10.0.0.0/8", "::ffff:11.0.0.1", False),
     ],
 )
 def test_addresses_and_networks(entry: str, address: str, is_match: bool) -> None:

@@ -196,6 +196,22 @@ def test_sessions_of_other_processes_survive_a_restart_and_those_inside_do_not()
     assert again.do(outside, Create("/x")) == ["/x"]
 
 
+def test_session_that_begins_and_ends_in_one_group_is_over(bench: Bench) -> None:
+    """A client may be gone before its session is durable; others' changes go on all the while."""
+    other = bench.session()
+    opened: list[object] = []
+    brief = bench.server.open_session(1000, lambda: None, opened.append)
+    created = bench.submit(brief, Create("/e", ephemeral=True))
+    closed = bench.submit(brief, CloseSession())
+    late = bench.submit(brief, Create("/late"))
+    kept = bench.submit(other, Create("/kept"))
+    bench.settle()
+    assert (opened, created, closed, kept) == ([[]], [["/e"]], [[]], [["/kept"]])
+    assert isinstance(late[0], SessionExpiredError)
+    assert bench.tree() == {"/kept": b""}
+    assert isinstance(bench.do(brief, Create("/later")), SessionExpiredError)
+
+
 def use_up_the_reserve(bench: Bench, session: int) -> None:
     """Fill the disk, and then the room that the log had put by."""
     bench.files.room = 0

@@ -7,6 +7,7 @@ grants nothing.
 """
 
 import base64
+import functools
 import hashlib
 import ipaddress
 from collections.abc import Iterable
@@ -163,12 +164,18 @@ def _matches(entry: Acl, identity: Identity) -> bool:
     return entry.scheme == "digest" and entry.id == identity.id
 
 
+@functools.lru_cache(maxsize=1024)
 def _network(text: str) -> _Network | None:
     # ZooKeeper takes a number of bits behind the slash, and no netmask.
     _, slash, bits = text.partition("/")
     if slash and not bits.isdecimal():
         return None
     try:
-        return ipaddress.ip_network(text, strict=False)
+        network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         return None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen == network.max_prefixlen:
+        # A listener for both families sees IPv4 peers so: ::ffff:10.0.0.1 is 10.0.0.1.
+        mapped = network.network_address.ipv4_mapped
+        return network if mapped is None else ipaddress.IPv4Network(mapped)
+    return network

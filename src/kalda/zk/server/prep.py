@@ -137,8 +137,9 @@ class PrepProcessor:
         self._pending: dict[str, tuple[int, _PendingNode]] = {}
         """By path: the newest transaction that touches it, and what it leaves."""
         self._touched: deque[tuple[int, str]] = deque()
-        self._pending_sessions: dict[int, bool] = {}
-        """Sessions about to begin (True) or to end (False)."""
+        self._pending_sessions: dict[int, tuple[int, bool]] = {}
+        """By session: the newest transaction that begins (True) or ends (False) it."""
+        self._touched_sessions: deque[tuple[int, int]] = deque()
         self._undo: dict[str, tuple[int, _PendingNode] | None] = {}
 
     def process(self, request: Request) -> None:
@@ -162,14 +163,19 @@ class PrepProcessor:
             pending = self._pending.get(path)
             if pending is not None and pending[0] <= zxid:
                 del self._pending[path]
-        if zxid == self._last_zxid:
-            self._pending_sessions.clear()
+        sessions = self._touched_sessions
+        while sessions and sessions[0][0] <= zxid:
+            _, session_id = sessions.popleft()
+            change = self._pending_sessions.get(session_id)
+            if change is not None and change[0] <= zxid:
+                del self._pending_sessions[session_id]
 
     def reset(self) -> None:
         """Forget all that was prepared and not applied; the next transaction follows the tree's last."""
         self._pending.clear()
         self._touched.clear()
         self._pending_sessions.clear()
+        self._touched_sessions.clear()
         self._last_zxid = self._tree.last_zxid
 
     def _prepare(self, request: Request, operation: Write) -> None:
@@ -194,7 +200,7 @@ class PrepProcessor:
         if isinstance(operation, CreateSession):
             session_id = request.session_id
             assert not self._session_lives(session_id), f"session {session_id:#x} begins twice"
-            self._pending_sessions[session_id] = True
+            self._touch_session(session_id, True, zxid)
             return CreateSessionTxn(operation.timeout_ms)
         if isinstance(operation, CloseSession):
             return self._close_session(request.session_id, zxid)
@@ -348,7 +354,7 @@ class PrepProcessor:
                 owned.discard(path)
         for path in owned:
             self._touch_deleted(path, zxid)
-        self._pending_sessions[session_id] = False
+        self._touch_session(session_id, False, zxid)
         return CloseSessionTxn(tuple(sorted(owned)))
 
     def _touch_deleted(self, path: str, zxid: int) -> None:
@@ -401,7 +407,12 @@ class PrepProcessor:
             )
 
     def _session_lives(self, session_id: int) -> bool:
-        return self._pending_sessions.get(session_id, session_id in self._tree.sessions)
+        pending = self._pending_sessions.get(session_id)
+        return session_id in self._tree.sessions if pending is None else pending[1]
+
+    def _touch_session(self, session_id: int, lives: bool, zxid: int) -> None:
+        self._pending_sessions[session_id] = (zxid, lives)
+        self._touched_sessions.append((zxid, session_id))
 
 
 def _check_version(path: str, expected: int, found: int) -> None:
