@@ -259,12 +259,23 @@ class ControllerDriver:
             self._events.append(ReplicasStopped(broker.id, request, errors))
         elif isinstance(request, LeaderAndIsr) and (failed or self._context.offline_dirs.get(broker.id)):
             self._events.append(RolesAnswered(broker.id, broker.epoch, request, errors))
-        for partition, code in failed.items():
-            _log.warning(
-                "broker %d refused %s of %s: %s", broker.id, type(request).__name__, partition, code.name
-            )
+        for code in set(failed.values()):
+            self._on_refusal(broker.id, request, code, [p for p in failed if failed[p] is code])
         if self._events:
             self._wake.set()
+
+    def _on_refusal(
+        self, broker_id: int, request: BrokerRequest, code: ErrorCode, partitions: list[TopicPartition]
+    ) -> None:
+        kind, count, first = type(request).__name__, len(partitions), partitions[0]
+        _log.warning(
+            "broker %d refused %s of %d partitions (%s, ...): %s", broker_id, kind, count, first, code.name
+        )
+        # Watches will tell, too; but who was paused should not go on for as long as they take.
+        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._mark(Signal.CONTROLLER)
+        elif code is ErrorCode.STALE_BROKER_EPOCH:
+            self._mark(Signal.BROKERS)
 
     def _on_overflow(self, broker_id: int) -> None:
         self._events.append(BrokerFellBehind(broker_id))

@@ -200,9 +200,9 @@ def announce(
             _announce_to_shutting_down(context, replica, batch)
             continue
         # One in sync may have a log, be it in a directory that failed: it must not get an empty one.
-        is_added = (
+        is_added = broker_id not in context.states[partition].isr and (
             context.replica_status[replica] is ReplicaStatus.NEW
-            and broker_id not in context.states[partition].isr
+            or broker_id in context.assignment_of(partition).adding
         )
         batch.add_leader_and_isr([broker_id], partition, is_new=is_new or is_added)
         if context.is_serving(partition, broker_id):
