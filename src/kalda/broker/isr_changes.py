@@ -58,6 +58,8 @@ class IsrChanges:
         self._clock: Final = clock
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._is_queued: Final = asyncio.Event()
+        self._is_failing = False
+        """Whether the last write failed: coordination may be away for long, and one line says so."""
         self._unannounced: Final[set[TopicPartition]] = set()
         self._last_change = clock.monotonic()
         self._last_notice = clock.monotonic()
@@ -113,8 +115,11 @@ class IsrChanges:
                 self._settle(outcomes, partition, change, result)
         if not self._queue:
             self._is_queued.clear()
-        if errors:
+        if errors and not self._is_failing:
             logger.warning("%d changes of in-sync replicas are tried again: %s", len(errors), errors[0])
+        elif batch and not errors and self._is_failing:
+            logger.info("changes of in-sync replicas are written again")
+        self._is_failing = bool(errors)
         return not errors
 
     def _settle(

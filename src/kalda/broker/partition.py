@@ -281,9 +281,9 @@ class Partition:
         """
         log = self.log
         followers = self.followers
-        if followers and len(self.isr) < self.min_in_sync_replicas:
-            return False
         end = target = log.log_end_offset
+        if log.high_watermark >= end or (followers and len(self.isr) < self.min_in_sync_replicas):
+            return False
         maximal_isr = self.maximal_isr
         for replica, state in followers.items():
             if state.log_end_offset < target and (
