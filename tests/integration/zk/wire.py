@@ -202,12 +202,14 @@ async def running(
     *,
     filesystem: FileSystem | None = None,
     executor: BackgroundExecutor | None = None,
+    words: str = "",
     **settings: str,
 ) -> AsyncIterator[Bench]:
-    """Serve; settings are those of zoo.cfg, with "_" for "." in their names."""
-    config = ZooKeeperConfig.from_properties(
-        {name.replace("_", "."): text for name, text in settings.items()}
-    )
+    """Serve; settings are those of zoo.cfg, with "_" for "." in their names; `words` is the whitelist."""
+    properties = {name.replace("_", "."): text for name, text in settings.items()}
+    if words:
+        properties["4lw.commands.whitelist"] = words
+    config = ZooKeeperConfig.from_properties(properties)
     clock = ManualClock()
     pool = EventLoopExecutor(asyncio.get_running_loop())
     embedded = EmbeddedServer(

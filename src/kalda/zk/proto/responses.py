@@ -82,9 +82,9 @@ def data_body(data: bytes | None, stat: bytes) -> bytes:
     return INT.pack(len(data)) + data + stat
 
 
-def large_data_body(data: bytes, stat: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the record of getData in pieces, of which the data is not a copy."""
-    return INT.pack(len(data)), data, stat
+def large_data_body(data: bytes, stat: bytes) -> tuple[bytes, memoryview, bytes]:
+    """Return the record of getData in pieces, of which the data is a view and not a copy."""
+    return INT.pack(len(data)), memoryview(data), stat
 
 
 def texts_body(texts: Iterable[str], stat: bytes = b"") -> bytes:

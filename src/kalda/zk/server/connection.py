@@ -49,8 +49,12 @@ OUT_BYTES_HIGH: Final = 256 * 1024
 """Unsent bytes above which a connection is not read from."""
 
 OUT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Unsent bytes above which a client is given up, without data that the tree holds anyway. As many requests
-as may be under way can leave less than this in answers, so it takes a client that never reads its events."""
+"""Unsent bytes above which a client is given up, without data that the tree holds anyway. Requests under way
+leave less than this, save lists of very many children; so it takes a client that never reads its events."""
+
+OUTSTANDING_MAX: Final = 256
+"""Requests of one connection under way: more do not make the log's groups any better, but reads that wait
+behind a write are all answered at once, and their answers must be held."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a connection that is being closed may take to have its last answers fetched."""
@@ -129,10 +133,11 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._is_stopped = False
         self._turn_planned = False
         self._in_turn = False
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
+        """What is to be sent; a view is of data that the tree holds."""
         self._out_bytes = 0
         self._out_shared_bytes = 0
-        """Those of `_out_bytes` that the tree holds as well."""
+        """Those of `_out_bytes` that are views."""
         self._flush_planned = False
         self._writable = True
 
@@ -142,9 +147,9 @@ class ZooKeeperConnection(asyncio.Protocol):
         return self.state is ConnectionState.CLOSED
 
     @property
-    def unsent_bytes(self) -> int:
-        """What waits for the client to read."""
-        return self._out_bytes + self._transport.get_write_buffer_size()
+    def held_bytes(self) -> int:
+        """Memory taken by what waits for the client to read."""
+        return self._out_bytes - self._out_shared_bytes + self._transport.get_write_buffer_size()
 
     @property
     def is_held_back(self) -> bool:
@@ -266,7 +271,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _is_throttled(self) -> bool:
         if self._is_stopped or not self._writable or self._out_bytes > OUT_BYTES_HIGH:
             return True
-        return self.outstanding > 0 and self._listener.is_full
+        return self.outstanding >= OUTSTANDING_MAX or (self.outstanding > 0 and self._listener.is_full)
 
     def _serve_next(self) -> bool:
         """Serve the next frame; return False when there is none to serve now."""
@@ -486,14 +491,14 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _reply(self, xid: int, error: int, body: bytes = b"", zxid: int | None = None) -> None:
         self._send(responses.reply(xid, self._server.tree.last_zxid if zxid is None else zxid, error, body))
 
-    def _reply_in_pieces(self, xid: int, body: tuple[bytes, ...]) -> None:
-        size = sum(map(len, body))
-        self._out_shared_bytes += size
-        self._send(responses.reply_header(xid, self._server.tree.last_zxid, size))
+    def _reply_in_pieces(self, xid: int, body: tuple[bytes | memoryview, ...]) -> None:
+        self._send(responses.reply_header(xid, self._server.tree.last_zxid, sum(map(len, body))))
         for piece in body:
+            if isinstance(piece, memoryview):
+                self._out_shared_bytes += len(piece)
             self._send(piece)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes | memoryview) -> None:
         if self.state is ConnectionState.CLOSED:
             return
         self._out.append(data)
@@ -522,11 +527,13 @@ class ZooKeeperConnection(asyncio.Protocol):
         else:
             taken = 0
             while taken < len(out) and self._writable:
-                self._out_bytes -= len(out[taken])
-                self._transport.write(out[taken])
+                piece = out[taken]
+                self._out_bytes -= len(piece)
+                if isinstance(piece, memoryview):
+                    self._out_shared_bytes -= len(piece)
+                self._transport.write(piece)
                 taken += 1
             del out[:taken]
-            self._out_shared_bytes = min(self._out_shared_bytes, self._out_bytes)
         if not self._reading:
             self._resume_if_due()
 

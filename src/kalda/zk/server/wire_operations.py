@@ -52,11 +52,12 @@ from kalda.zk.server.wire_errors import (
 
 _log: Final = logging.getLogger(__name__)
 
-LARGE_DATA_BYTES: Final = 64 * 1024
-"""Data from this size on is not copied into its response but sent from where the tree holds it."""
+LARGE_DATA_BYTES: Final = 4096
+"""Data from this size on is not copied into its response but sent from where the tree holds it, so that a
+client that is slow to read takes no memory for it."""
 
-Body: TypeAlias = bytes | tuple[bytes, ...]
-"""A response's record, or the pieces of one."""
+Body: TypeAlias = bytes | tuple[bytes | memoryview, ...]
+"""A response's record, or the pieces of one; a view is of data that the tree holds."""
 
 Plan: TypeAlias = tuple[Write | Read, Callable[[object], Body] | None]
 """What the chain is to do, and how its outcome is encoded; None: the outcome is the body."""
