@@ -30,13 +30,13 @@ from kalda.coordination.port import (
     WatchCallback,
     WatchEvent,
 )
+from kalda.coordination.znode_paths import check_path
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.heartbeat import Heartbeat
-from kalda.zk.server.prep import check_path
 from kalda.zk.server.requests import Multi, Read, Request, Write
 from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, SNAPSHOT_CHANGES, ZooKeeperServer
 from kalda.zk.server.watches import WatchTable

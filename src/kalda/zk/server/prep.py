@@ -23,6 +23,7 @@ from kalda.coordination.errors import (
     SessionExpiredError,
 )
 from kalda.coordination.port import ANY_VERSION, Check, Create, Delete, SetData
+from kalda.coordination.znode_paths import check_path
 from kalda.zk.server import acl as access
 from kalda.zk.server.acl import Identity, check_permission, normalise_acl
 from kalda.zk.server.data_tree import INT_MAX, SYSTEM_PATHS, DataTree, parent_path
@@ -89,31 +90,6 @@ class _PendingNode(NamedTuple):
 
 
 _ABSENT: Final = _PendingNode(False, 0, 0, 0, 0, 0, ())
-
-
-def check_path(path: str) -> None:
-    """Refuse what ZooKeeper refuses as a path.
-
-    Raises:
-        BadArgumentsError: says what is wrong with it.
-    """
-    if not path.startswith("/"):
-        raise BadArgumentsError(f"path {path!r} must start with /", path)
-    if path == "/":
-        return
-    for name in path[1:].split("/"):
-        if not name:
-            raise BadArgumentsError(f"path {path!r} has an empty name", path)
-        if name in (".", ".."):
-            raise BadArgumentsError(f"path {path!r} has a relative name", path)
-    if not path.isascii() or not path.isprintable():
-        for character in path:
-            if _is_forbidden(ord(character)):
-                raise BadArgumentsError(f"path {path!r} has the character {character!r}", path)
-
-
-def _is_forbidden(code: int) -> bool:
-    return code <= 0x1F or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or 0xFFF0 <= code <= 0xFFFF
 
 
 class PrepProcessor:
