@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import columnar, end_to_end, footprint, protocol_codec, request_rate, spark_read, storage
+from benchmarks import (
+    columnar,
+    coordination,
+    end_to_end,
+    footprint,
+    protocol_codec,
+    request_rate,
+    spark_read,
+    storage,
+)
 from benchmarks.apache_kafka import ApacheKafka, NotAvailableError
 from benchmarks.end_to_end import Figure
 from benchmarks.footprint import memory_mb
@@ -20,6 +29,7 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
+    "coordination": coordination.run,
     "columnar": columnar.run,
     "storage": storage.run,
     "protocol_codec": protocol_codec.run,
