@@ -94,8 +94,12 @@ class IsrChanges:
         batch = list(self._queue.values())[:CHANGES_PER_WRITE]
         for partition, _ in batch:
             del self._queue[partition.topic_partition]
+        if not self._queue:
+            self._is_queued.clear()
         # A partition that got a new role has dropped its change.
         batch = [(partition, change) for partition, change in batch if partition.pending_isr is change]
+        if not batch:
+            return True
         results: list[IsrOutcome]
         try:
             results = await self._store.write(
@@ -113,8 +117,8 @@ class IsrChanges:
                 self._queue.setdefault(partition.topic_partition, (partition, change))
             else:
                 self._settle(outcomes, partition, change, result)
-        if not self._queue:
-            self._is_queued.clear()
+        if self._queue:
+            self._is_queued.set()
         if errors and not self._is_failing:
             logger.warning("%d changes of in-sync replicas are tried again: %s", len(errors), errors[0])
         elif batch and not errors and self._is_failing:

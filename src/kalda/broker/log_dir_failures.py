@@ -51,8 +51,10 @@ class LogDirFailures:
         while True:
             await self._has_failed.wait()
             self.give_up_failed()
-            while not await self.tell_controller():  # noqa: ASYNC110
+            while not await self.tell_controller():
                 await asyncio.sleep(RETRY_SECONDS)
+                # The next disk does not wait for coordination.
+                self.give_up_failed()
 
     def give_up_failed(self) -> None:
         """Give up the replicas of every directory that failed since.

@@ -264,7 +264,12 @@ def read_stored_identities(file_system: FileSystem, log_dirs: tuple[str, ...]) -
     """
     found: dict[str, MetaProperties] = {}
     for directory in log_dirs:
-        properties = read_meta_properties(file_system, directory)
+        try:
+            properties = read_meta_properties(file_system, directory)
+        except OSError as error:
+            # The log manager decides whether the broker can do without this directory.
+            logger.error("%s cannot be read: %s", directory, error)
+            continue
         if properties is not None:
             found[directory] = properties
     if len({properties.broker_id for properties in found.values()}) > 1:
