@@ -56,6 +56,10 @@ class ControllerContext:
         """The partitions whose assignment says that they move, as an ordered set."""
         self.leaving: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
+        self.departed: dict[int, dict[TopicPartition, None]] = {}
+        """Replicas dropped whose brokers have not confirmed their deletion; they are told again when they come.
+        Invariant: none of them is assigned, or it would be deleted while it serves.
+        """
         self.states: dict[TopicPartition, PartitionState] = {}
         """What ZooKeeper holds, as last read or written."""
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
@@ -113,6 +117,7 @@ class ControllerContext:
                 self._partitions_on[broker_id].pop(partition, None)
             for broker_id in assignment.replicas:
                 self._partitions_on.setdefault(broker_id, {})[partition] = None
+                self.departed.get(broker_id, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
             if assignment.is_being_reassigned:
                 self.reassigning[partition] = None

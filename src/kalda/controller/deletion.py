@@ -70,6 +70,9 @@ def on_replicas_stopped(
         return []
     progressed: set[str] = set()
     statuses = context.replica_status
+    for partition in event.request.partitions:
+        if event.errors.get(partition, ErrorCode.NONE) in _GONE:
+            context.departed.get(event.broker_id, {}).pop(partition, None)
     for replica in [Replica(partition, event.broker_id) for partition in event.request.partitions]:
         if statuses.get(replica) is not ReplicaStatus.DELETION_STARTED:
             continue

@@ -227,7 +227,8 @@ def _announce_to_shutting_down(context: ControllerContext, replica: Replica, bat
 def _part_with_leaving(context: ControllerContext, partition: TopicPartition, batch: RequestBatch) -> None:
     """Have replicas deleted that are neither assigned nor in sync any more.
 
-    The answer is not waited for: a broker that is dead meanwhile may never give one.
+    The move does not wait for answers: a broker that is dead may never give one. But it is noted which came,
+    so that a broker that was away is told when it is back.
     """
     isr = context.states[partition].isr
     leaving = context.leaving.pop(partition, ())
@@ -238,6 +239,7 @@ def _part_with_leaving(context: ControllerContext, partition: TopicPartition, ba
         if broker_id in isr:
             continue
         batch.add_stop(broker_id, partition, delete=True)
+        context.departed.setdefault(broker_id, {})[partition] = None
         replica = Replica(partition, broker_id)
         for status in (
             ReplicaStatus.OFFLINE,

@@ -224,6 +224,7 @@ class World:
             assert set(assignment.adding) | set(assignment.removing) <= set(assignment.replicas)
             assert assignment.target
         for broker_id in BROKERS:
+            assert not context.departed.get(broker_id, {}).keys() & set(context.partitions_on(broker_id))
             held = [p for p in context.all_partitions() if broker_id in context.replicas_of(p)]
             assert sorted(held) == sorted(context.partitions_on(broker_id))
         assert len(context.replica_status) == sum(
