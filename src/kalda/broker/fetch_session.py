@@ -31,14 +31,18 @@ _EPOCH_MAX: Final = 0x7FFFFFFF
 FetchEntry = tuple[bytes, FetchPartitionFields]
 """A topic key (name, or id from version 13) and what is asked of one partition."""
 FetchAnswer = tuple[bytes, PartitionFetchResult]
+PartitionName = tuple[bytes, int]
+"""A topic key and the index of a partition."""
 TopicAnswers = list[tuple[bytes, list[PartitionFetchResult]]]
 
 
 class FetchContext(Protocol):
     """How one request is read and answered, given its session."""
 
-    entries: Sequence[FetchEntry]
-    """What to read, in the order in which the limits apply."""
+    @property
+    def entries(self) -> Sequence[FetchEntry]:
+        """What to read, in the order in which the limits apply."""
+        ...
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return the error code, the session id and the partitions that the response carries."""
@@ -110,20 +114,25 @@ class FullContext:
 
 
 class IncrementalContext:
-    """A request in a session: everything the session holds is read, what changed is answered."""
+    """A request in a session: everything the session holds is read, what changed is answered.
 
-    __slots__ = ("_epoch", "_session", "entries")
+    `kalda.broker.follower_watch` reads less for a follower.
+    """
+
+    __slots__ = ("_epoch", "session")
 
     def __init__(self, session: "FetchSession") -> None:
-        self._session = session
+        self.session: Final = session
         self._epoch = session.epoch
-        self.entries: Sequence[FetchEntry] = [
-            (name[0], cached.fields) for name, cached in session.partitions.items()
-        ]
+
+    @property
+    def entries(self) -> Sequence[FetchEntry]:
+        """All that the session holds."""
+        return [(name[0], cached.fields) for name, cached in self.session.partitions.items()]
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Answer with the partitions that have records, an error, or moved bounds."""
-        session = self._session
+        session = self.session
         if session.epoch != self._epoch:
             # Another request of the same session overtook this one while it waited.
             return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session.id, []
@@ -169,13 +178,30 @@ class CachedPartition:
         return must_respond or result.preferred_read_replica != -1 or result.diverging_epoch is not None
 
 
-PartitionsCached = dict[tuple[bytes, int], CachedPartition]
+PartitionsCached = dict[PartitionName, CachedPartition]
+
+
+class SessionWatch(Protocol):
+    """Whoever listens for what happens to a session's partitions."""
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
 
 
 class FetchSession:
     """One client's set of partitions; the order is that in which limits are used up."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+        "watch",
+    )
 
     def __init__(
         self,
@@ -192,6 +218,14 @@ class FetchSession:
         self.created_ms: Final = now_ms
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
+        self.watch: SessionWatch | None = None
+        """Set while somebody listens; closed with the session."""
+
+    def close(self) -> None:
+        """Let go of whoever listens: the session is dropped."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
 
     def update(self, fields: FetchRequestFields) -> None:
         """Add, change and forget partitions as an incremental request says."""
@@ -237,7 +271,7 @@ class FetchSessionCache:
         epoch = fields.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if fields.session_id != INVALID_SESSION_ID:
-                self._sessions.pop(fields.session_id, None)
+                self._drop(fields.session_id)
             entries = entries_of(fields)
             if epoch == FINAL_EPOCH:
                 return SessionlessContext(entries)
@@ -252,7 +286,7 @@ class FetchSessionCache:
         if fields.topics or fields.forgotten:
             session.update(fields)
             if not session.partitions:
-                del self._sessions[session.id]
+                self._drop(session.id)
                 return SessionlessContext(entries_of(fields))
         self._touch(session)
         session.epoch = next_epoch(epoch)
@@ -282,6 +316,11 @@ class FetchSessionCache:
         del self._sessions[session.id]
         self._sessions[session.id] = session
 
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
         """Evict for a new session: a stale one, else the one worth least if that is less than the new one.
 
@@ -302,7 +341,7 @@ class FetchSessionCache:
             oldest = min(candidates, key=_worth)
             if (privileged, size, 0) < _worth(oldest):
                 return False
-        del self._sessions[oldest.id]
+        self._drop(oldest.id)
         self.evictions += 1
         return True
 

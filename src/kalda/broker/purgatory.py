@@ -119,6 +119,20 @@ class DelayedOperationPurgatory:
         operation._entry = self._timer.add(operation, operation.delay_ms)
         return False
 
+    def subscribe(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        """Have an operation asked about these keys until `unsubscribe`, without a time."""
+        for key in keys:
+            self._watchers.setdefault(key, {})[operation] = None
+
+    def unsubscribe(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        """Ask an operation about these keys no longer."""
+        for key in keys:
+            watching = self._watchers.get(key)
+            if watching is not None:
+                watching.pop(operation, None)
+                if not watching:
+                    del self._watchers[key]
+
     def check_and_complete(self, key: Hashable) -> int:
         """Something happened to `key`: complete whatever can be; returns how many operations were.
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kalda.broker.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
 from kalda.broker.delayed.fetch import DelayedFetch
-from kalda.broker.fetch_session import FetchAnswer, FetchContext
+from kalda.broker.fetch_session import FetchAnswer, FetchContext, IncrementalContext
+from kalda.broker.follower_watch import FollowerWatch, WaitingFollowerFetch
 from kalda.broker.handlers.produce import node_endpoints
 from kalda.broker.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
 from kalda.common.api_keys import ApiKey
@@ -62,9 +63,10 @@ def handle_fetch(
     version = context.api_version
     fields = parse_fetch_request(frame, body_position, version)
     session = services.fetch_sessions.context(version, fields)
-    entries = session.entries
     params = _params(services, context, version, fields)
-    replica_manager = services.replica_manager
+    if params.is_follower and isinstance(session, IncrementalContext):
+        return _fetch_in_followers_session(services, context, session, params, fields)
+    entries, replica_manager = session.entries, services.replica_manager
     answers, size, urgent = replica_manager.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
         return _reply(services, context, session, params, answers, size)
@@ -77,6 +79,36 @@ def handle_fetch(
     )
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.partitions)
+    return pending
+
+
+def _fetch_in_followers_session(
+    services: "BrokerServices",
+    context: RequestContext,
+    incremental: IncrementalContext,
+    params: FetchParams,
+    fields: FetchRequestFields,
+) -> RawResult:
+    """Serve a follower's incremental fetch; see `kalda.broker.follower_watch`."""
+    session, purgatory = incremental.session, services.purgatories["fetch"]
+    replica_manager = services.replica_manager
+    watch = session.watch
+    if not isinstance(watch, FollowerWatch):
+        watch = session.watch = FollowerWatch(purgatory, replica_manager)
+    entries = watch.entries(session, params, fields, services.clock.monotonic())
+    answers, size, urgent = replica_manager.read(params, entries)
+    if size >= params.min_bytes or urgent or params.max_wait_ms <= 0:
+        watch.settle(session, answers)
+        return _reply(services, context, incremental, params, answers, size)
+    pending: Pending[RawReply | None] = Pending()
+
+    def respond(answers: list[FetchAnswer], size: int) -> None:
+        watch.settle(session, answers)
+        pending.complete(_reply(services, context, incremental, params, answers, size))
+
+    operation = WaitingFollowerFetch(replica_manager, session, watch, params, answers, respond)
+    pending.on_abandoned = operation.cancel
+    purgatory.try_complete_else_watch(operation, ())
     return pending
 
 
