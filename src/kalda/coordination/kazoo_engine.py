@@ -145,7 +145,7 @@ class KazooCoordination:
         try:
             await coordination._open_first(connection_timeout_ms)
         except BaseException:
-            coordination._link.abandon()
+            coordination._give_up()
             raise
         return coordination
 
@@ -456,6 +456,12 @@ class KazooCoordination:
         finally:
             self._chroot = chroot
 
+    def _give_up(self) -> None:
+        """Leave no thread behind a session that could not be set up."""
+        self._closed = self._loop.create_future()
+        self._closed.set_result(None)
+        self._link.abandon()
+
     def _open(self, client_id: tuple[int, bytes] | None = None, last_zxid: int = 0) -> None:
         self._link = Link(self, self._inbox, self._connector, client_id, last_zxid)
         self._link.start()
@@ -502,7 +508,7 @@ class KazooCoordination:
         if link is not self._link:
             return
         if self._closed is not None:
-            if not is_clean:
+            if not is_clean and not self._closed.done():
                 _log.warning(
                     "ZooKeeper did not confirm the end of session %#x; its ephemeral znodes stay until it "
                     "expires",
@@ -545,7 +551,11 @@ class KazooCoordination:
             return
         self._state = state
         for listener in list(self._listeners):
-            listener(state)
+            try:
+                listener(state)
+            except Exception:
+                # It must not; but the others must hear of it, and the session must go on.
+                _log.exception("a listener failed to take that the session is %s", state.value)
 
     # Watches, on the loop.
 
@@ -556,7 +566,11 @@ class KazooCoordination:
 
     def _fire(self, event: WatchEvent) -> None:
         for callback in self._watches.fire(event):
-            callback(event)
+            try:
+                callback(event)
+            except Exception:
+                # It must not; but the watch of another is not its business.
+                _log.exception("a watch's callback failed to take %s", event)
 
     def _watch_again(self) -> None:
         """Arm all watches at a new connection, and tell of what changed meanwhile, before any later call."""

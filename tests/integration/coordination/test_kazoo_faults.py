@@ -202,7 +202,11 @@ async def test_chroot_is_made_and_hidden(kazoo_engine: KazooEngine) -> None:
     await outside.close()
 
 
-async def test_connection_that_cannot_be_made_says_where_and_why() -> None:
+def session_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper")]
+
+
+async def test_connection_that_cannot_be_made_says_where_and_why(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -212,6 +216,10 @@ async def test_connection_that_cannot_be_made_says_where_and_why() -> None:
             await KazooCoordination.connect(
                 f"127.0.0.1:{port}/kafka", session_timeout_ms=1_000, connection_timeout_ms=300
             )
+    # Long enough for a connection that is wrongly made anew.
+    await asyncio.sleep(1.2)
+    await eventually(lambda: not session_threads())
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("hosts", ["", "/kafka", "host:port", "host:1/a//b"])
@@ -267,7 +275,24 @@ async def test_closed_sessions_leave_no_thread(kazoo_engine: KazooEngine) -> Non
     session = await kazoo_engine.connect()
     await kazoo_engine.expire(session)
     await session.close()
-    await eventually(lambda: not [t for t in threading.enumerate() if t.name.startswith("zookeeper")])
+    await eventually(lambda: not session_threads())
+
+
+async def test_other_servers_are_tried_where_one_is_dead(kazoo_engine: KazooEngine) -> None:
+    with socket.socket() as dead, socket.socket() as mute:
+        dead.bind(("127.0.0.1", 0))
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in (dead, mute)]
+        session = await kazoo_engine.connect(
+            through=",".join(["no.such.host.invalid:2181", *hosts, kazoo_engine.hosts]),
+            session_timeout_ms=SHORT_SESSION_MS,
+        )
+        assert await session.exists("/") is not None
+        states = states_of(session)
+        kazoo_engine.cut(session)
+        await eventually(lambda: SessionState.SUSPENDED in states)
+        assert await session.create("/a") == "/a"
 
 
 async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine) -> None:
@@ -283,3 +308,31 @@ async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine
     await session.multi_many([[Create(f"/n{number}")] for number in range(100)])
     assert max(seen) == 3
     assert len(await session.children("/")) == 100
+
+
+async def test_callbacks_that_raise_harm_nobody_else(
+    kazoo_engine: KazooEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They must not; but a session that stopped there would never be made anew."""
+
+    def bad_watch(_: WatchEvent) -> None:
+        raise RuntimeError("a watch's mistake")
+
+    def bad_listener(_: SessionState) -> None:
+        raise RuntimeError("a listener's mistake")
+
+    session = await kazoo_engine.connect()
+    await session.create("/a")
+    events: list[WatchEvent] = []
+    await session.get("/a", bad_watch)
+    await session.get("/a", events.append)
+    await session.set("/a", b"1")
+    assert (await session.get("/a"))[0] == b"1"
+    assert events == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+    session.add_state_listener(bad_listener)
+    states = states_of(session)
+    await kazoo_engine.expire(session)
+    assert states[-2:] == [SessionState.EXPIRED, SessionState.CONNECTED]
+    assert (await session.get("/a"))[0] == b"1"
+    assert "a watch's mistake" in caplog.text
+    assert "a listener's mistake" in caplog.text
