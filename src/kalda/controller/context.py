@@ -57,7 +57,7 @@ class ControllerContext:
         self.leaving: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
         self.departed: dict[int, dict[TopicPartition, None]] = {}
-        """Replicas dropped whose brokers have not confirmed their deletion; they are told again when they come.
+        """Replicas dropped whose brokers have not confirmed their deletion: told again when they come.
         Invariant: none of them is assigned, or it would be deleted while it serves.
         """
         self.states: dict[TopicPartition, PartitionState] = {}
