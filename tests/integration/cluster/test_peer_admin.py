@@ -6,9 +6,12 @@ from pathlib import Path
 from confluent_kafka import ElectionType as ConfluentElection
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.peer.connection import PeerConnection
 from kalda.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -67,6 +70,54 @@ async def test_a_move_that_cannot_be_is_an_error_of_its_partition(tmp_path: Path
             answer = await cluster.ask(cluster.controller, request, AlterPartitionReassignmentsResponse)
             assert 0 == answer.error_code
             assert code == answer.responses[0].partitions[0].error_code, request
+
+
+class Refusing:
+    """A dialer of a broker that reaches nobody, so that it never gets in sync."""
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> PeerConnection:
+        raise ConnectionError(f"cut off from {host}:{port}")
+
+
+async def test_kafka_python_lists_a_move_and_calls_it_off(tmp_path: Path) -> None:
+    async with peer_cluster(tmp_path, count=2) as cluster:
+        await cluster.create_topic("t", partitions=1, replicas=1)
+        place = cluster.controller.services.metadata_cache.partition(TopicPartition("t", 0))
+        assert place is not None
+        cluster.dialer = Refusing()
+        await cluster.start(2)
+        await cluster.wait_until(lambda: 2 in cluster.controller.services.metadata_cache.brokers)
+
+        def administer() -> tuple[list[object], list[object], list[object]]:
+            client = KafkaAdminClient(bootstrap_servers=cluster.others[0].bootstrap)
+            partition = KafkaPartition("t", 0)
+            try:
+                begun = client.alter_partition_reassignments({partition: [2]})
+                listed = client.list_partition_reassignments()
+                cancelled = client.alter_partition_reassignments({partition: None})
+                left = client.list_partition_reassignments()
+            finally:
+                client.close()
+            return list(begun.values()), [listed[partition], cancelled[partition]], list(left)
+
+        begun, (listed, cancelled), left = await asyncio.to_thread(administer)
+        assert {
+            "replicas": [2, *place.replicas],
+            "adding_replicas": [2],
+            "removing_replicas": list(place.replicas),
+        } == listed
+        assert [None] == begun == [cancelled]
+        assert [] == left
+        other = cluster.brokers[2].services.replica_manager.partitions
+        await cluster.wait_until(lambda: TopicPartition("t", 0) not in other)
 
 
 async def test_only_the_controller_moves_and_elects(tmp_path: Path) -> None:
