@@ -4,7 +4,13 @@ from pathlib import Path
 
 from kalda.zk.proto.framing import frame
 from kalda.zk.proto.op_codes import OK, OpCode
-from kalda.zk.proto.requests import ConnectRequest, PathWatchRequest, write_connect_request
+from kalda.zk.proto.requests import (
+    WORLD_ALL,
+    ConnectRequest,
+    CreateRequest,
+    PathWatchRequest,
+    write_connect_request,
+)
 from kalda.zk.server.sessions import session_password
 from tests.integration.zk.wire import Client, running
 
@@ -142,6 +148,21 @@ async def test_connection_that_breaks_leaves_its_session(tmp_path: Path) -> None
         assert await other.exists("/mine")
         again = await bench.dial()
         assert (await again.open(session=client.session)).id == client.session.id
+
+
+async def test_connection_that_leaves_while_it_takes_up_a_session_changes_nothing(tmp_path: Path) -> None:
+    """The one that has the session must still be ended when the session is."""
+    async with running(tmp_path) as bench:
+        client = await bench.connect(2000)
+        # A write under way makes the other wait for its turn; it is gone when that comes.
+        client.send(OpCode.CREATE, CreateRequest("/a", b"", WORLD_ALL, 0))
+        hasty = await bench.dial()
+        request = ConnectRequest(0, 0, 2000, client.session.id, client.session.password, False)
+        hasty.writer.write(frame(write_connect_request(request)))
+        hasty.close()
+        assert (await client.next_reply()).error == OK
+        bench.pass_time(3)
+        assert await client.at_end()
 
 
 async def test_thousands_of_sessions(tmp_path: Path) -> None:

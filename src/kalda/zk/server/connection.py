@@ -56,6 +56,9 @@ OUTSTANDING_MAX: Final = 256
 """Requests of one connection under way: more do not make the log's groups any better, but reads that wait
 behind a write are all answered at once, and their answers must be held."""
 
+IDENTITIES_MAX: Final = 64
+"""Identities that one connection may have: each is compared with every access list that it meets."""
+
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a connection that is being closed may take to have its last answers fetched."""
 
@@ -362,7 +365,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _opened(self, outcome: object) -> None:
         if self.state is ConnectionState.CLOSED:
             # The client left meanwhile; if it does not come back, the session expires.
-            self._server.detach_session(self.session_id)
+            self._listener.left(self)
         elif isinstance(outcome, SessionExpiredError):
             self._refuse_session()
         elif isinstance(outcome, CoordinationError):
@@ -398,8 +401,8 @@ class ZooKeeperConnection(asyncio.Protocol):
         self.close("the client closed its session")
 
     def _session_over(self) -> None:
-        if self.state is not ConnectionState.ENDING:
-            self.close("its session has expired", logging.INFO)
+        # Not necessarily of this connection any more: another may have taken the session up.
+        self._listener.session_over(self.session_id)
 
     # Requests and answers.
 
@@ -439,6 +442,9 @@ class ZooKeeperConnection(asyncio.Protocol):
         except AuthFailedError as error:
             self._reply(xid, AUTH_FAILED, zxid=0)
             self.close(f"it could not be authenticated: {error}", logging.WARNING)
+            return
+        if len(self.identities) >= IDENTITIES_MAX:
+            self.abort(f"it has shown {IDENTITIES_MAX} identities and goes on", logging.WARNING)
             return
         found = [identity]
         if is_super(identity, self._listener.config.super_digest):

@@ -146,8 +146,8 @@ def _mntr(listener: "ZooKeeperListener") -> str:
         "outstanding_requests": listener.outstanding,
         "znode_count": len(tree.nodes),
         "watch_count": len(server.watches),
-        "ephemerals_count": sum(len(tree.ephemerals(session_id)) for session_id in tree.sessions),
-        "approximate_data_size": sum(len(path) + len(node.data or b"") for path, node in tree.nodes.items()),
+        "ephemerals_count": sum(map(len, tree.ephemeral_owners().values())),
+        "approximate_data_size": tree.data_bytes(),
         "global_sessions": len(tree.sessions),
         "local_sessions": 0,
         "connection_rejected": listener.rejected,
@@ -231,12 +231,12 @@ def _dump(listener: "ZooKeeperListener") -> str:
         due = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(now + due_ms / 1000))
         lines.append(f"{len(session_ids)} expire at {due}:")
         lines += [f"\t{_hex(session_id)}" for session_id in session_ids]
-    owners = [session_id for session_id in tree.sessions if tree.ephemerals(session_id)]
+    owners = tree.ephemeral_owners()
     lines.append("ephemeral nodes dump:")
     lines.append(f"Sessions with Ephemerals ({len(owners)}):")
-    for session_id in owners:
+    for session_id, paths in owners.items():
         lines.append(f"{_hex(session_id)}:")
-        lines += [f"\t{path}" for path in sorted(tree.ephemerals(session_id))]
+        lines += [f"\t{path}" for path in sorted(paths)]
     lines.append("Connections dump:")
     lines.append(f"Connections Sets (1)/({len(listener.connections)}):")
     lines += [

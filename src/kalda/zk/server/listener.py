@@ -133,6 +133,17 @@ class ZooKeeperListener:
         if before is not None:
             before.close(f"session {connection.session_id:#x} is taken up elsewhere", logging.INFO)
 
+    def left(self, connection: ZooKeeperConnection) -> None:
+        """Note that a connection was closed before its session was opened."""
+        if connection.session_id not in self._sessions:
+            self.server.detach_session(connection.session_id)
+
+    def session_over(self, session_id: int) -> None:
+        """End the connection of a session that is over, unless its client closed it and awaits the answer."""
+        connection = self._sessions.get(session_id)
+        if connection is not None and connection.state is not ConnectionState.ENDING:
+            connection.close("its session has expired", logging.INFO)
+
     def forget(self, connection: ZooKeeperConnection) -> None:
         """Drop a connection that is closed."""
         if connection not in self.connections:
