@@ -41,7 +41,9 @@ async def coordination_server(
         ProcessError: the port cannot be used.
     """
     clock = SystemClock()
-    embedded = EmbeddedServer(str(directory), filesystem=OsFileSystem(), executor=executor, clock=clock)
+    embedded = EmbeddedServer(
+        str(directory), filesystem=OsFileSystem(), executor=executor, clock=clock, config=config
+    )
     embedded.start()
     embedded.add_broken_listener(on_broken)
     try:
