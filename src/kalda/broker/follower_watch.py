@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry, FetchSession, PartitionName
-from kalda.broker.partition import Partition
+from kalda.broker.partition import NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.replica_manager import FetchParams, ReplicaManager
 from kalda.protocol.fast.fetch import FetchRequestFields, PartitionFetchResult
@@ -107,7 +107,9 @@ class FollowerWatch(DelayedOperation):
 
     def force_complete(self) -> bool:
         """Have the fetch that waits answered; the listening goes on."""
-        return self.waiting is not None and self.waiting.force_complete()
+        if self.waiting is not None:
+            self.waiting.force_complete()
+        return False
 
     def close(self) -> None:
         """Listen no more: the session is gone."""
@@ -211,7 +213,7 @@ class WaitingFollowerFetch(DelayedOperation):
             partition is None
             or partition.is_gone
             or not partition.is_leader
-            or partition.leader_epoch != requested.current_leader_epoch
+            or requested.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch)
         ):
             return True
         log, offset = partition.log, requested.fetch_offset
