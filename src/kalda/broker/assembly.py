@@ -29,7 +29,7 @@ from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
 
-PURGATORIES: Final = ("fetch", "produce", "topic")
+PURGATORIES: Final = ("fetch", "produce", "delete_records", "topic")
 _SESSION_ID_MAX: Final = 2**31 - 1
 
 

@@ -42,6 +42,7 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
         lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
         services.replica_fetchers,
         isr_changes=services.isr_changes,
+        delete_purgatory=services.purgatories["delete_records"],
         is_alive=lambda broker_id: broker_id in cache.brokers,
         lag_seconds=config.replica_lag_time_max_ms / 1000,
         selector=make_replica_selector(config.replica_selector_class, cache.endpoint),

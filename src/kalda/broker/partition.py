@@ -226,6 +226,15 @@ class Partition:
         return self.maybe_advance_high_watermark(self._rules.clock.monotonic())
 
     @property
+    def low_watermark(self) -> int:
+        """The least start of the logs of all live replicas; what lies below is gone for good."""
+        low = self.log.log_start_offset
+        for replica, state in self.followers.items():
+            if state.log_start_offset < low and self._rules.is_alive(replica):
+                low = state.log_start_offset
+        return low
+
+    @property
     def is_under_replicated(self) -> bool:
         """Whether it is led here and a replica is out of sync."""
         return self.is_leader and len(self.isr) <= len(self.followers)

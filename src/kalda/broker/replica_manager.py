@@ -118,6 +118,7 @@ class ReplicaManager:
         *,
         isr_changes: IsrChanges | None = None,
         is_alive: Callable[[int], bool] = lambda _: True,
+        delete_purgatory: DelayedOperationPurgatory | None = None,
         lag_seconds: float = LAG_SECONDS_DEFAULT,
         selector: RackAwareReplicaSelector | None = None,
         leader_quota: ReplicationQuota | None = None,
@@ -125,6 +126,7 @@ class ReplicaManager:
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
         self._produce_purgatory: Final = produce_purgatory
+        self._delete_purgatory: Final = delete_purgatory
         self._topic_name_by_id: Final = topic_name_by_id
         self._isr_changes: Final = isr_changes
         self._selector: Final = selector
@@ -204,6 +206,8 @@ class ReplicaManager:
         """Complete whatever a change of the partition's role ends: the fetches of followers too."""
         self.wake(partition)
         self._fetch_purgatory.check_and_complete(partition.log_end_key)
+        if self._delete_purgatory is not None:
+            self._delete_purgatory.check_and_complete(partition)
 
     # In-sync replicas.
 
@@ -438,10 +442,13 @@ class ReplicaManager:
         """
         replica = params.replica_id
         now = self._clock.monotonic()
+        start_before = partition.followers[replica].log_start_offset
         if partition.update_follower(
             replica, requested.fetch_offset, requested.log_start_offset, now, params.replica_epoch
         ):
             moved.append(partition)
+        if requested.log_start_offset != start_before and self._delete_purgatory is not None:
+            self._delete_purgatory.check_and_complete(partition)
         if replica not in partition.maximal_isr and self._isr_changes is not None:
             change = partition.propose_expansion(replica)
             if change is not None:

@@ -49,6 +49,6 @@ class BrokerServices:
     fetch_sessions: "FetchSessionCache"
     producer_ids: "ProducerIds"
     purgatories: "dict[str, DelayedOperationPurgatory]"
-    """By name: ``fetch``, ``produce``, ``topic``."""
+    """By name: ``fetch``, ``produce``, ``delete_records``, ``topic``."""
     listeners: "tuple[BrokerEndpoint, ...]"
     """Where clients reach this broker: the advertised address of each listener, the default first."""

@@ -129,7 +129,8 @@ class DataPath:
         services.log_manager = self.logs
         services.config = cast("Any", type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}))
         services.purgatories = {
-            name: DelayedOperationPurgatory(name, self.wheel) for name in ("fetch", "produce")
+            name: DelayedOperationPurgatory(name, self.wheel)
+            for name in ("fetch", "produce", "delete_records")
         }
         cache = self.cache = services.metadata_cache = MetadataCache()
         ids = iter(range(1000, 2000))
@@ -143,6 +144,7 @@ class DataPath:
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
             isr_changes=isr_changes(self.clock) if isr_changes is not None else None,
+            delete_purgatory=services.purgatories["delete_records"],
             is_alive=lambda broker: broker in cache.brokers,
             **replication,
         )
@@ -239,6 +241,7 @@ class DataPath:
         """Send a fetch request and return what the handler returned."""
         epoch = fields.pop("current_leader_epoch", -1)
         last_epoch = fields.pop("last_fetched_epoch", -1)
+        start_offset = fields.pop("log_start_offset", 0)
         partitions = [
             FetchPartition(
                 partition=index,
@@ -246,6 +249,7 @@ class DataPath:
                 partition_max_bytes=partition_max_bytes,
                 current_leader_epoch=epoch,
                 last_fetched_epoch=last_epoch,
+                log_start_offset=start_offset,
             )
             for index, offset in ({0: 0} if offsets is None else offsets).items()
         ]

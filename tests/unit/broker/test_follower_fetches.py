@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kalda.broker.api import Pending
+from kalda.broker.handlers import delete_records
 from kalda.broker.purgatory import DelayedOperationPurgatory
 from kalda.broker.replica_selector import (
     LEADER_ONLY,
@@ -20,8 +22,14 @@ from kalda.common.clock import Clock, ManualClock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
+from kalda.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from kalda.protocol.messages.fetch import ReplicaState
-from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership, records_of
+from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership, records_of
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -372,3 +380,54 @@ def test_a_new_leader_keeps_the_high_watermark_it_had(tmp_path: Path) -> None:
     broker.host(leadership(leader_epoch=5, replicas=(1, 2)))
     assert 1 == broker.partition().log.high_watermark
     broker.close()
+
+
+# Deleting records.
+
+
+def delete(broker: Leading, *offsets: int) -> Pending[DeleteRecordsResponse]:
+    """Have each partition deleted up to its offset."""
+    partitions = [
+        DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in enumerate(offsets)
+    ]
+    topic = DeleteRecordsTopic(name=TOPIC, partitions=partitions)
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
+    return delete_records.handle(broker.services, request, broker.context(2))
+
+
+def outcomes(reply: Pending[DeleteRecordsResponse]) -> list[tuple[int, int]]:
+    return [(each.error_code, each.low_watermark) for each in reply.value.topics[0].partitions]
+
+
+async def test_records_are_deleted_once_every_live_replica_has(broker: Leading) -> None:
+    """One that becomes leader before it has raised its start would show them again."""
+    await broker.lead(0, 1, replicas=(1, 2, 9), isr=(1, 2))
+    for index in (0, 1):
+        broker.produce({index: batch(b"a")})
+        broker.follow(2, 1, index)
+    reply = delete(broker, 1, 1)
+    assert not reply.is_done
+    broker.follow(2, 1, 0, log_start_offset=1)
+    assert not reply.is_done
+    broker.follow(2, 1, 1, log_start_offset=1)
+    assert [(0, 1), (0, 1)] == outcomes(reply)
+
+
+async def test_a_replica_that_does_not_follow_in_time_is_told(broker: Leading) -> None:
+    await broker.lead(0, 1, replicas=(1, 2))
+    for index in (0, 1):
+        broker.produce({index: batch(b"a")})
+        broker.follow(2, 1, index)
+    reply = delete(broker, 1, 1)
+    broker.follow(2, 1, 1, log_start_offset=1)
+    broker.advance(1001)
+    assert [(ErrorCode.REQUEST_TIMED_OUT, -1), (0, 1)] == outcomes(reply)
+
+
+async def test_a_deletion_ends_with_the_leadership(broker: Leading) -> None:
+    await broker.lead(replicas=(1, 2))
+    broker.produce(batch(b"a"))
+    broker.follow(2, 1)
+    reply = delete(broker, 1)
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    assert [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] == outcomes(reply)

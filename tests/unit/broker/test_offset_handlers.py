@@ -171,7 +171,8 @@ def delete(broker: DataPath, offset: int, topic: str = "orders") -> tuple[int, i
             )
         ]
     )
-    result = delete_records.handle(broker.services, request, broker.context(2)).topics[0].partitions[0]
+    reply = delete_records.handle(broker.services, request, broker.context(2))
+    result = reply.value.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 
 
