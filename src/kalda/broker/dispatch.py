@@ -38,6 +38,12 @@ TASKS_MAX: Final = 256
 """Handlers that wait on coordination at the same time. More wait their turn; their number is bounded by the
 outstanding requests of all connections."""
 
+_NEVER_WAITING: Final = frozenset(
+    (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+)
+"""Requests of brokers, one at a time from each. Clients may be waiting for what they bring about: the
+deletion of a topic ends when the controller's StopReplica is done."""
+
 _HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
@@ -221,7 +227,8 @@ class Dispatcher:
             result.add_done(lambda done: self._finish(api, context, request, ticket, done))
         elif asyncio.iscoroutine(result):
             ticket = connection.open_reply()
-            self._spawn(self._run(api, context, request, ticket, result), f"{api.title} {connection.peer}")
+            coroutine = self._run(api, context, request, ticket, result)
+            self._spawn(coroutine, f"{api.title} {connection.peer}", api.handler.key in _NEVER_WAITING)
         else:
             if error_code:
                 cast(Any, result).error_code = error_code
@@ -343,9 +350,9 @@ class Dispatcher:
 
     # Handlers that are coroutines.
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str, never_waits: bool = False) -> None:
         assert self._tasks is not None, f"{name} needs a task group"
-        if self._task_count >= TASKS_MAX:
+        if self._task_count >= TASKS_MAX and not never_waits:
             self._tasks_waiting.append((coroutine, name))
             return
         try:

@@ -48,7 +48,8 @@ async def _alter(
         for each in topic.partitions
     }
     try:
-        async with asyncio.timeout(max(request.timeout_ms, 0) / 1000):
+        # Without a time-out a client does not want to wait; but its moves must be begun before the answer.
+        async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
             outcomes = await services.controller.alter_reassignments(targets)
     except TimeoutError:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)

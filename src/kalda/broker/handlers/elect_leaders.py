@@ -5,6 +5,7 @@ waits until this broker's metadata shows the new leaders, as in Kafka. Of all pa
 need no election are not listed.
 """
 
+import asyncio
 from functools import partial
 from typing import Final
 
@@ -60,7 +61,11 @@ async def _elect(services: BrokerServices, request: ElectLeadersRequest) -> Elec
         ]
     started = services.clock.monotonic()
     election = ElectionType(request.election_type)
-    results = dict(await services.controller.elect_leaders(election, wanted))
+    try:
+        async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
+            results = dict(await services.controller.elect_leaders(election, wanted))
+    except TimeoutError:
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
     elected = by_topic(each for each, code in results.items() if code is ErrorCode.NONE)
     spent_ms = round((services.clock.monotonic() - started) * 1000)
     conditions = {

@@ -1,0 +1,62 @@
+"""Requests that only brokers make: the oldest header there is, and a way past clients that wait."""
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from kalda.broker import dispatch as dispatch_module
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.dispatch import Dispatcher
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.metrics import Metrics
+from kalda.protocol import codec
+from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kalda.protocol.messages.find_coordinator import FindCoordinatorResponse
+from tests.unit.broker.test_dispatch import find_frame, request_frame
+from tests.unit.net.fakes import Harness, framed
+
+
+def handler(key: ApiKey, handle: Any) -> ApiHandler:
+    return ApiHandler(key=key, versions=(0, 2), handle=handle, error_response=lambda request, code: None)
+
+
+async def test_a_header_without_a_client_id_is_read() -> None:
+    seen: list[tuple[int, str | None]] = []
+
+    def shut_down(_: object, request: ControlledShutdownRequest, context: RequestContext) -> object:
+        seen.append((request.broker_id, context.client_id))
+        return ControlledShutdownResponse()
+
+    shutdown = handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)
+    harness = Harness(Dispatcher(BrokerServices(), [shutdown], Metrics()).on_frame)
+    # The id's first half must not be taken for the length of a client id.
+    for broker_id in (5, 0x00030001, 0x7FFFFFFF):
+        harness.receive(framed(struct.pack(">hhii", 7, 0, 9, broker_id)))
+        sent = harness.take_sent()
+        assert ControlledShutdownResponse() == codec.decode(ControlledShutdownResponse, 0, sent, 8)
+    harness.receive(framed(request_frame(7, 1, struct.pack(">i", 4))))
+    assert [(5, None), (0x00030001, None), (0x7FFFFFFF, None), (4, "me")] == seen
+
+
+async def test_brokers_do_not_wait_behind_clients_that_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion waits for a StopReplica: were that queued behind deletions, none of them would ever end."""
+    monkeypatch.setattr(dispatch_module, "TASKS_MAX", 2)
+    moved = asyncio.Event()
+
+    async def find(*_: object) -> object:
+        await moved.wait()
+        return FindCoordinatorResponse()
+
+    async def shut_down(*_: object) -> object:
+        moved.set()
+        return ControlledShutdownResponse()
+
+    handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        harness = Harness(Dispatcher(BrokerServices(), handlers, Metrics(), tasks).on_frame)
+        for frame in [find_frame()] * 5 + [request_frame(7, 1, struct.pack(">i", 4))]:
+            harness.receive(framed(frame))
+    assert harness.connection.is_quiet
