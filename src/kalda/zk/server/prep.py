@@ -235,9 +235,8 @@ class PrepProcessor:
     def _create_node(self, operation: CreateNode, request: Request, zxid: int) -> AnyCreateTxn:
         path, mode = operation.path, operation.mode
         _check_ttl(operation)
-        is_sequential = mode.is_sequential
-        # A sequential name may be nothing but its number: "/queue/" becomes "/queue/0000000000".
-        check_path(path + "0" if is_sequential else path)
+        if "/" not in path or "\0" in path:
+            raise BadArgumentsError(f"path {path!r} must start with / and have no null character", path)
         self._check_size(path, operation.data)
         acl = operation.acl
         if acl is not OPEN_ACL:
@@ -248,10 +247,12 @@ class PrepProcessor:
             raise NoNodeError(f"{path} cannot be created: {parent_name} does not exist", parent_name)
         if parent.acl is not OPEN_ACL:
             check_permission(parent.acl, access.CREATE, request.identities, parent_name)
-        if is_sequential:
+        if mode.is_sequential:
             if parent.created_count >= INT_MAX:
                 raise BadArgumentsError(f"{parent_name} has had too many children for another number", path)
             path = f"{path}{parent.created_count:010d}"
+        # Only now, because a sequential name may be nothing but its number: "/q/" becomes "/q/0000000000".
+        check_path(path)
         if self._node(path).exists:
             raise NodeExistsError(f"{path} exists", path)
         if is_session(parent.ephemeral_owner):
@@ -293,9 +294,9 @@ class PrepProcessor:
 
     def _delete(self, operation: Delete, identities: tuple[Identity, ...] | None, zxid: int) -> DeleteTxn:
         path = operation.path
-        check_path(path)
-        if path in SYSTEM_PATHS:
-            raise BadArgumentsError(f"{path} cannot be deleted", path)
+        # ZooKeeper looks for a znode of a name that it would refuse to create, and finds none.
+        if "/" not in path or "\0" in path or path in SYSTEM_PATHS:
+            raise BadArgumentsError(f"{path!r} cannot be deleted", path)
         parent_name = parent_path(path)
         parent = self._existing(parent_name)
         if parent.acl is not OPEN_ACL:
