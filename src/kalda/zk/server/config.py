@@ -113,7 +113,13 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "Requests under way above which a connection that has some is not read from.",
             low=1,
         ),
-        _key("snapCount", ConfigType.INT, 100_000, "Changes between snapshots, at least.", low=2),
+        _key(
+            "snapCount",
+            ConfigType.INT,
+            10_000,
+            "Changes between snapshots, at least. ZooKeeper's default is 100000; a start replays them.",
+            low=2,
+        ),
         _key("autopurge.snapRetainCount", ConfigType.INT, 3, "Snapshots that are kept.", low=3),
         _key(
             "autopurge.purgeInterval",
@@ -179,7 +185,7 @@ class ZooKeeperConfig:
     connections_max: int = 0
     frame_bytes_max: int = 1024 * 1024 - 1
     outstanding_max: int = 1000
-    snapshot_changes: int = 100_000
+    snapshot_changes: int = 10_000
     snapshots_retained: int = 3
     container_check_ms: int = 60_000
     container_deletes_per_minute_max: int = 10_000

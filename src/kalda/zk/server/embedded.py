@@ -38,7 +38,7 @@ from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.heartbeat import Heartbeat
 from kalda.zk.server.requests import Multi, Read, Request, Write
-from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, SNAPSHOT_CHANGES, ZooKeeperServer
+from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 from kalda.zk.server.watches import WatchTable
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class EmbeddedServer:
         sync: bool = True,
         config: ZooKeeperConfig | None = None,
     ) -> None:
-        config = config or ZooKeeperConfig(snapshot_changes=SNAPSHOT_CHANGES)
+        config = config or ZooKeeperConfig()
         self.server: Final = ZooKeeperServer(
             directory,
             filesystem=filesystem,
