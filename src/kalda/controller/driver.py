@@ -73,7 +73,13 @@ from kalda.coordination.errors import (
     SessionExpiredError,
 )
 from kalda.coordination.port import SessionState
-from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, SchemaError
+from kalda.coordination.schema import (
+    BrokerInfo,
+    PartitionState,
+    ReplicaAssignment,
+    SchemaError,
+    TopicAssignment,
+)
 
 _RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the same is tried again."""
@@ -327,6 +333,7 @@ class ControllerDriver:
             case Signal.ASSIGNMENTS:
                 changed, readings.changed_topics = readings.changed_topics, set()
                 found = await self._reliably(lambda: readings.assignments(changed))
+                self._note_recreated(found)
                 await self._step(AssignmentsChanged(found))
             case Signal.STATES:
                 await self._take_up_states(readings.changed_partitions)
@@ -376,6 +383,13 @@ class ControllerDriver:
         assignments = await self._reliably(lambda: readings.assignments(added))
         unclean = await self._reliably(lambda: readings.unclean_topics(sorted(added)))
         await self._step(TopicsChanged(names, assignments, frozenset(t for t in unclean if unclean[t])))
+
+    def _note_recreated(self, found: Mapping[str, TopicAssignment]) -> None:
+        # A topic deleted by hand and made anew between two reads has other settings, too.
+        known = self._context.assignments
+        for topic in found.keys() & known.keys():
+            if found[topic].topic_id != known[topic].topic_id:
+                self.on_topic_config_changed(topic)
 
     async def _take_up_states(self, changed: set[TopicPartition]) -> None:
         # Those that no longer move are left to the notifications of changed ISRs.

@@ -27,6 +27,7 @@ class Brokers:
         self.heard: dict[int, list[BrokerRequest]] = {}
         self.unreachable: set[int] = set()
         self.refusals: list[ErrorCode] = []
+        self.stale: list[ErrorCode] = []
         self.failed_replicas: dict[int, set[TopicPartition]] = {}
 
     async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
@@ -37,6 +38,8 @@ class Brokers:
         self.heard.setdefault(broker_id, []).append(request)
         if isinstance(request, StopReplica) and self.refusals:
             return dict.fromkeys(request.partitions, self.refusals.pop())
+        if isinstance(request, LeaderAndIsr) and request.partitions and self.stale:
+            return dict.fromkeys([each.topic_partition for each in request.partitions], self.stale.pop())
         if isinstance(request, LeaderAndIsr):
             failed = self.failed_replicas.get(broker_id, set())
             told = [each.topic_partition for each in request.partitions]

@@ -1,6 +1,7 @@
 """The driver in office: what operators, brokers and older tools ask of it, and how it outlives faults."""
 
 import asyncio
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from kalda.controller.effects import LeaderAndIsr, UpdateMetadata
 from kalda.controller.events import ElectionType
 from kalda.controller.statistics import ControllerStatistics
 from kalda.coordination import paths, schema
+from kalda.coordination.port import Delete, SetData
 from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.unit.controller.stage import Node, Stage, registration, topic, until, until_empty
 
@@ -391,3 +393,34 @@ async def test_paused_controller_wakes_and_finds_itself_fenced(stage: Stage) -> 
     assert first.driver.controller_id == 2
     told = [r for r in stage.brokers.heard[1] if isinstance(r, LeaderAndIsr) and r.controller_id == 1]
     assert {request.controller_epoch for request in told} == {1}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
+async def test_refusal_as_stale_makes_the_controller_look(stage: Stage, code: ErrorCode) -> None:
+    """It finds that nothing has changed, and goes on; the refused request is not sent again."""
+    node = await start(stage, 1, (1,))
+    stage.brokers.stale.append(code)
+    for name in ("u", "v"):
+        await node.cluster.create_topics([topic(name, (1,))])
+        await until(lambda name=name: stage.brokers.leader(1, TopicPartition(name, 0)) == 1)  # type: ignore[misc]  # binds the loop's value
+    assert (node.driver.is_active, node.driver.epoch, stage.brokers.stale) == (True, 1, [])
+
+
+async def test_topic_made_anew_by_hand_brings_its_settings(stage: Stage) -> None:
+    """Between two reads a topic became another of the same name, which allows unclean elections."""
+    node = await start(stage, 2, (2, 1))
+    (old,) = (await node.cluster.topic_assignments(["t"])).values()
+    new = replace(old, topic_id=uuid.uuid4())
+    path = paths.partition_state(P0)
+    allowed = schema.encode_config({"unclean.leader.election.enable": "true"})
+    await node.session.multi(
+        [
+            Delete(path),
+            SetData(paths.config("topics", "t"), allowed),
+            SetData(paths.topic("t"), schema.encode_topic(new)),
+        ]
+    )
+    await until(lambda: stage.brokers.leader(1, P0) == 2)
+    await write_isr(node, P0, 2)
+    await stage.nodes[1].session.expire()
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
