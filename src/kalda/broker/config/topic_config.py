@@ -15,7 +15,14 @@ _LOG_FIELDS: Final = {
 }
 """Field of the storage's config to topic setting; `producer_id_expiration_ms` is the broker's alone."""
 
-TOPIC_SETTINGS_READ: Final = (frozenset(_LOG_FIELDS.values()) | {"message.timestamp.difference.max.ms"}) - {
+TOPIC_SETTINGS_READ: Final = (
+    frozenset(_LOG_FIELDS.values())
+    | {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+    }
+) - {
     # The cleaner's, which does not compact yet, and the old formats', which are not served yet.
     "delete.retention.ms",
     "max.compaction.lag.ms",

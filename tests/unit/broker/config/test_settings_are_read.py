@@ -32,8 +32,10 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
 def test_every_topic_setting_in_effect_is_read() -> None:
     code = sources("", but="config") + sources("controller", but="-") + sources("records", but="-")
     settings = {name.replace(".", "_") for name in TOPIC_SETTINGS_READ}
-    # Read through LogConfig's properties, through coordination, and folded into the newer two.
+    # Read through LogConfig's properties, through coordination, folded into the newer two, and by quotas.
     elsewhere = {
+        "follower_replication_throttled_replicas",
+        "leader_replication_throttled_replicas",
         "cleanup_policy",
         "unclean_leader_election_enable",
         "message_timestamp_difference_max_ms",
