@@ -332,7 +332,7 @@ class ControllerDriver:
                 await self._step(TopicDeletionsRequested(await self._reliably(readings.topics_to_delete)))
             case Signal.ASSIGNMENTS:
                 changed, readings.changed_topics = readings.changed_topics, set()
-                found = await self._reliably(lambda: readings.assignments(changed))
+                found = await self._assignments(changed)
                 self._note_recreated(found)
                 await self._step(AssignmentsChanged(found))
             case Signal.STATES:
@@ -380,9 +380,15 @@ class ControllerDriver:
         readings = self._readings
         names = await self._reliably(readings.topics)
         added = names - self._context.assignments.keys()
-        assignments = await self._reliably(lambda: readings.assignments(added))
+        assignments = await self._assignments(added)
         unclean = await self._reliably(lambda: readings.unclean_topics(sorted(added)))
         await self._step(TopicsChanged(names, assignments, frozenset(t for t in unclean if unclean[t])))
+
+    async def _assignments(self, topics: Collection[str]) -> dict[str, TopicAssignment]:
+        """Read assignments; topics without an id get one, for clients ask by id (KIP-516)."""
+        found = await self._reliably(lambda: self._readings.assignments(topics))
+        store = self._store_in_office()
+        return await self._reliably(lambda: store.give_topic_ids(found))
 
     def _note_recreated(self, found: Mapping[str, TopicAssignment]) -> None:
         # A topic deleted by hand and made anew between two reads has other settings, too.
@@ -462,7 +468,7 @@ class ControllerDriver:
         await self._reliably(readings.controller_id)
         brokers = await self._reliably(readings.brokers)
         topics = await self._reliably(readings.topics)
-        assignments = await self._reliably(lambda: readings.assignments(topics))
+        assignments = await self._assignments(topics)
         partitions = [
             TopicPartition(t, number) for t, each in assignments.items() for number in each.partitions
         ]

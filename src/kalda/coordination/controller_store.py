@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.clock import Clock
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition, random_uuid
 from kalda.coordination import paths, schema
 from kalda.coordination.errors import (
     BadVersionError,
@@ -171,6 +171,30 @@ class ControllerStore:
             if not waiting:
                 return written
         raise BadVersionError(f"{list(waiting)} changed {_CONFLICT_ATTEMPTS} times in a row")
+
+    async def give_topic_ids(self, assignments: Mapping[str, TopicAssignment]) -> dict[str, TopicAssignment]:
+        """Give an id to topics that older tools made without one; return all as they are now.
+
+        Where somebody writes the topic at the same time it gets its id when that is noticed.
+        """
+        wanted = {
+            topic: replace(each, topic_id=random_uuid())
+            for topic, each in assignments.items()
+            if each.topic_id == ZERO_UUID
+        }
+        outcomes = await self._coordination.multi_many(
+            [
+                [self._fence, SetData(paths.topic(topic), schema.encode_topic(each), each.version)]
+                for topic, each in wanted.items()
+            ]
+        )
+        self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+        given = {
+            topic: each
+            for (topic, each), outcome in zip(wanted.items(), outcomes, strict=True)
+            if not isinstance(outcome, CoordinationError)
+        }
+        return {topic: given.get(topic, each) for topic, each in assignments.items()}
 
     async def set_legacy_reassignment(self, remaining: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         """Leave these moves in `/admin/reassign_partitions`; delete it where none remain."""
