@@ -32,9 +32,9 @@ from kalda.protocol.schema import Message
 
 logger: Final = logging.getLogger(__name__)
 
-PARTITIONS_PER_REQUEST: Final = 2000
-"""What one request carries at most: to encode or decode it takes some ten milliseconds, in which the loop
-does nothing else, and a broker makes that many logs in about a second."""
+PARTITIONS_PER_REQUEST: Final = 1000
+"""What one request carries at most: to encode or decode it takes some five milliseconds, in which the loop
+does nothing else, and on a slow disk a broker still makes that many logs before the time is up."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
