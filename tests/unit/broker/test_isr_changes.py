@@ -1,16 +1,18 @@
 """In-sync replicas: who leaves, who joins, and what coordination has to say about it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from kalda.broker.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
+from kalda.broker.leader_assembly import LeadershipCheck
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.coordination import paths, schema
 from kalda.coordination.errors import ConnectionLossError, CoordinationError
-from kalda.coordination.port import Operation, OperationResult
+from kalda.coordination.port import Operation, OperationResult, SessionState
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import LAG_SECONDS, Leading, pending
 
@@ -392,3 +394,31 @@ async def test_a_notice_that_fails_is_sent_later(broker: Leading) -> None:
     broker.coordination.create = create  # type: ignore[method-assign]  # its end
     await broker.changes.announce()
     assert [{PARTITION}] == await notices(broker)
+
+
+async def test_a_session_that_was_lost_and_is_anew_makes_leadership_doubtful(broker: Leading) -> None:
+    await broker.lead(0, 1)
+    await broker.elect(2, 4, index=1)
+    check = LeadershipCheck(broker.services)
+    task = asyncio.ensure_future(check.run())
+    for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
+        check.on_session(state)
+    await asyncio.sleep(0)
+    assert broker.partition(1).is_leader
+    for state in (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED):
+        check.on_session(state)
+    while broker.partition(1).is_leader:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert broker.partition(0).is_leader
+    task.cancel()
+
+
+async def test_a_check_of_leadership_that_fails_is_due_again(broker: Leading) -> None:
+    await broker.lead()
+
+    async def fail(*_: object, **__: object) -> list[None]:
+        raise ConnectionLossError("gone")
+
+    broker.coordination.get_many = fail  # type: ignore[assignment,method-assign]  # a fault
+    assert not await LeadershipCheck(broker.services).check()
+    assert broker.partition().is_leader
