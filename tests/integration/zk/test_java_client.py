@@ -1,0 +1,114 @@
+"""ZooKeeper's own Java client (its command line, from the jars in PySpark's wheel) against our server."""
+
+import contextlib
+import importlib.util
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.real_zookeeper import missing
+from tests.integration.zk.coordination_server import CoordinationServer, running_server
+from tests.integration.zk.test_kazoo_faults import client_of
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+JARS = ("zookeeper-*", "slf4j-api-*", "netty-*", "metrics-core-*", "commons-cli-*", "commons-io-*", "jline-*")
+WAIT_SECONDS_MAX = 60.0
+
+
+class CommandLine:
+    """`zkCli.sh` as a child: lines in, lines out."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.seen: list[str] = []
+
+    def read_all(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def run(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def wait_for(self, text: str) -> None:
+        """Return when a line has the text; lines are looked at once."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no line with {text!r} came after {self.seen[-30:]}") from None
+            self.seen.append(line)
+            if text in line:
+                return
+
+
+@contextlib.contextmanager
+def command_line(server: CoordinationServer) -> Iterator[CommandLine]:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    jars = Path(spec.origin).parent / "jars"
+    class_path = ":".join(str(path) for pattern in JARS for path in sorted(jars.glob(pattern)))
+    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    command += ["org.apache.zookeeper.ZooKeeperMain", "-server", server.address]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        line = CommandLine(process)
+        reader = threading.Thread(target=line.read_all, name="command-line")
+        reader.start()
+        try:
+            yield line
+        finally:
+            process.kill()
+            reader.join()
+
+
+def test_java_client_is_served_and_sets_its_watches_again(tmp_path: Path) -> None:
+    """It sends setWatches2 and checks what kazoo ignores: the zxid of events, the order of answers."""
+    with (
+        running_server(tmp_path / "data") as server,
+        command_line(server) as java,
+        client_of(server) as kazoo,
+    ):
+        java.run("create /a hello")
+        java.wait_for("Created /a")
+        java.run("create -c /container")
+        java.wait_for("Created /container")
+        java.run("create -t 60000 /ttl")
+        java.wait_for("Created /ttl")
+        java.run("create -e -s /a/e- x")
+        java.wait_for("Created /a/e-0000000000")
+        java.run("getEphemerals")
+        java.wait_for("[/a/e-0000000000]")
+        java.run("getAllChildrenNumber /")
+        java.wait_for("] 7")
+        java.run("whoami")
+        java.wait_for("ip: 127.0.0.1")
+        java.run("reconfig -remove 3")
+        java.wait_for("Reconfig is disabled")
+        java.run("addWatch -m PERSISTENT_RECURSIVE /a")
+        java.run("stat -w /container")
+        java.wait_for("numChildren")
+        kazoo.create("/a/seen")
+        java.wait_for("type:NodeCreated path:/a/seen")
+        server.kill()
+        server.start()
+        # What a persistent watch would have seen meanwhile is lost, with ZooKeeper too.
+        java.wait_for("state:SyncConnected type:None")
+        kazoo.retry(kazoo.create, "/a/after")
+        java.wait_for("type:NodeCreated path:/a/after")
+        kazoo.retry(kazoo.set, "/container", b"")
+        java.wait_for("type:NodeDataChanged path:/container")
+        java.run("ls /a")
+        java.wait_for("[after, e-0000000000, seen]")
