@@ -145,11 +145,11 @@ class Client:
         self._stream = self._socket.makefile("rb")
         self._xid = 0
         self.events: list[tuple[int, int, str]] = []
-        self._send(struct.pack(">iqiqi", 0, 0, 30_000, 0, 16) + bytes(17))
-        self.session_id: int = struct.unpack_from(">q", self._receive(), 8)[0]
-        if auth is not None:
-            self._send(struct.pack(">iii", -4, 100, 0) + text("digest") + text(auth))
-            self._receive()
+        try:
+            self.session_id = self._begin(auth)
+        except (struct.error, ConnectionError):
+            self._disconnect()
+            raise
 
     def ask(self, op_code: int, body: bytes) -> tuple[int, int, bytes]:
         """Return the reply's zxid, error and body; events that come before it are noted."""
@@ -165,6 +165,17 @@ class Client:
 
     def close(self) -> None:
         self.ask(-11, b"")
+        self._disconnect()
+
+    def _begin(self, auth: str | None) -> int:
+        self._send(struct.pack(">iqiqi", 0, 0, 30_000, 0, 16) + bytes(17))
+        session_id: int = struct.unpack_from(">q", self._receive(), 8)[0]
+        if auth is not None:
+            self._send(struct.pack(">iii", -4, 100, 0) + text("digest") + text(auth))
+            self._receive()
+        return session_id
+
+    def _disconnect(self) -> None:
         self._stream.close()
         self._socket.close()
 
