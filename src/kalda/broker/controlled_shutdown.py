@@ -31,6 +31,7 @@ async def shut_down_gracefully(services: BrokerServices, dialer: Dialer) -> bool
     config = services.config
     if not config.controlled_shutdown_enable:
         return False
+    services.controller_requests.follow_no_more(services.replica_fetchers.unfollow)
     changed = asyncio.Event()
     services.metadata_cache.on_change(lambda _: changed.set())
     left = max(1, config.controlled_shutdown_max_retries)

@@ -7,7 +7,7 @@ replaced controller, or one meant for this broker before its restart, changes no
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar, assert_never
 
@@ -52,6 +52,16 @@ class ControllerRequests:
         self._turn: Final = asyncio.Lock()
         self._controller_epoch = 0
         """The newest epoch that any request named."""
+        self._unfollow: Callable[[Iterable[TopicPartition]], None] | None = None
+        """Set once this broker is about to stop."""
+
+    def follow_no_more(self, unfollow: Callable[[Iterable[TopicPartition]], None]) -> None:
+        """Follow nobody anew: this broker is about to stop, and `unfollow` ends what a request begins.
+
+        A leader that hands over is told to follow the next one. If it did, it would be in sync again by the
+        time it goes, and producers would wait for it until the controller has noticed.
+        """
+        self._unfollow = unfollow
 
     async def apply(self, request: BrokerRequest, broker_epoch: int = -1) -> dict[TopicPartition, ErrorCode]:
         """Apply a request and return what went wrong with which partition.
@@ -66,7 +76,7 @@ class ControllerRequests:
             self._check(request, broker_epoch)
             if isinstance(request, LeaderAndIsr):
                 await self._load_configs(request)
-                return await _in_slices(request, self._replica_manager.apply_leader_and_isr)
+                return await _in_slices(request, self._apply_roles)
             if isinstance(request, StopReplica):
                 return await _in_slices(request, self._replica_manager.apply_stop_replica)
             if isinstance(request, UpdateMetadata):
@@ -107,6 +117,12 @@ class ControllerRequests:
             raise ApiError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"the settings of new topics cannot be read: {error}"
             ) from error
+
+    def _apply_roles(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
+        errors = self._replica_manager.apply_leader_and_isr(request)
+        if self._unfollow is not None:
+            self._unfollow([each.topic_partition for each in request.partitions])
+        return errors
 
     def _apply_metadata(self, request: UpdateMetadata) -> None:
         named = {each.topic for each in request.partitions}

@@ -8,8 +8,10 @@ import pytest
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.controlled_shutdown import shut_down_gracefully
+from kalda.broker.controller_requests import ControllerRequests
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.registration import BrokerRegistration
+from kalda.broker.replication.manager import ReplicaFetcherManager
 from kalda.broker.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -46,6 +48,9 @@ class World:
         self.services.metadata_cache = self.cache
         controller = SimpleNamespace(controller_id=controller_id, controlled_shutdown=self.by_call)
         self.services.controller = cast("ControllerDriver", controller)
+        self.services.replica_fetchers = cast("ReplicaFetcherManager", SimpleNamespace(unfollow=None))
+        requests = SimpleNamespace(follow_no_more=lambda unfollow: None)
+        self.services.controller_requests = cast("ControllerRequests", requests)
         self.services.registration = cast("BrokerRegistration", SimpleNamespace(broker_epoch=7))
         self.live(OURS, OTHER)
 

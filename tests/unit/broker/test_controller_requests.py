@@ -141,3 +141,16 @@ async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
         await requests.apply(LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))]))
     assert ErrorCode.BROKER_NOT_AVAILABLE is caught.value.code
     assert [] == replicas.applied
+
+
+async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
+    """It would be in sync again when it goes, and producers would wait for it."""
+    replicas = Replicas()
+    requests = receiver(AdminWorld(), replicas)
+    unfollowed: list[TopicPartition] = []
+    request = LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))])
+    await requests.apply(request)
+    requests.follow_no_more(unfollowed.extend)
+    await requests.apply(request)
+    assert 2 == len(replicas.applied)
+    assert [TopicPartition("a", 0)] == unfollowed
