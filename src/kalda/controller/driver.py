@@ -306,6 +306,12 @@ class ControllerDriver:
             self._mark(Signal.CONTROLLER)
         except SessionExpiredError:
             self._leave_office()
+        except ConnectionLossError as error:
+            # In office `_reliably` waits, so this is an attempt to be elected, whose outcome is not known.
+            _log.info("no election while coordination cannot be reached: %s", error)
+            self._leave_office()
+            await self._pause()
+            self._mark(Signal.CONTROLLER)
         except (CoordinationError, SchemaError) as error:
             # What was read or written by halves is done again from a clean slate.
             _log.error("the controller could not work, starting over: %s", error)
@@ -370,6 +376,9 @@ class ControllerDriver:
             self._readings.changed_partitions.update(self._context.reassigning)
             self._signals.update((Signal.CONTROLLER, *IN_OFFICE))
             return
+        if coordination.state is SessionState.SUSPENDED and is_same:
+            # Lost again already; the next return brings the next signal.
+            return
         if not is_same or coordination.state is not SessionState.CONNECTED:
             self._leave_office()
             self._readings.forget()
@@ -433,7 +442,8 @@ class ControllerDriver:
     async def _elect(self) -> None:
         if not self.is_active:
             self._session_id = self._coordination.session_id
-        controller_id = await self._readings.controller_id()
+        read = self._readings.controller_id
+        controller_id = await (self._reliably(read) if self.is_active else read())
         if self.is_active and controller_id != self._broker_id:
             self._leave_office()
         if controller_id == self._broker_id and not self.is_active:
@@ -682,14 +692,18 @@ class ControllerDriver:
             await self._wait_connected()
 
     async def _wait_connected(self) -> None:
-        self._state_changed.clear()
         if self._coordination.state is SessionState.CONNECTED:
             # The listener hears of the loss later than the operation did, or it was a short one.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._state_changed.wait(), _RETRY_SECONDS)
+            await self._pause()
         while self._coordination.state is SessionState.SUSPENDED:
             await self._state_changed.wait()
             self._state_changed.clear()
         is_same = self._coordination.session_id == self._session_id
         if self._coordination.state is not SessionState.CONNECTED or not is_same:
             raise SessionExpiredError("the session of the controller's term is over")
+
+    async def _pause(self) -> None:
+        """Wait for the session's state to change, but not for long."""
+        self._state_changed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._state_changed.wait(), _RETRY_SECONDS)

@@ -288,6 +288,34 @@ async def test_short_loss_of_the_connection_costs_no_election(stage: Stage) -> N
     assert (node.driver.is_active, node.driver.epoch) == (True, 1)
 
 
+async def test_connection_lost_again_as_soon_as_it_is_back(stage: Stage) -> None:
+    """What is read anew after a loss may fail like everything else."""
+    node = await start(stage, 2, (2, 1))
+    for turns in range(12):
+        node.link.cut(fails_after=turns % 2 == 0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        node.link.mend()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    await node.cluster.create_topics([topic("late", (2, 1))])
+    await until(lambda: stage.brokers.leader(1, TopicPartition("late", 0)) == 2)
+    assert (node.driver.is_active, node.driver.epoch) == (True, 1)
+
+
+async def test_broker_that_cannot_reach_coordination_stands_when_it_can(stage: Stage) -> None:
+    node = await start(stage, 2, (2, 1))
+    second = stage.nodes[1]
+    second.link.cut(fails_after=True)
+    await node.session.expire()
+    for _ in range(30):
+        await asyncio.sleep(0)
+    assert not second.driver.is_active
+    second.link.mend()
+    await until(lambda: second.driver.is_active)
+    await until(lambda: stage.brokers.leader(2, P0) == 2)
+
+
 async def test_write_whose_answer_was_lost_is_not_done_twice(stage: Stage) -> None:
     node = await start(stage, 2, (2, 1))
     asking = asyncio.create_task(node.driver.controlled_shutdown(2, -1))
