@@ -40,7 +40,7 @@ from kalda.coordination.port import (
     WatchCallback,
     WatchEvent,
 )
-from kalda.coordination.znode_paths import check_path
+from kalda.coordination.znode_paths import check_operation, check_path
 
 MAX_IN_FLIGHT: Final = 10
 """Kafka's default of `zookeeper.max.in.flight.requests`."""
@@ -54,6 +54,9 @@ _CLOSE_SECONDS_MAX: Final = 5.0
 
 _CLOSE_GRACE_SECONDS: Final = 2.0
 """How long it then waits for kazoo's thread, which holds no lock and ends by itself."""
+
+_SUSPICION_SECONDS: Final = 0.25
+"""Between finding that an answer is overdue and acting on it."""
 
 _OPERATION_OVERHEAD_BYTES: Final = 64
 """More than an operation takes on the wire beyond its path and data: lengths, the ACL, headers."""
@@ -117,6 +120,8 @@ class KazooCoordination:
         """Given to kazoo, unanswered, in order; at most `max_in_flight`, which bounds kazoo's own queues."""
         self._timer: asyncio.TimerHandle | None = None
         """Runs while something waits or is in flight; an idle session has none."""
+        self._suspect: Call | None = None
+        """The oldest request in flight when it was found overdue."""
         self._connected: asyncio.Event = asyncio.Event()
         self._closed: asyncio.Future[None] | None = None
 
@@ -145,7 +150,7 @@ class KazooCoordination:
         try:
             await coordination._open_first(connection_timeout_ms)
         except BaseException:
-            coordination._give_up()
+            coordination.abandon()
             raise
         return coordination
 
@@ -328,15 +333,26 @@ class KazooCoordination:
     def _on_timer(self) -> None:
         self._timer = None
         if self._state is SessionState.CONNECTED:
-            oldest = next(iter(self._in_flight), None)
-            if oldest is not None and self._loop.time() - oldest.sent_at >= self._patience_seconds:
-                _log.warning("ZooKeeper does not answer, reconnecting: %s", self._whereabouts())
-                self._link.drop()
+            self._check_server()
         else:
             waiting, self._waiting = self._waiting, deque()
             for call in waiting:
                 call.fail(self._unreachable(call.path))
         self._pump()
+
+    def _check_server(self) -> None:
+        """Cut a connection on which the oldest request is unanswered for too long."""
+        oldest = next(iter(self._in_flight), None)
+        if oldest is None:
+            return
+        remaining = oldest.sent_at + self._patience_seconds - self._loop.time()
+        if remaining <= 0:
+            if self._suspect is oldest:
+                _log.warning("ZooKeeper does not answer, reconnecting: %s", self._whereabouts())
+                self._link.drop()
+            # Asked once more: if this process was stopped, the answer may be here, only not taken yet.
+            self._suspect = oldest
+        self._timer = self._loop.call_later(max(remaining, _SUSPICION_SECONDS), self._on_timer)
 
     def on_answer(self, link: Link, call: Call, raw: object, failure: Exception | None) -> None:
         """Take the answer to a call."""
@@ -403,8 +419,7 @@ class KazooCoordination:
     def _request(self, operation: Operation) -> Any:
         """Translate an operation; what the server would refuse by dropping the connection is refused here."""
         if isinstance(operation, Create):
-            # A sequential name may be nothing but its number: "/queue/" becomes "/queue/0000000000".
-            check_path(operation.path + "0" if operation.sequential else operation.path)
+            check_operation(operation)
             is_root = operation.path == "/" and not operation.sequential
             path = self._full("/") if is_root else self._chroot + operation.path
             _check_size(_size(operation, self._chroot), operation.path)
@@ -455,12 +470,6 @@ class KazooCoordination:
                         continue
         finally:
             self._chroot = chroot
-
-    def _give_up(self) -> None:
-        """Leave no thread behind a session that could not be set up."""
-        self._closed = self._loop.create_future()
-        self._closed.set_result(None)
-        self._link.abandon()
 
     def _open(self, client_id: tuple[int, bytes] | None = None, last_zxid: int = 0) -> None:
         self._link = Link(self, self._inbox, self._connector, client_id, last_zxid)

@@ -1,6 +1,9 @@
 """Which paths ZooKeeper takes. What Kafka keeps under which path is in `paths`."""
 
+from collections.abc import Sequence
+
 from kalda.coordination.errors import BadArgumentsError
+from kalda.coordination.port import Create, Operation
 
 
 def check_path(path: str) -> None:
@@ -22,6 +25,28 @@ def check_path(path: str) -> None:
         for character in path:
             if _is_forbidden(ord(character)):
                 raise BadArgumentsError(f"path {path!r} has the character {character!r}", path)
+
+
+def check_operation(operation: Operation) -> None:
+    """Refuse an operation on a path that ZooKeeper refuses.
+
+    Raises:
+        BadArgumentsError: says what is wrong with the path.
+    """
+    is_sequential = isinstance(operation, Create) and operation.sequential
+    # A sequential name may be nothing but its number: "/queue/" becomes "/queue/0000000000".
+    check_path(operation.path + "0" if is_sequential else operation.path)
+
+
+def check_transaction(operations: Sequence[Operation]) -> BadArgumentsError | None:
+    """Return what is wrong with the first bad path of a transaction, and where, or None."""
+    for index, operation in enumerate(operations):
+        try:
+            check_operation(operation)
+        except BadArgumentsError as error:
+            error.operation_index = index
+            return error
+    return None
 
 
 def _is_forbidden(code: int) -> bool:

@@ -30,7 +30,7 @@ from kalda.coordination.port import (
     WatchCallback,
     WatchEvent,
 )
-from kalda.coordination.znode_paths import check_path
+from kalda.coordination.znode_paths import check_operation, check_path, check_transaction
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.server.config import ZooKeeperConfig
@@ -306,9 +306,20 @@ class EmbeddedCoordination:
         self, transactions: Sequence[Sequence[Operation]]
     ) -> list[list[OperationResult] | CoordinationError]:
         """Do many transactions, in one group commit."""
-        outcomes = await self._submit([Multi(operations) for operations in transactions])
+        # Paths are judged on the client's side, as ZooKeeper's clients do: the server looks at them late.
+        bad = [check_transaction(operations) for operations in transactions]
+        outcomes = iter(
+            await self._submit(
+                [
+                    Multi(operations)
+                    for operations, error in zip(transactions, bad, strict=True)
+                    if error is None
+                ]
+            )
+        )
         checked: list[list[OperationResult] | CoordinationError] = []
-        for outcome in outcomes:
+        for error in bad:
+            outcome = next(outcomes) if error is None else error
             if isinstance(outcome, SessionExpiredError):
                 raise outcome
             assert isinstance(outcome, list | CoordinationError), f"{outcome!r} is no outcome of a multi"
@@ -325,6 +336,7 @@ class EmbeddedCoordination:
         return outcome  # type: ignore[return-value]  # the outcome of a Read is what its function returned
 
     async def _write(self, operation: Operation) -> OperationResult:
+        check_operation(operation)
         (outcome,) = await self._submit([operation])
         if isinstance(outcome, CoordinationError):
             raise outcome
