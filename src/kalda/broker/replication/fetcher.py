@@ -33,6 +33,8 @@ _log: Final = logging.getLogger(__name__)
 INTERRUPT_SECONDS: Final = 0.01
 """How long a fetch may be under way when a partition begins to be followed before it is given up. The
 controller names partitions by the hundred; they are taken together."""
+INTERRUPT_SPACING_SECONDS: Final = 0.1
+"""How far apart fetches are given up: a follower that catches up must get somewhere while others join it."""
 FIRST_RECONNECT_SECONDS: Final = 0.05
 """The first pause after a connection failed; it doubles up to ``replica.fetch.backoff.ms``."""
 IDLE_SECONDS: Final = 10.0
@@ -84,7 +86,11 @@ class ReplicaFetcher:
         self._is_parked = False
         """Whether a fetch is under way: the only request that may be given up."""
         self._is_interrupted = False
+        self._interrupted_request = -1
+        """The number of the fetch that the timer is for."""
         self._interrupt_timer: asyncio.TimerHandle | None = None
+        self._interrupts_from = 0.0
+        """In the loop's time: not before this is a fetch given up."""
         self._failures = 0
 
     def follow(self, partition: "Partition") -> None:
@@ -242,16 +248,19 @@ class ReplicaFetcher:
         if not self._is_parked:
             return
         loop = asyncio.get_running_loop()
-        timer = self._interrupt_timer
+        timer, when = self._interrupt_timer, max(loop.time() + seconds, self._interrupts_from)
         if timer is not None:
-            if timer.when() <= loop.time() + seconds:
+            if timer.when() <= when and self._interrupted_request == self._requests:
                 return
             timer.cancel()
-        self._interrupt_timer = loop.call_later(seconds, self._interrupt, self._requests)
+        self._interrupted_request = self._requests
+        self._interrupt_timer = loop.call_at(when, self._interrupt)
 
-    def _interrupt(self, request: int) -> None:
+    def _interrupt(self) -> None:
         self._interrupt_timer = None
-        if self._is_parked and self._requests == request and self._connection is not None:
+        is_same = self._requests == self._interrupted_request
+        if self._is_parked and is_same and self._connection is not None:
+            self._interrupts_from = asyncio.get_running_loop().time() + INTERRUPT_SPACING_SECONDS
             self._is_interrupted = True
             self._connection.close()
 

@@ -51,6 +51,8 @@ class FollowerFetchSession:
         """Members of the leader's session, as far as they were sent, that it should not have."""
         self._id = INVALID_SESSION_ID
         self._epoch = INITIAL_EPOCH
+        self._is_refused = False
+        """Whether the leader had no room for a session when it was last asked for one."""
         self._is_awaited = False
         """Whether an answer to the last request may open the session: not after a restart."""
 
@@ -122,13 +124,17 @@ class FollowerFetchSession:
         """Take note of the session that an answer names: 0 where the leader has no room for one."""
         if self.is_full:
             self._id = session_id
-            if self._is_awaited and session_id != INVALID_SESSION_ID:
+            self._is_refused = session_id == INVALID_SESSION_ID
+            if self._is_awaited and not self._is_refused:
                 self._epoch = 1
 
     def request(self, version: int, broker_epoch: int) -> bytes:
         """Write the body of the next request; what it says counts as told."""
         out = bytearray()
-        head = (self._max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, self._id, self._epoch)
+        # What opens a session does not wait, so that the bounds of all partitions are known at once. Where
+        # there is no session to be had, every request would be of that kind.
+        max_wait_ms = 0 if self.is_full and not self._is_refused else self._max_wait_ms
+        head = (max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, self._id, self._epoch)
         if version >= REPLICA_STATE_FROM:
             out += _HEAD_V15.pack(*head)
         else:

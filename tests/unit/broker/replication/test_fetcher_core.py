@@ -41,7 +41,7 @@ def test_a_request_tells_who_asks_and_how_much_it_wants() -> None:
     follower.follow()
     fields = follower.request()
     assert fields is not None
-    assert (2, 40, 500, 1, 10_000, 0, 0) == (
+    assert (2, 40, 0, 1, 10_000, 0, 0) == (
         fields.replica_id,
         fields.replica_epoch,
         fields.max_wait_ms,
@@ -50,6 +50,10 @@ def test_a_request_tells_who_asks_and_how_much_it_wants() -> None:
         fields.session_id,
         fields.session_epoch,
     )
+    follower.answer(fetched(0))
+    following = follower.request()
+    assert following is not None
+    assert 500 == following.max_wait_ms
     part = fields.topics[0][1][0]
     assert (EPOCH, -1, 0, 1_000) == (
         part.current_leader_epoch,
@@ -78,9 +82,14 @@ def test_session_epochs_count_up_and_a_lost_connection_begins_anew_under_the_old
 def test_a_leader_without_room_for_a_session_is_asked_in_full_each_time() -> None:
     follower = Follower()
     follower.follow()
+    waits = []
     for _ in range(3):
-        assert [(0, 0)] == follower.asked()
+        fields = follower.request()
+        assert fields is not None
+        assert [0] == [part.partition for _, parts in fields.topics for part in parts]
+        waits.append(fields.max_wait_ms)
         follower.answer(fetched(0), session_id=0)
+    assert [0, 500, 500] == waits
 
 
 def test_a_session_that_is_gone_is_begun_anew_once_and_then_waited_for() -> None:
