@@ -238,7 +238,7 @@ def is_same_life(simulation: Simulation, broker_id: int) -> bool:
     return info is not None and info.epoch == simulation.context.live_brokers[broker_id].epoch
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(actions, min_size=10, max_size=40))
 def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tuple[str, object]]) -> None:
     """Checked after each step, and by what brokers were told, not by what the controller believes."""
@@ -248,7 +248,7 @@ def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tup
         world.check()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(actions, min_size=10, max_size=30))
 def test_cluster_heals_when_all_brokers_return(script: list[tuple[str, object]]) -> None:
     """Whatever happened: with every broker back and answering all is online, what was marked is gone, and
