@@ -67,12 +67,15 @@ class ZooKeeperListener:
     async def listen(self, host: str, port: int) -> int:
         """Accept connections on an address; return the port, which is the system's choice if `port` is 0.
 
-        An empty host means every interface.
+        An empty host means every interface; with a port of the system's choice, every IPv4 interface, since
+        each family would get a port of its own.
 
         Raises:
             OSError: the address cannot be resolved or bound.
         """
         loop = asyncio.get_running_loop()
+        if not host and not port:
+            host = "0.0.0.0"
         listener = await loop.create_server(
             lambda: ZooKeeperConnection(self),
             host or None,
