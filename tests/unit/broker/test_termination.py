@@ -1,0 +1,57 @@
+"""How a process is asked to end."""
+
+import asyncio
+import signal
+
+import pytest
+
+from kalda.broker.process import Termination, TerminationAskedError
+
+
+async def test_a_first_signal_asks_and_a_second_hurries() -> None:
+    termination = Termination()
+    termination._on_signal(signal.SIGTERM)
+    assert (True, False) == (termination.is_asked, termination.hurried.is_set())
+    assert await termination.wait() is None
+    termination._on_signal(signal.SIGTERM)
+    assert termination.hurried.is_set()
+
+
+async def test_a_fault_is_the_reason_and_the_first_one_counts() -> None:
+    termination = Termination()
+    fault = OSError("the disk")
+    termination.ask(fault)
+    termination.ask()
+    assert fault is await termination.wait()
+
+
+async def test_a_start_that_lasts_is_given_up() -> None:
+    """SIGTERM during a start must not wait for coordination that never answers."""
+    termination = Termination()
+    is_undone = False
+
+    async def start() -> None:
+        nonlocal is_undone
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_undone = True
+
+    termination.ask()
+    with pytest.raises(TerminationAskedError):
+        await termination.unless_asked(start())
+    assert is_undone
+
+
+async def test_a_start_that_ends_in_time_returns_and_raises() -> None:
+    termination = Termination()
+
+    async def good() -> int:
+        return 7
+
+    async def bad() -> int:
+        raise OSError("taken")
+
+    assert 7 == await termination.unless_asked(good())
+    with pytest.raises(OSError, match="taken"):
+        await termination.unless_asked(bad())
