@@ -5,9 +5,11 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import aiokafka
 import confluent_kafka
+import confluent_kafka.admin
 import kafka
 import pytest
 
@@ -215,6 +217,34 @@ def test_a_broker_cut_off_from_everybody_is_replaced_and_comes_back(cluster: Clu
     cluster.wait_in_sync("t")
     assert [b"elsewhere"] == confluent_consume(cluster.bootstrap, "t", 1, 1)
     assert cluster.server(old).services.registration.statistics().registrations == 2
+
+
+def test_sessions_that_expire_again_and_again_leave_nothing_behind(cluster: Cluster) -> None:
+    """Registered again, watches armed again, nothing doubled: a change of settings reaches everybody once."""
+    create_topic(cluster.bootstrap, "t")
+    told: list[str] = []
+    for broker_id in range(3):
+        store = cluster.server(broker_id).services.config_store
+        store.on_topic_change(lambda topic, config: told.append(f"{topic} {config.retention_ms}"))
+
+    def all_registered(times: int) -> bool:
+        registrations = [cluster.server(each).services.registration for each in range(3)]
+        return all(each.statistics().registrations == times for each in registrations)
+
+    for number in range(2, 4):
+        cluster.partition({0, 1, 2}, {"coordinator"})
+        time.sleep(2.5)
+        cluster.heal()
+        wait_until(partial(all_registered, number))
+    cluster.wait_in_sync("t")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+    entry = confluent_kafka.admin.ConfigEntry(
+        "retention.ms", "123456", incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET
+    )
+    resource = confluent_kafka.admin.ConfigResource("topic", "t", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(DELIVERY_SECONDS)
+    wait_until(lambda: len(told) >= 3)
+    assert 3 * ["t 123456"] == told
 
 
 def test_the_coordinator_may_go_and_come_back(cluster: Cluster) -> None:
