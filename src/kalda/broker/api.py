@@ -11,17 +11,29 @@ Produce and Fetch have raw handlers instead: they parse the frame and build the 
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
 from kalda.net.connection import Chunk, Connection
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
     from kalda.common.metrics import RequestMetrics
 
-T = TypeVar("T")
+__all__ = [
+    "ERROR_NONE",
+    "ApiHandler",
+    "ErrorResponse",
+    "Handle",
+    "Pending",
+    "RawHandler",
+    "RawReply",
+    "RawResult",
+    "RequestContext",
+    "error_codes",
+]
 
 
 class RequestContext:
@@ -74,65 +86,6 @@ class RequestContext:
             f"correlation_id={self.correlation_id}, client_id={self.client_id!r}, "
             f"peer={self.connection.peer})"
         )
-
-
-class Pending(Generic[T]):
-    """A one-shot value that arrives later: a future without the event loop's queue in between.
-
-    Callbacks run inside `complete`, in the order they were added; one that is added afterwards runs at once.
-    """
-
-    __slots__ = ("_callbacks", "_value", "error", "is_done", "on_abandoned")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.error: Exception | None = None
-        self.on_abandoned: Callable[[], None] | None = None
-        """Set by whoever completes it: called when nobody waits any more, because the peer is gone."""
-        self._value: T | None = None
-        self._callbacks: list[Callable[[Pending[T]], None]] = []
-
-    @property
-    def value(self) -> T:
-        """The value, once it is there.
-
-        Raises:
-            Exception: what `fail` was called with.
-        """
-        assert self.is_done, "the value is not there yet"
-        if self.error is not None:
-            raise self.error
-        return self._value  # type: ignore[return-value]  # done and not failed: the value was set
-
-    def complete(self, value: T) -> None:
-        """Give the value; exactly once."""
-        assert not self.is_done, "a pending value is completed once"
-        self._value = value
-        self._finish()
-
-    def fail(self, error: Exception) -> None:
-        """Give an error instead of the value; exactly once."""
-        assert not self.is_done, "a pending value is completed once"
-        self.error = error
-        self._finish()
-
-    def add_done(self, callback: "Callable[[Pending[T]], None]") -> None:
-        """Have `callback` called with this object when it is done."""
-        if self.is_done:
-            callback(self)
-        else:
-            self._callbacks.append(callback)
-
-    def abandon(self) -> None:
-        """Say that nobody waits for the value any more."""
-        if not self.is_done and self.on_abandoned is not None:
-            self.on_abandoned()
-
-    def _finish(self) -> None:
-        self.is_done = True
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback(self)
 
 
 RawReply: TypeAlias = bytes | list[Chunk]

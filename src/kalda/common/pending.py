@@ -1,0 +1,68 @@
+"""A value that arrives later, without a task or a future: what delayed operations hand to whoever waits.
+
+It knows no loop and no clock: whoever completes it runs the callbacks.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A one-shot value that arrives later: a future without the event loop's queue in between.
+
+    Callbacks run inside `complete`, in the order they were added; one that is added afterwards runs at once.
+    """
+
+    __slots__ = ("_callbacks", "_value", "error", "is_done", "on_abandoned")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.error: Exception | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Set by whoever completes it: called when nobody waits any more, because the peer is gone."""
+        self._value: T | None = None
+        self._callbacks: list[Callable[[Pending[T]], None]] = []
+
+    @property
+    def value(self) -> T:
+        """The value, once it is there.
+
+        Raises:
+            Exception: what `fail` was called with.
+        """
+        assert self.is_done, "the value is not there yet"
+        if self.error is not None:
+            raise self.error
+        return self._value  # type: ignore[return-value]  # done and not failed: the value was set
+
+    def complete(self, value: T) -> None:
+        """Give the value; exactly once."""
+        assert not self.is_done, "a pending value is completed once"
+        self._value = value
+        self._finish()
+
+    def fail(self, error: Exception) -> None:
+        """Give an error instead of the value; exactly once."""
+        assert not self.is_done, "a pending value is completed once"
+        self.error = error
+        self._finish()
+
+    def add_done(self, callback: "Callable[[Pending[T]], None]") -> None:
+        """Have `callback` called with this object when it is done."""
+        if self.is_done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def abandon(self) -> None:
+        """Say that nobody waits for the value any more."""
+        if not self.is_done and self.on_abandoned is not None:
+            self.on_abandoned()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)

@@ -1,0 +1,1 @@
+"""Group and transaction coordinators: state machines kept in partitions of internal topics."""

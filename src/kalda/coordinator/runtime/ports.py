@@ -1,0 +1,114 @@
+"""What the runtime needs from its surroundings, and what it asks of the state that it keeps.
+
+The broker gives an `InternalLog` per internal topic; a coordinator gives the `Shard`: everything that one
+partition of the topic says. Nothing here does anything.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from kalda.common.pending import Pending
+from kalda.coordinator.records import CoordinatorRecord
+
+T = TypeVar("T")
+
+
+class InternalLog(Protocol):
+    """One internal topic as it lies on this broker; partitions are those that the broker hosts.
+
+    Every method raises `ApiError` NOT_LEADER_OR_FOLLOWER for a partition that is not led here, and
+    KAFKA_STORAGE_ERROR for one whose disk fails.
+    """
+
+    def append(self, partition: int, batch: bytes) -> int:
+        """Append one batch as the leader; return the new end offset.
+
+        Raises:
+            ApiError: NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE and others: nothing was appended.
+        """
+        ...
+
+    def start_offset(self, partition: int) -> int:
+        """The first offset of the log."""
+        ...
+
+    def end_offset(self, partition: int) -> int:
+        """The offset that the next record gets."""
+        ...
+
+    def high_watermark(self, partition: int) -> int:
+        """The offset below which records are replicated."""
+        ...
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset` or the next one, up to the log's end.
+
+        At least one batch where there is one, however large; empty at the end.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """What an operation decided: the records to write and the response once they are committed.
+
+    Operations change nothing themselves; `Shard.replay` does when the records are in the log. A response that
+    is pending is passed on when it is complete and the records are committed, whichever is later.
+    """
+
+    records: Sequence[CoordinatorRecord]
+    response: T | Pending[T]
+
+
+class ShardContext(Protocol):
+    """What a loaded shard may do by itself."""
+
+    def time_ms(self) -> int:
+        """The wall clock, in milliseconds since the epoch."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """A clock that never goes back."""
+        ...
+
+    def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any]]) -> None:
+        """Run `operation` after `delay_ms` and write what it decides; an earlier timer of that key is gone.
+
+        If the append fails, the timer runs again a little later. Timers end with the leadership.
+        """
+        ...
+
+    def cancel(self, key: str) -> None:
+        """Forget the timer of that key; nothing happens if there is none."""
+        ...
+
+    def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
+        """Write for the shard's own sake, as `CoordinatorRuntime.write` does for requests.
+
+        It runs behind the operation under way if there is one.
+        """
+        ...
+
+
+class Shard(Protocol):
+    """The state of one partition of an internal topic: a function of the records that were replayed."""
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
+        """Take one record in: the only way in which the state changes.
+
+        `producer_id` is -1 for records outside transactions. The others count once the transaction ends.
+        """
+        ...
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Take in that a producer's transaction ended in this partition."""
+        ...
+
+    def on_loaded(self, context: ShardContext) -> None:
+        """Everything in the log was replayed and this broker leads: timers may be set."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """The leadership is gone: fail whatever waits with NOT_COORDINATOR. Once, loaded or not."""
+        ...
