@@ -11,9 +11,9 @@ taken for the answer to a later request.
 import select
 import socket
 from collections.abc import Mapping
-from importlib.metadata import version as package_version
 from typing import Final, Self, TypeVar
 
+from kalda import __version__
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
@@ -148,9 +148,7 @@ class BrokerConnection:
         self._socket.close()
 
     def _negotiate(self, deadline: float) -> None:
-        request = ApiVersionsRequest(
-            client_software_name="kalda", client_software_version=package_version("kalda")
-        )
+        request = ApiVersionsRequest(client_software_name="kalda", client_software_version=__version__)
         version = ApiVersionsRequest.SCHEMA.versions.highest
         while True:
             self._send(request, version, deadline)

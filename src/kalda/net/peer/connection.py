@@ -11,9 +11,9 @@ answer must never be taken for the answer to a later request.
 import asyncio
 import socket
 from collections.abc import Mapping
-from importlib.metadata import version as package_version
 from typing import Final, Protocol, Self
 
+from kalda import __version__
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.net.client.connection import highest_shared_version
@@ -173,9 +173,7 @@ class PeerConnection:
             self._close_after("was hung up on by this broker")
 
     async def _negotiate(self, timeout_seconds: float) -> None:
-        request = ApiVersionsRequest(
-            client_software_name="kalda", client_software_version=package_version("kalda")
-        )
+        request = ApiVersionsRequest(client_software_name="kalda", client_software_version=__version__)
         version = ApiVersionsRequest.SCHEMA.versions.highest
         while True:
             response = await self.request(request, timeout_seconds=timeout_seconds, version=version)

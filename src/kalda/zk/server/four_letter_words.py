@@ -5,7 +5,6 @@ The texts are ZooKeeper's, line by line, because monitoring tools take them apar
 nothing, cost little and tell little. The others must be named in ``4lw.commands.whitelist``.
 """
 
-import importlib.metadata
 import os
 import platform
 import resource
@@ -16,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from kalda import __version__
 from kalda.zk.server.config import FOUR_LETTER_WORDS
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ def answer(word: str, listener: "ZooKeeperListener") -> bytes:
 
 def full_version() -> str:
     """Return the version as ZooKeeper prints it: number, revision, time of build."""
-    return f"{PROTOCOL_VERSION}-kalda-{_own_version()}, built on 2025-01-01 00:00 UTC"
-
-
-def _own_version() -> str:
-    try:
-        return importlib.metadata.version("kalda")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return f"{PROTOCOL_VERSION}-kalda-{__version__}, built on 2025-01-01 00:00 UTC"
 
 
 def _lines(*lines: str) -> str:
