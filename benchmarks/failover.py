@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import confluent_kafka
 import confluent_kafka.admin
 from kazoo.client import KazooClient
 
@@ -244,7 +245,7 @@ def _bring_back(cluster: ProcessCluster, broker: int) -> None:
     cluster.start(broker)
     _wait(lambda: _all_in_sync(cluster.bootstrap), f"replicas stay behind after the return of {broker}")
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.elect_leaders(confluent_kafka.admin.ElectionType.PREFERRED).result(30)
+    admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED).result(30)
     time.sleep(_SETTLE_SECONDS)
 
 
