@@ -1,0 +1,46 @@
+"""What comes before the broker knows the cluster waits, in order, and is answered when it does."""
+
+import struct
+
+from kalda.broker.early_requests import EarlyRequests
+from kalda.common.api_keys import ApiKey
+from kalda.net.connection import Connection
+from tests.unit.net.fakes import Harness, framed
+
+
+def request(key: ApiKey, text: bytes) -> bytes:
+    return struct.pack(">h", key) + text
+
+
+def echo(connection: Connection, frame: memoryview) -> None:
+    connection.send(framed(bytes(frame)))
+
+
+def test_requests_wait_and_are_answered_at_once_when_the_broker_opens() -> None:
+    """A follower whose fetch was kept and never answered waited for its time-out: 30 seconds."""
+    early = EarlyRequests(echo)
+    harness = Harness(early.on_frame)
+    versions, fetch = request(ApiKey.API_VERSIONS, b"v"), request(ApiKey.FETCH, b"f")
+    harness.receive(framed(versions) + framed(fetch))
+    assert harness.take_sent() == framed(versions)
+    harness.receive(framed(versions))
+    assert len(early) == 2
+    early.open()
+    assert harness.take_sent() == framed(fetch) + framed(versions)
+    harness.receive(framed(fetch))
+    assert harness.take_sent() == framed(fetch)
+
+
+def test_kept_request_that_cannot_be_handled_ends_only_its_own_connection() -> None:
+    def fail_on_fetch(connection: Connection, frame: memoryview) -> None:
+        if bytes(frame) == request(ApiKey.FETCH, b"bad"):
+            raise RuntimeError("cannot handle this")
+        echo(connection, frame)
+
+    early = EarlyRequests(fail_on_fetch)
+    bad, good = Harness(early.on_frame), Harness(early.on_frame)
+    bad.receive(framed(request(ApiKey.FETCH, b"bad")))
+    good.receive(framed(request(ApiKey.FETCH, b"good")))
+    early.open()
+    assert bad.owner.closed == ["internal error"]
+    assert good.take_sent() == framed(request(ApiKey.FETCH, b"good"))
