@@ -23,6 +23,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.coordination.schema import PartitionState
+from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -256,7 +257,9 @@ class Partition:
         """``min.insync.replicas``, but never more than there are replicas."""
         return min(self.log.config.min_insync_replicas, len(self.followers) + 1)
 
-    def append_as_leader(self, records: memoryview, acks: int) -> LogAppendInfo:
+    def append_as_leader(
+        self, records: memoryview, acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
         Raises:
@@ -273,7 +276,7 @@ class Partition:
                 f"min.insync.replicas={self.log.config.min_insync_replicas}.",
             )
         log = self.log
-        info = log.append_as_leader(records, self.leader_epoch)
+        info = log.append_as_leader(records, self.leader_epoch, origin=origin)
         if not followers:
             log.advance_high_watermark(log.log_end_offset)
         elif len(self.maximal_isr) == 1:

@@ -28,6 +28,7 @@ from kalda.protocol.fast.fetch import FetchPartitionFields, PartitionFetchResult
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
+from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 
 logger = logging.getLogger(__name__)
@@ -226,7 +227,13 @@ class ReplicaManager:
 
     # Appending.
 
-    def append(self, partition: Partition, records: memoryview, acks: int) -> LogAppendInfo:
+    def append(
+        self,
+        partition: Partition,
+        records: memoryview,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
         """Append one batch to a partition that this broker leads, and wake the fetches that wait for it.
 
         Raises:
@@ -236,7 +243,7 @@ class ReplicaManager:
         log = partition.log
         before = log.high_watermark
         try:
-            info = partition.append_as_leader(records, acks)
+            info = partition.append_as_leader(records, acks, origin)
         except (ApiError, *LOG_ERRORS):
             self.produce_failures += 1
             raise
