@@ -132,20 +132,32 @@ def broker(
 @app.command()
 def zookeeper(
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where everything is kept; made if it is not there.")
-    ] = Path("kalda-zookeeper"),
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 2181,
+        Path | None, typer.Option("--dir", help="Where everything is kept; dataDir, or kalda-zookeeper.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen at; clientPortAddress, or 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The port; clientPort, or 2181. 0 picks a free one."),
+    ] = None,
     settings: _Settings = None,
     config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
 ) -> None:
     """Run the coordination server alone, in the foreground; SIGTERM or Ctrl-C ends it."""
     from kalda.broker.process_zookeeper import run_zookeeper
+    from kalda.zk.server.config import ZooKeeperConfig
 
     in_file, by_name = _properties(config, settings)
-    _configure_logging()
     with _settings_checked():
-        code = run_zookeeper(directory, host, port, {**in_file, **by_name})
+        given = ZooKeeperConfig.from_properties({**in_file, **by_name})
+    _configure_logging()
+    code = run_zookeeper(
+        directory or Path(given.data_dir or "kalda-zookeeper"),
+        given,
+        host or given.client_port_address or "127.0.0.1",
+        given.client_port if port is None else port,
+    )
     sys.exit(code)
 
 

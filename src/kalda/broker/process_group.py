@@ -40,6 +40,9 @@ so waiting longer serves no client."""
 FLUSH_SECONDS_MAX: Final = 30.0
 """How long a hurried broker may take to flush its logs before it is killed."""
 
+_CONNECTIONS_PER_HOST_MAX: Final = 200
+"""All brokers come from one host; ZooKeeper's default of 60 would not let in as many as may be started."""
+
 _READY: Final = re.compile(rb"kalda ready bootstrap=(\S+) zookeeper=\S+\n")
 
 
@@ -189,7 +192,7 @@ def run_group(
         try:
             async with coordination_server(
                 directory / "zookeeper",
-                ZooKeeperConfig.from_properties({}),
+                ZooKeeperConfig.from_properties({"maxClientCnxns": str(_CONNECTIONS_PER_HOST_MAX)}),
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,

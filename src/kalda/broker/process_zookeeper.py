@@ -5,7 +5,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -61,13 +61,8 @@ async def coordination_server(
         await embedded.close()
 
 
-def run_zookeeper(directory: Path, host: str, port: int, properties: Mapping[str, str]) -> int:
-    """Run the coordination server alone until it is asked to end; return the exit code.
-
-    Raises:
-        ConfigError: a setting is unknown or not allowed.
-    """
-    config = ZooKeeperConfig.from_properties(properties)
+def run_zookeeper(directory: Path, config: ZooKeeperConfig, host: str, port: int) -> int:
+    """Run the coordination server alone until it is asked to end; return the exit code."""
 
     async def main(termination: Termination) -> int:
         loop = asyncio.get_running_loop()

@@ -121,5 +121,24 @@ def test_set_overrides_the_file(tmp_path: Path) -> None:
     assert 0 == process.returncode
 
 
+def test_a_zoo_cfg_says_where_the_coordination_server_is(tmp_path: Path) -> None:
+    """dataDir and clientPort, unless the command line says otherwise."""
+    file = tmp_path / "zoo.cfg"
+    file.write_text(f"dataDir={tmp_path / 'data'}\nclientPort=0\ntickTime=2000\n")
+    with subprocess.Popen(
+        [*COMMAND, "zookeeper", "--config", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("kalda ready zookeeper=127.0.0.1:")
+        assert f"{process.pid}\n" == (tmp_path / "data" / "pid").read_text()
+        process.terminate()
+    assert 0 == process.returncode
+    assert "`tickTime`=0" in refused("zookeeper", "--dir", str(tmp_path), "--set", "tickTime=0")
+
+
 def test_the_version_is_told() -> None:
     assert f"kalda {kalda.__version__}\n" == run("--version").stdout

@@ -25,8 +25,16 @@ def create_topic(
 def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     """Return the leader of each partition, -1 where there is none."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    found = admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic].partitions
-    return {number: partition.leader for number, partition in found.items()}
+    found: dict[int, int] = {}
+
+    def is_known() -> bool:
+        # The broker that is asked may not have heard of a new topic yet.
+        partitions = admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic].partitions
+        found.update({number: partition.leader for number, partition in partitions.items()})
+        return bool(found)
+
+    wait_until(is_known)
+    return found
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
