@@ -2,9 +2,11 @@
 
 The registration lives as long as the session with coordination. When that expires and a new one is opened, it
 is made again, with a new broker epoch, by which the controller and the other brokers tell the two lives
-apart. A broker that was killed and comes back finds the znode of its former life until that session expires;
-it waits for that, because nothing tells such a znode from that of another live broker with the same id. Only
-a znode that an earlier session of this very process left behind is replaced at once (KAFKA-7165).
+apart. A znode that an earlier session of this very process left behind is replaced at once (KAFKA-7165).
+
+A broker that was killed and comes back finds the znode of its former life, as long as that session lasts. If
+it remembers that session (`SessionMemory`) and the znode names the addresses that it now listens on itself,
+nobody else can be meant, and it ends the session. Else it waits until it has expired.
 
 What a maintainer must not break: never delete a registration of a session that was not ours.
 """
@@ -16,8 +18,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kalda.broker.session_memory import SessionMemory
 from kalda.common.clock import Clock
-from kalda.coordination import paths
+from kalda.coordination import paths, schema
 from kalda.coordination.cluster import BrokerIdInUseError, Cluster
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.port import SessionState, WatchEvent
@@ -78,8 +81,12 @@ class BrokerRegistration:
         *,
         clock: Clock,
         session_timeout_ms: int,
+        memory: SessionMemory | None = None,
     ) -> None:
         self._cluster = cluster
+        self._memory = memory
+        self._former_key = memory.recall() if memory is not None else None
+        """The session of the process before this one; None once it was ended, or there is nothing to end."""
         self._info_factory = info_factory
         self._clock = clock
         self._wait_seconds = (session_timeout_ms + WAIT_MARGIN_MS) / 1000
@@ -172,6 +179,8 @@ class BrokerRegistration:
             except BrokerIdInUseError as error:
                 if self._clock.monotonic() >= deadline:
                     raise
+                if await self._end_former_life(info):
+                    continue
                 if not is_told:
                     is_told = True
                     logger.warning(
@@ -211,8 +220,29 @@ class BrokerRegistration:
             listener(epoch)
         return True
 
+    async def _end_former_life(self, info: BrokerInfo) -> bool:
+        """End the session that holds our registration if it is that of the process before this one."""
+        key, self._former_key = self._former_key, None
+        if key is None:
+            return False
+        coordination = self._cluster.coordination
+        try:
+            data, stat = await coordination.get(paths.broker(info.id))
+            found = schema.decode_broker(info.id, data)
+        except (CoordinationError, schema.SchemaError):
+            return False
+        if stat.ephemeral_owner != key.session_id or found.endpoints != info.endpoints:
+            return False
+        logger.info("broker %d ends session %#x, which its former life left", info.id, key.session_id)
+        await coordination.end_session(key)
+        return True
+
     def _note_session(self) -> int:
         session_id = self._cluster.coordination.session_id
+        key = self._cluster.coordination.session_key
+        # Before it is used: whatever it holds when this process is killed, the next one can let go of.
+        if self._memory is not None and key is not None and session_id not in self._own_sessions:
+            self._memory.note(key)
         self._own_sessions[session_id] = None
         while len(self._own_sessions) > _RECENT_SESSIONS_MAX:
             del self._own_sessions[next(iter(self._own_sessions))]

@@ -27,6 +27,7 @@ from kalda.broker.registration import (
     read_stored_identities,
 )
 from kalda.broker.services import BrokerServices
+from kalda.broker.session_memory import SessionMemory
 from kalda.broker.upkeep import FAREWELL_SECONDS_MAX, Upkeep, start_log_upkeep
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
@@ -228,6 +229,7 @@ class BrokerServer:
             self._registration_info,
             clock=self._clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
+            memory=SessionMemory(self._file_system, services.log_manager.live_directories),
         )
         logs = services.log_manager.logs()
         logger.info("opened %d logs in %s", len(logs), ", ".join(config.log_dirs))

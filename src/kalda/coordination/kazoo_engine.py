@@ -33,6 +33,7 @@ from kalda.coordination.port import (
     EventType,
     Operation,
     OperationResult,
+    SessionKey,
     SessionState,
     SetData,
     Stat,
@@ -160,6 +161,12 @@ class KazooCoordination:
         return self._session_id
 
     @property
+    def session_key(self) -> SessionKey | None:
+        """What a later process needs to end this session."""
+        client_id = self._link.client_id
+        return None if client_id is None else SessionKey(*client_id)
+
+    @property
     def state(self) -> SessionState:
         """How the session stands."""
         return self._state
@@ -267,6 +274,10 @@ class KazooCoordination:
                 raise outcome
             outcomes[index] = outcome
         return outcomes
+
+    async def end_session(self, key: SessionKey) -> None:
+        """End the session of a process that is gone."""
+        await self._loop.run_in_executor(None, kazoo_link.end_session, self._connector, key)
 
     async def close(self) -> None:
         """End the session."""

@@ -26,7 +26,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from kalda.coordination.client_calls import Call, Inbox
 from kalda.coordination.errors import BadArgumentsError, ConnectionLossError
-from kalda.coordination.port import Create, Delete, EventType, Operation, SetData, Stat
+from kalda.coordination.port import Create, Delete, EventType, Operation, SessionKey, SetData, Stat
 
 Connect: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
 """Opens a TCP connection to an address within so many seconds; raises OSError."""
@@ -35,6 +35,9 @@ _RECONNECT_DELAY_SECONDS: Final = 0.05
 
 RECONNECT_DELAY_MAX_SECONDS: Final = 1.0
 """Between attempts to connect, doubling up to this: a server that restarts is found again within a second."""
+
+_END_SESSION_SECONDS_MAX: Final = 5.0
+"""How long taking over a former session may take: ending it is a courtesy, its time-out does the same."""
 
 _WATCHED: Final = "watched"
 """What kazoo holds for a path with watches; who is to be told is in `ClientWatches`."""
@@ -147,6 +150,24 @@ class Connector:
         connection = self._connect(address, self._timeout_seconds)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+
+def end_session(connector: Connector, key: SessionKey) -> None:
+    """Take a session over and close it, as its owner would have; blocks for some seconds at most."""
+    client = KazooClient(
+        hosts=connector.servers,
+        timeout=connector.session_timeout_seconds,
+        client_id=(key.session_id, key.password),
+        logger=_KazooLogger(_log, {}),
+    )
+    try:
+        # One that is over is answered with a new session, which is closed in its place.
+        client.start(_END_SESSION_SECONDS_MAX)
+    except (KazooTimeoutError, KazooException, OSError) as error:
+        _log.info("session %#x is left to expire: %s", key.session_id, error or "no answer")
+    finally:
+        client.stop()
+        client.close()
 
 
 class Link:

@@ -121,6 +121,14 @@ Operation: TypeAlias = Create | SetData | Delete | Check
 OperationResult: TypeAlias = str | Stat | None
 
 
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """What it takes to be taken for a session's owner: by this a process ends what its former life left."""
+
+    session_id: int
+    password: bytes
+
+
 class Coordination(Protocol):
     """One session with a coordination service.
 
@@ -132,6 +140,11 @@ class Coordination(Protocol):
     @property
     def session_id(self) -> int:
         """The session's id, which `Stat.ephemeral_owner` carries; changes when a new session is opened."""
+        ...
+
+    @property
+    def session_key(self) -> SessionKey | None:
+        """What a later process needs to end this session; None where a session dies with its process."""
         ...
 
     @property
@@ -225,6 +238,13 @@ class Coordination(Protocol):
 
         Each is all-or-nothing by itself and has its own outcome; an error is returned in its place, not
         raised, save those that end the session.
+        """
+        ...
+
+    async def end_session(self, key: SessionKey) -> None:
+        """End another session, that of a process which is gone, as its own `close` would have.
+
+        Does nothing if it is over; best effort, in bounded time: its time-out ends it in any case.
         """
         ...
 

@@ -14,9 +14,11 @@ from kalda.broker.registration import (
     decide_broker_id,
     read_stored_identities,
 )
+from kalda.broker.session_memory import SESSION_FILE, SessionMemory
 from kalda.coordination import paths
 from kalda.coordination.cluster import BrokerIdInUseError, Cluster
 from kalda.coordination.errors import ConnectionLossError, SessionExpiredError
+from kalda.coordination.port import SessionKey
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.zk.server.embedded import EmbeddedCoordination
@@ -222,3 +224,74 @@ def test_directories_of_different_brokers_or_clusters_are_refused() -> None:
     check_cluster_id(stored, "cluster")
     with pytest.raises(BrokerIdentityError, match=r"/a belongs to cluster.id=cluster, this cluster has"):
         check_cluster_id(stored, "other")
+
+
+class KeyedWorld(World):
+    """Sessions have keys, as over the wire, by which whoever has one can end them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.sessions: dict[int, EmbeddedCoordination] = {}
+        self.files = MemoryFileSystem()
+        self.files.make_directory("/data")
+
+        async def end_session(_: EmbeddedCoordination, key: SessionKey) -> None:
+            assert key.password == b"secret"
+            await self.sessions[key.session_id].expire()
+
+        key = property(lambda session: SessionKey(session.session_id, b"secret"))
+        monkeypatch.setattr(EmbeddedCoordination, "session_key", key)
+        monkeypatch.setattr(EmbeddedCoordination, "end_session", end_session)
+
+    async def process(self, port: int = 9092) -> tuple[BrokerRegistration, Cluster]:
+        """A process that runs the broker on the same data."""
+        cluster = await self.coordination.cluster()
+        session = cluster.coordination
+        assert isinstance(session, EmbeddedCoordination)
+        self.sessions[session.session_id] = session
+        registration = BrokerRegistration(
+            cluster,
+            lambda: BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", port),)),
+            clock=self.clock,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            memory=SessionMemory(self.files, ["/data"]),
+        )
+        return registration, cluster
+
+
+async def test_killed_broker_ends_the_session_of_its_former_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else serves its partitions meanwhile; waiting for a time-out would only cost."""
+    world = KeyedWorld(monkeypatch)
+    killed, _ = await world.process()
+    first = await killed.start()
+    again, cluster = await world.process()
+    second = await again.start()
+    assert second > first
+    assert (await cluster.brokers())[7].epoch == second
+    third, _ = await world.process()
+    assert await third.start() > second
+
+
+async def test_broker_at_another_address_is_not_its_former_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data was copied while the broker lives: what is remembered is the live broker's session."""
+    world = KeyedWorld(monkeypatch)
+    lives, cluster = await world.process()
+    epoch = await lives.start()
+    copy, _ = await world.process(port=9093)
+    start = asyncio.create_task(copy.start())
+    await turn()
+    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    with pytest.raises(BrokerIdInUseError):
+        await start
+    assert (await cluster.brokers())[7].epoch == epoch
+
+
+def test_memory_is_worth_nothing_where_it_cannot_be_read() -> None:
+    files = MemoryFileSystem()
+    files.make_directory("/data")
+    memory = SessionMemory(files, ["/data"])
+    assert memory.recall() is None
+    memory.note(SessionKey(0x1234, b"pw"))
+    assert memory.recall() == SessionKey(0x1234, b"pw")
+    files.replace(f"/data/{SESSION_FILE}", b"nonsense", sync=False)
+    assert memory.recall() is None

@@ -131,6 +131,8 @@ class MemoryFileSystem:
         return MemoryFile(self, self.inodes[path])
 
     def read(self, path: str) -> bytes:
+        if path not in self.inodes:
+            raise FileNotFoundError(path)
         return bytes(self.inodes[path].data)
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:

@@ -23,6 +23,7 @@ from kalda.coordination.port import (
     Delete,
     Operation,
     OperationResult,
+    SessionKey,
     SessionState,
     SetData,
     Stat,
@@ -184,6 +185,11 @@ class EmbeddedCoordination:
         return self._session_id
 
     @property
+    def session_key(self) -> SessionKey | None:
+        """None: recovery ends the sessions of a process that is gone."""
+        return None
+
+    @property
     def state(self) -> SessionState:
         """How the session stands."""
         return self._state
@@ -209,6 +215,9 @@ class EmbeddedCoordination:
     async def expire(self) -> None:
         """End the session as if its time-out had passed: what a partitioned client would see."""
         await self._end(SessionState.EXPIRED)
+
+    async def end_session(self, key: SessionKey) -> None:
+        """Leave it to its time-out: a session with a key came over the wire, from elsewhere."""
 
     async def close(self) -> None:
         """End the session."""
