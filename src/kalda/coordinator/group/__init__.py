@@ -1,0 +1,1 @@
+"""The group coordinator: groups and the offsets that they commit, kept in ``__consumer_offsets``."""

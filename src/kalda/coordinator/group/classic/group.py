@@ -1,0 +1,450 @@
+"""A classic group: its members, its generation, and the rules that need nothing else.
+
+Pure state. When it changes is decided by `rebalance`; this module keeps the numbers consistent and knows
+which change of state is possible. What must not break: `members_awaiting_join` equals the members that wait, and
+the count in `_supporters` of each protocol equals the members that offer it.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.member import ClassicMember
+from kalda.coordinator.group.classic.subscription import subscribed_topics
+from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.group.records import group_metadata_record
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.protocol.messages.group_records import GroupMetadataValue, MemberMetadata
+from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+UNKNOWN_MEMBER_ID: Final = ""
+NO_TIMESTAMP: Final = -1
+
+
+class GroupState(StrEnum):
+    """The states of a classic group; the values are what clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_PREVIOUS: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+"""From which states each may be entered."""
+
+
+class ClassicGroup:
+    """One group. A group that only commits offsets ("simple") has no protocol type and no members."""
+
+    __slots__ = (
+        "_supporters",
+        "generation_id",
+        "group_id",
+        "leader_id",
+        "members",
+        "members_awaiting_join",
+        "new_member_added",
+        "pending_join",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "topics",
+    )
+
+    kind: Final = GroupKind.CLASSIC
+
+    def __init__(self, group_id: str, state_timestamp_ms: int = NO_TIMESTAMP) -> None:
+        self.group_id: Final = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = state_timestamp_ms
+        """When the state was entered; -1 if the record is from before Kafka 2.1 (KIP-211)."""
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id, of the static ones among `members`."""
+        self.pending_join: set[str] = set()
+        """Ids given out with MEMBER_ID_REQUIRED whose owners have not come back yet; never in `members`."""
+        self.pending_sync: set[str] = set()
+        """Members of this generation that have not asked for their assignment yet."""
+        self.members_awaiting_join = 0
+        self.new_member_added = False
+        """During the initial delay: somebody joined since it was last extended."""
+        self.topics: frozenset[str] | None = None
+        """What the members subscribe to; None where that cannot be known."""
+        self._supporters: dict[str, int] = {}
+
+    # What the rest of the coordinator asks (see `Group`).
+
+    @property
+    def state_name(self) -> str:
+        """The state as clients are told."""
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members and none is on the way in."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it only holds offsets."""
+        return self.protocol_type is None and self.is_empty and not self.pending_join
+
+    @property
+    def is_consumer_group(self) -> bool:
+        """Whether its members are consumers, whose subscriptions can be read."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic; of consumers whose subscription is unknown, every one."""
+        return topic in self.topics if self.topics is not None else self.is_consumer_group
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, api_version: int
+    ) -> None:
+        """Check that a commit may pass: members of this generation, and anybody while the group is empty.
+
+        Raises:
+            ApiError: it may not.
+        """
+        del api_version  # The classic protocol has the same rules in every version.
+        if self.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if epoch < 0 and self.state is GroupState.EMPTY:
+            return
+        if epoch >= 0 or member_id or instance_id is not None:
+            self.validate_member(member_id, instance_id)
+            if epoch != self.generation_id:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        elif not transactional and self.state is not GroupState.EMPTY:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            # The member knows the new generation, so it has given up its partitions: let it sync first.
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Check that offsets may be read: always.
+
+        Raises:
+            ApiError: the group is gone.
+        """
+        del member_id, epoch
+        if self.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def validate_offset_delete(self) -> None:
+        """Check that offsets may be deleted: with members, only if their subscriptions can be read.
+
+        Raises:
+            ApiError: they may not.
+        """
+        if self.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if self.state is not GroupState.EMPTY and not self.is_consumer_group:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+
+    def validate_delete(self) -> None:
+        """Check that the group may be deleted: only while it is empty.
+
+        Raises:
+            ApiError: it may not.
+        """
+        if self.state is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if self.state is not GroupState.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+
+    def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
+        """From when on the retention of an offset counts (KIP-211).
+
+        Of a simple group since the commit; of an empty one since it became empty; of a stable group of
+        consumers since the commit, for topics that nobody subscribes to any more. Otherwise not at all.
+        """
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return self.state_timestamp_ms if self.state_timestamp_ms >= 0 else commit_timestamp_ms
+        if self.state is GroupState.STABLE and self.is_consumer_group and self.topics is not None:
+            return commit_timestamp_ms
+        return None
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What deletes the group from the log."""
+        return [group_metadata_record(self.group_id, None)]
+
+    # Members.
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> None:
+        """Check that a request comes from a member.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member took over its instance id.
+        """
+        if instance_id is not None:
+            present = self.static_members.get(instance_id)
+            if present is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if present != member_id:
+                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+        if member_id not in self.members:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def supports(self, protocol_type: str, protocols: "dict[str, bytes]") -> bool:
+        """Whether somebody with these protocols could be a member: all must have one in common."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return self.protocol_type == protocol_type and any(
+            self._supporters.get(name, 0) == len(self.members) for name in protocols
+        )
+
+    def add(self, member: ClassicMember, answer: Pending[JoinGroupResponse] | None) -> None:
+        """Take a member in, waiting if there is an `answer` to give; the first one leads."""
+        assert member.member_id not in self.members, f"{member} is in {self}"
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        assert self.protocol_type == member.protocol_type, f"{member} does not fit {self}"
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members, f"{member} is in {self}"
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        self.pending_join.discard(member.member_id)
+        self.set_awaiting_join(member, answer)
+
+    def remove(self, member_id: str) -> ClassicMember | None:
+        """Take a member or a pending id out; if it led, whoever joined first leads now."""
+        self.pending_join.discard(member_id)
+        self.pending_sync.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        self._count_protocols(member, -1)
+        if member.awaiting_join is not None:
+            self.members_awaiting_join -= 1
+        if member.instance_id is not None:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, old: ClassicMember, new_member_id: str) -> ClassicMember:
+        """Give a static member another id; what the old one waits for is the caller's to answer first."""
+        assert old.awaiting_join is None, f"{old} still waits in {self}"
+        assert old.awaiting_sync is None, f"{old} still waits in {self}"
+        assert old.instance_id is not None, f"{old} is not static"
+        new = ClassicMember(
+            member_id=new_member_id,
+            instance_id=old.instance_id,
+            client_id=old.client_id,
+            client_host=old.client_host,
+            rebalance_timeout_ms=old.rebalance_timeout_ms,
+            session_timeout_ms=old.session_timeout_ms,
+            protocol_type=old.protocol_type,
+            protocols=old.protocols,
+            assignment=old.assignment,
+        )
+        del self.members[old.member_id]
+        self.members[new_member_id] = new
+        self.static_members[old.instance_id] = new_member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new_member_id
+        if old.member_id in self.pending_sync:
+            self.pending_sync.remove(old.member_id)
+            self.pending_sync.add(new_member_id)
+        return new
+
+    def update(
+        self,
+        member: ClassicMember,
+        protocols: "dict[str, bytes]",
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """Take in what a member says when it joins again."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def set_awaiting_join(self, member: ClassicMember, answer: Pending[JoinGroupResponse] | None) -> None:
+        """Note that a member waits for the next generation, or does not any more."""
+        self.members_awaiting_join += (answer is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = answer
+
+    # Generations.
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long the slowest member may take to join again."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether every member waits for the next generation and nobody was told to come back."""
+        return len(self.members) == self.members_awaiting_join and not self.pending_join
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may begin in this state."""
+        return self.state in _PREVIOUS[GroupState.PREPARING_REBALANCE]
+
+    def elect_joined_leader(self) -> bool:
+        """Have somebody lead who waits for the next generation; false if nobody does."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is not None:
+            return True
+        joined = next((m.member_id for m in self.members.values() if m.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader_id = joined
+        return True
+
+    def begin_generation(self, now_ms: int) -> None:
+        """Count the next generation and choose its protocol; without members the group is empty."""
+        self.generation_id += 1
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.topics = self._subscribed_topics()
+            self.enter(GroupState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol_name = None
+            self.topics = self._subscribed_topics()
+            self.enter(GroupState.EMPTY, now_ms)
+
+    def enter(self, state: GroupState, now_ms: int) -> None:
+        """Change the state."""
+        assert self.state in _PREVIOUS[state], f"{self} cannot become {state.value}"
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer among those that all have."""
+        candidates = frozenset(name for name, count in self._supporters.items() if count == len(self.members))
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            vote = member.vote(candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def joined_members(self) -> list[JoinGroupResponseMember]:
+        """What the leader is told to assign by."""
+        name = self.protocol_name
+        assert name is not None, f"{self} has no protocol"
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata(name),
+            )
+            for member in self.members.values()
+        ]
+
+    # The record.
+
+    def record(self, assignments: "dict[str, bytes] | None" = None) -> CoordinatorRecord:
+        """What the log keeps of the group: this generation, with the assignments given or those in force."""
+        members = []
+        for member in self.members.values():
+            assert self.protocol_name is not None, f"{self} has no protocol"
+            members.append(
+                MemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol_name),
+                    assignment=(
+                        member.assignment if assignments is None else assignments.get(member.member_id, b"")
+                    ),
+                )
+            )
+        value = GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=self.state_timestamp_ms,
+            members=members,
+        )
+        return group_metadata_record(self.group_id, value)
+
+    @classmethod
+    def from_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
+        """The group as a record describes it: stable with members, empty without."""
+        group = cls(group_id, value.current_state_timestamp)
+        group.generation_id = value.generation
+        group.protocol_name = value.protocol
+        group.protocol_type = value.protocol_type or None
+        group.leader_id = value.leader
+        for member in value.members:
+            rebalance_timeout_ms = member.rebalance_timeout
+            if rebalance_timeout_ms < 0:
+                rebalance_timeout_ms = member.session_timeout
+            loaded = ClassicMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout,
+                protocol_type=value.protocol_type,
+                protocols={value.protocol or "": bytes(member.subscription)},
+                assignment=bytes(member.assignment),
+            )
+            group.add(loaded, None)
+        if group.members:
+            group.state = GroupState.STABLE
+        group.topics = group._subscribed_topics()
+        return group
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if not self.is_consumer_group:
+            return None
+        if not self.members:
+            return frozenset()
+        name = self.protocol_name
+        if name is None:
+            return None
+        return subscribed_topics(member.metadata(name) for member in self.members.values())
+
+    def _count_protocols(self, member: ClassicMember, by: int) -> None:
+        for name in member.protocols:
+            count = self._supporters.get(name, 0) + by
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]
+
+    def __repr__(self) -> str:
+        return (
+            f"ClassicGroup({self.group_id!r}, {self.state.value}, generation={self.generation_id}, "
+            f"{len(self.members)} members)"
+        )

@@ -1,0 +1,84 @@
+"""One member of a classic group."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kalda.common.pending import Pending
+from kalda.protocol.messages.join_group import JoinGroupResponse
+from kalda.protocol.messages.sync_group import SyncGroupResponse
+
+NO_ASSIGNMENT: Final = b""
+
+
+class ClassicMember:
+    """A member and what it waits for; `ClassicGroup` alone changes it."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "instance_id",
+        "is_new",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Mapping[str, bytes],
+        assignment: bytes = NO_ASSIGNMENT,
+    ) -> None:
+        self.member_id: Final = member_id
+        self.instance_id: Final = instance_id
+        """Given by the user to a static member, which may come back under another member id (KIP-345)."""
+        self.client_id: Final = client_id
+        self.client_host: Final = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type: Final = protocol_type
+        self.protocols = dict(protocols)
+        """Metadata by name, in the member's order of preference."""
+        self.assignment = assignment
+        self.awaiting_join: Pending[JoinGroupResponse] | None = None
+        self.awaiting_sync: Pending[SyncGroupResponse] | None = None
+        self.is_new = False
+        """Joined for the first time and was not answered yet: it cannot send heartbeats."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has an instance id."""
+        return self.instance_id is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether it may be silent: one that waits for an answer sends no heartbeats.
+
+        A new member is not trusted for ever: it may be gone, and nobody would notice while its join waits.
+        """
+        if self.is_new:
+            return False
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """What it says for the protocol; the group chose one that every member has."""
+        return self.protocols[protocol_name]
+
+    def vote(self, candidates: frozenset[str]) -> str:
+        """The first protocol of its preference among those that every member has."""
+        return next(name for name in self.protocols if name in candidates)
+
+    def __repr__(self) -> str:
+        return f"ClassicMember({self.member_id!r}, instance_id={self.instance_id!r})"
