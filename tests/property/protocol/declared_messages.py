@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kalda.protocol import registry
+from kalda.protocol.messages import consumer_group_records, consumer_protocol, group_records, transaction_log
 from kalda.protocol.schema import (
     BOOL,
     BYTES,
@@ -23,10 +24,18 @@ from kalda.protocol.schema import (
     Struct,
 )
 
+_RECORD_MODULES = (group_records, consumer_group_records, transaction_log, consumer_protocol)
+"""Messages without an API key: they lie in logs, or inside the bytes of others."""
+
 MESSAGE_CLASSES: tuple[type[Message], ...] = tuple(
     message_class
     for key in registry.declared_keys()
     for message_class in (registry.spec(key).request_class, registry.spec(key).response_class)
+) + tuple(
+    value
+    for module in _RECORD_MODULES
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, Message) and value is not Message
 )
 
 MESSAGE_VERSIONS: tuple[tuple[type[Message], int], ...] = tuple(

@@ -43,6 +43,10 @@ COMMON_VERSIONS = tuple(
 
 def through_peer(message: Message, version: int) -> bytes:
     peer = peer_class(type(message))
+    if message.SCHEMA.api_key is None:
+        # What lies inside the bytes of others has its version in front of it.
+        prefix = version.to_bytes(2, "big")
+        return bytes(peer.decode(prefix + codec.encode(message, version)).encode()).removeprefix(prefix)
     read = peer.decode(codec.encode(message, version), version=version)
     read._header = None  # a message that was read without a header cannot be written otherwise
     return bytes(read.encode(version=version))

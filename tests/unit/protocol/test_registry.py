@@ -25,18 +25,38 @@ def test_request_and_response_of_an_api_agree() -> None:
         (ApiKey.FETCH, 17, 12),
         (ApiKey.LIST_OFFSETS, 9, 6),
         (ApiKey.METADATA, 12, 9),
+        (ApiKey.OFFSET_COMMIT, 9, 8),
+        (ApiKey.OFFSET_FETCH, 9, 6),
         (ApiKey.FIND_COORDINATOR, 6, 3),
+        (ApiKey.JOIN_GROUP, 9, 6),
+        (ApiKey.HEARTBEAT, 4, 4),
+        (ApiKey.LEAVE_GROUP, 5, 4),
+        (ApiKey.SYNC_GROUP, 5, 4),
+        (ApiKey.DESCRIBE_GROUPS, 6, 5),
+        (ApiKey.LIST_GROUPS, 5, 3),
         (ApiKey.API_VERSIONS, 4, 3),
         (ApiKey.CREATE_TOPICS, 7, 5),
         (ApiKey.DELETE_TOPICS, 6, 4),
         (ApiKey.DELETE_RECORDS, 2, 2),
-        (ApiKey.INIT_PRODUCER_ID, 5, 2),
+        (ApiKey.INIT_PRODUCER_ID, 6, 2),
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, 4),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 5, 3),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 4, 3),
+        (ApiKey.END_TXN, 5, 3),
+        (ApiKey.WRITE_TXN_MARKERS, 1, 1),
+        (ApiKey.TXN_OFFSET_COMMIT, 5, 3),
         (ApiKey.DESCRIBE_CONFIGS, 4, 4),
         (ApiKey.ALTER_CONFIGS, 2, 2),
         (ApiKey.CREATE_PARTITIONS, 3, 2),
         (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, 1),
+        (ApiKey.DELETE_GROUPS, 2, 2),
+        (ApiKey.OFFSET_DELETE, 0, 1),
         (ApiKey.DESCRIBE_CLUSTER, 1, 0),
+        (ApiKey.DESCRIBE_PRODUCERS, 0, 0),
+        (ApiKey.DESCRIBE_TRANSACTIONS, 0, 0),
+        (ApiKey.LIST_TRANSACTIONS, 2, 0),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, 0),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, 0),
         (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0),
     ],
 )
@@ -83,7 +103,7 @@ def test_controlled_shutdown_alone_had_a_header_without_a_client_id() -> None:
     ]
 
 
-@pytest.mark.parametrize("key", [-1, 68, 999])
+@pytest.mark.parametrize("key", [-1, 76, 999])
 def test_an_api_that_is_not_declared_is_a_key_error(key: int) -> None:
     with pytest.raises(KeyError, match=str(key)):
         registry.spec(key)
