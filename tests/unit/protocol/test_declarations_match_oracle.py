@@ -43,6 +43,9 @@ NEWER_THAN_ANY_ORACLE = {
 }
 """KIP-1099 and the regular expressions of KIP-848 came after Apache's files, and kafka-python has neither."""
 
+FIELDS_NEWER_THAN_ANY_ORACLE = {("TransactionLogValue", "next_producer_epoch")}
+"""KIP-939 added a tagged field to a version that is in Apache's files without it."""
+
 
 class Facts(NamedTuple):
     """What one version says of one field; equal facts mean equal bytes and equal rules."""
@@ -187,7 +190,11 @@ def test_declaration_says_what_the_oracle_says(message_class: type[Message]) -> 
     for version, oracle in described.items():
         assert schema.api_key == oracle.get("apiKey")
         assert schema.flexible == parse_versions(oracle["flexibleVersions"])
-        declared = tuple(declared_facts(message_class, version))
+        declared = tuple(
+            facts
+            for facts in declared_facts(message_class, version)
+            if (message_class.__name__, facts.name) not in FIELDS_NEWER_THAN_ANY_ORACLE
+        )
         assert declared == tuple(expected_facts(oracle["fields"], version)), f"version {version}"
 
 

@@ -1,0 +1,376 @@
+"""The transaction coordinator: requests in, decisions written through the runtime, markers sent after them.
+
+It owns no state: that is in the shards, one per partition of ``__transaction_state`` that this broker leads.
+Answers are pending values that come once everything they tell is replicated.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition
+from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.transaction import decisions, transaction_log
+from kalda.coordinator.transaction.decisions import Begin, Decision
+from kalda.coordinator.transaction.metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
+from kalda.coordinator.transaction.ports import MarkerSender, MarkerWork, ProducerIdSource
+from kalda.coordinator.transaction.shard import NOTHING, TransactionShard
+
+logger: Final = logging.getLogger(__name__)
+
+EXPIRED_PER_WRITE: Final = 1000
+"""Ids that are forgotten in one batch: some 100 kB, far below any limit of a batch."""
+
+T = TypeVar("T")
+Decide = Callable[[TransactionMetadata | None, int], Decision]
+"""A decision on the present state of an id, with a new producer id or -1."""
+
+
+class Runtime(Protocol):
+    """The part of `kalda.coordinator.runtime.runtime.CoordinatorRuntime` that is used here."""
+
+    def write(
+        self, partition: int, operation: Callable[[TransactionShard], Result[T]], *, timeout_ms: int
+    ) -> Pending[T]:
+        """Write what an operation decides, and give its response when that is replicated."""
+        ...
+
+    def read(self, partition: int, operation: Callable[[TransactionShard], T]) -> Pending[T]:
+        """Give what an operation found, when what it saw is replicated."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """The settings; the words are Kafka's."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    two_phase_commit_enable: bool = False
+    request_timeout_ms: int = 30_000
+    """How long a record may take to be replicated before the request is answered with an error."""
+
+
+class TransactionCoordinator:
+    """Every transactional id whose partition this broker leads."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        clock: Clock,
+        markers: MarkerSender,
+        producer_ids: ProducerIdSource,
+        *,
+        partition_for: Callable[[str], int],
+        coordinator_epoch: Callable[[int], int],
+        transaction_version: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`partition_for` maps an id to its partition; `coordinator_epoch` is the leader epoch of one."""
+        self._config: Final = config
+        self._clock: Final = clock
+        self._markers: Final = markers
+        self._producer_ids: Final = producer_ids
+        self._partition_for: Final = partition_for
+        self._coordinator_epoch: Final = coordinator_epoch
+        self._transaction_version: Final = transaction_version
+        self._shards: Final[dict[int, TransactionShard]] = {}
+        """The partitions that are loaded."""
+        self._works: Final[dict[str, MarkerWork]] = {}
+        """By transactional id: the markers on their way."""
+        self.runtime: Runtime
+        """Set once by whoever makes both: the runtime makes shards with `make_shard`."""
+
+    def make_shard(self, partition: int) -> TransactionShard:
+        """Make the empty state of a partition, for the runtime to fill."""
+        return TransactionShard(partition, self, self._transaction_version)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of ``__transaction_state`` that an id belongs to."""
+        return self._partition_for(transactional_id)
+
+    # Requests.
+
+    def begin(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        expected: Identity | None = None,
+        enables_two_phase_commit: bool = False,
+        keeps_prepared: bool = False,
+    ) -> Pending[Decision]:
+        """Give a producer its id and epoch (InitProducerId)."""
+        config = self._config
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+        if enables_two_phase_commit:
+            if not config.two_phase_commit_enable:
+                return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            timeout_ms = TIMEOUT_NEVER
+        elif not 0 < timeout_ms <= config.transaction_max_timeout_ms:
+            return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        request = Begin(transactional_id, timeout_ms, expected, keeps_prepared)
+
+        def decide(current: TransactionMetadata | None, new_producer_id: int) -> Decision:
+            return decisions.begin(
+                current,
+                request,
+                new_producer_id=new_producer_id,
+                server_version=self._transaction_version(),
+                now_ms=self._clock.time_ms(),
+            )
+
+        return self._decide(transactional_id, decide)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int = 0,
+    ) -> Pending[Decision]:
+        """Take partitions into a producer's transaction (AddPartitionsToTxn, AddOffsetsToTxn)."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+
+        def decide(current: TransactionMetadata | None, _: int) -> Decision:
+            return decisions.add_partitions(
+                current,
+                producer,
+                partitions,
+                client_version=client_version,
+                now_ms=self._clock.time_ms(),
+            )
+
+        return self._decide(transactional_id, decide)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
+    ) -> Pending[dict[TopicPartition, ErrorCode]]:
+        """Tell whether partitions are in a producer's transaction."""
+        answer: Pending[dict[TopicPartition, ErrorCode]] = Pending()
+        if not transactional_id:
+            answer.complete(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
+            return answer
+
+        def look(shard: TransactionShard) -> dict[TopicPartition, ErrorCode]:
+            return decisions.verify_partitions(shard.get(transactional_id), producer, partitions)
+
+        def found(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
+            if pending.error is None:
+                answer.complete(pending.value)
+            else:
+                answer.complete(dict.fromkeys(partitions, coordinator_error(pending.error)))
+
+        self.runtime.read(self._partition_for(transactional_id), look).add_done(found)
+        return answer
+
+    def end(
+        self, transactional_id: str, producer: Identity, *, is_commit: bool, client_version: int = 0
+    ) -> Pending[Decision]:
+        """Commit or abort (EndTxn); the answer comes before the markers are written, as in Kafka."""
+        if not transactional_id:
+            return _refused(ErrorCode.INVALID_REQUEST)
+
+        def decide(current: TransactionMetadata | None, new_producer_id: int) -> Decision:
+            return decisions.end(
+                current,
+                producer,
+                is_commit=is_commit,
+                client_version=client_version,
+                new_producer_id=new_producer_id,
+                now_ms=self._clock.time_ms(),
+            )
+
+        return self._decide(transactional_id, decide)
+
+    def describe(self, transactional_id: str) -> Pending[tuple[ErrorCode, TransactionMetadata | None]]:
+        """Tell everything about one id, and which of its partitions still lack their marker."""
+        answer: Pending[tuple[ErrorCode, TransactionMetadata | None]] = Pending()
+        if not transactional_id:
+            answer.complete((ErrorCode.INVALID_REQUEST, None))
+            return answer
+
+        def found(pending: Pending[TransactionMetadata | None]) -> None:
+            if pending.error is not None:
+                answer.complete((coordinator_error(pending.error), None))
+            elif pending.value is None:
+                answer.complete((ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None))
+            else:
+                answer.complete((ErrorCode.NONE, pending.value))
+
+        self.runtime.read(
+            self._partition_for(transactional_id), lambda shard: shard.get(transactional_id)
+        ).add_done(found)
+        return answer
+
+    def remaining_partitions(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
+        """Return the partitions of a transaction; those without a marker while it is being ended."""
+        work = self._works.get(metadata.transactional_id)
+        if work is None or not metadata.state.is_prepared:
+            return metadata.partitions
+        return frozenset(work.remaining)
+
+    def transactions(self) -> list[TransactionMetadata]:
+        """Return every transactional id that is coordinated here."""
+        return [each for shard in self._shards.values() for each in shard.transactions.values()]
+
+    # Upkeep.
+
+    def abort_timed_out(self) -> int:
+        """Abort what was open for too long; return how many transactions that were."""
+        now_ms = self._clock.time_ms()
+        overdue = [
+            each.transactional_id
+            for shard in tuple(self._shards.values())
+            for each in shard.ongoing
+            if each.is_timed_out(now_ms)
+        ]
+        for transactional_id in overdue:
+            logger.info("transaction of %r is aborted: it timed out", transactional_id)
+            self._decide(transactional_id, self._time_out)
+        return len(overdue)
+
+    def _time_out(self, current: TransactionMetadata | None, _: int) -> Decision:
+        return decisions.time_out(
+            current, server_version=self._transaction_version(), now_ms=self._clock.time_ms()
+        )
+
+    def forget_expired(self) -> int:
+        """Forget the ids that were idle for too long; return how many."""
+        now_ms, expiration_ms = self._clock.time_ms(), self._config.transactional_id_expiration_ms
+        count = 0
+        for partition, shard in tuple(self._shards.items()):
+            expired = [
+                each.transactional_id
+                for each in shard.transactions.values()
+                if each.is_expired(now_ms, expiration_ms)
+            ]
+            count += len(expired)
+            for start in range(0, len(expired), EXPIRED_PER_WRITE):
+                names = expired[start : start + EXPIRED_PER_WRITE]
+                self.runtime.write(
+                    partition, partial(self._forget, names), timeout_ms=self._config.request_timeout_ms
+                )
+        return count
+
+    def _forget(self, transactional_ids: list[str], shard: TransactionShard) -> Result[None]:
+        """Decide again, with the state as it is now, and write the tombstones."""
+        now_ms, expiration_ms = self._clock.time_ms(), self._config.transactional_id_expiration_ms
+        records = []
+        for transactional_id in transactional_ids:
+            current = shard.get(transactional_id)
+            if current is not None and current.is_expired(now_ms, expiration_ms):
+                records.append(transaction_log.encode_tombstone(transactional_id))
+        return Result(records, None)
+
+    # What shards report.
+
+    def on_shard_loaded(self, shard: TransactionShard) -> None:
+        """Take over a partition."""
+        self._shards[shard.partition] = shard
+
+    def on_shard_unloaded(self, shard: TransactionShard) -> None:
+        """Give a partition up, with the markers that were on their way."""
+        if self._shards.get(shard.partition) is shard:
+            del self._shards[shard.partition]
+        self._markers.drop(shard.partition)
+        for transactional_id, work in tuple(self._works.items()):
+            if work.state_partition == shard.partition:
+                del self._works[transactional_id]
+
+    def on_prepared(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
+        """Send the markers of a transaction whose outcome is decided for good."""
+        epoch = self._coordinator_epoch(shard.partition)
+        work = MarkerWork(shard.partition, epoch, metadata, self._on_markers_written)
+        self._works[metadata.transactional_id] = work
+        if work.remaining:
+            self._markers.send(work)
+        else:
+            self._on_markers_written(work)
+
+    def _on_markers_written(self, work: MarkerWork) -> None:
+        prepared = work.metadata
+        transactional_id = prepared.transactional_id
+        shard = self._shards.get(work.state_partition)
+        if self._works.get(transactional_id) is not work or shard is None:
+            return
+        del self._works[transactional_id]
+
+        def operation() -> Result[None]:
+            decision = decisions.complete(shard.get(transactional_id), prepared, now_ms=self._clock.time_ms())
+            if decision.after is None:
+                return NOTHING
+            return Result((shard.record(decision.after),), None)
+
+        shard.write_complete(transactional_id, operation)
+
+    # Deciding.
+
+    def _decide(self, transactional_id: str, decide: Decide) -> Pending[Decision]:
+        answer: Pending[Decision] = Pending()
+        self._try(transactional_id, decide, decisions.NO_NEW_ID, answer)
+        return answer
+
+    def _try(
+        self, transactional_id: str, decide: Decide, new_producer_id: int, answer: Pending[Decision]
+    ) -> None:
+        """Decide and write; once more if only a new producer id was missing."""
+
+        def operation(shard: TransactionShard) -> Result[Decision]:
+            decision = decide(shard.get(transactional_id), new_producer_id)
+            if decision.after is None:
+                return Result((), decision)
+            return Result((shard.record(decision.after),), decision)
+
+        def written(pending: Pending[Decision]) -> None:
+            if pending.error is not None:
+                answer.complete(Decision(coordinator_error(pending.error)))
+            elif pending.value.needs_producer_id and new_producer_id == decisions.NO_NEW_ID:
+                self._producer_ids.take(with_id)
+            else:
+                answer.complete(pending.value)
+
+        def with_id(producer_id: int | None) -> None:
+            if producer_id is None:
+                # Retriable: the next try may find coordination well again.
+                answer.complete(Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            else:
+                self._try(transactional_id, decide, producer_id, answer)
+
+        self.runtime.write(
+            self._partition_for(transactional_id), operation, timeout_ms=self._config.request_timeout_ms
+        ).add_done(written)
+
+
+_CODES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What the log says, in the words that producers know from a coordinator."""
+
+
+def coordinator_error(error: Exception) -> ErrorCode:
+    """Return the code that a producer is told for an error of the log or of the runtime."""
+    if not isinstance(error, ApiError):
+        logger.error("a decision on a transaction failed", exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return _CODES.get(error.code, error.code)
+
+
+def _refused(code: ErrorCode) -> Pending[Any]:
+    answer: Pending[Any] = Pending()
+    answer.complete(Decision(code))
+    return answer

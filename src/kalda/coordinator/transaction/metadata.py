@@ -1,0 +1,235 @@
+"""What the coordinator knows of one transactional id, and how each step changes it.
+
+A `TransactionMetadata` never changes; each step gives the next one, which is what is written to
+``__transaction_state``. Because a record is appended and replayed in one turn of the loop, Kafka's "pending"
+states do not exist: the next step already sees this one, and its answer waits until both are replicated.
+
+What a maintainer must not break: (id, epoch) never goes back, and once a state is prepared only the matching
+complete state follows. `check_step` says so for every step that is written.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.coordinator.transaction.states import VALID_PREVIOUS, TransactionState
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+EPOCH_MAX: Final = 2**15 - 1
+TIMEOUT_NEVER: Final = 2**31 - 1
+"""The time-out of a producer that takes part in a two-phase commit (KIP-939): only its owner ends it."""
+EPOCH_BUMP_FROM: Final = 2
+"""The transaction version from which every end raises the epoch (KIP-890, part 2)."""
+NO_TIME: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer id and the epoch that goes with it."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the epoch may not be raised for the producer: one above is kept free for fencing it."""
+        return self.epoch >= EPOCH_MAX - 1
+
+
+NO_IDENTITY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """One transactional id at one moment."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    """When its first partition was added; -1 before the first transaction."""
+    update_ms: int = NO_TIME
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before, if its producer raised it itself: it may ask again (KIP-360). Not written."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The id before this step, so that a producer whose epoch was exhausted may ask again."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """What the producer goes on with when the transaction is complete; -1: the same id."""
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    """Goes with `next_producer_id`. While ongoing: what took over a prepared transaction (KIP-939)."""
+    client_version: int = 0
+    """The transaction version that its last end was asked for in."""
+
+    @property
+    def identity(self) -> Identity:
+        """The producer whose batches are in the transaction."""
+        return Identity(self.producer_id, self.producer_epoch)
+
+    @property
+    def next_identity(self) -> Identity | None:
+        """Who may end a transaction that was taken over, or who goes on after an end; None: nobody new."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return None
+        # Kafka writes no epoch beside an id that follows an exhausted one: it is 0.
+        return Identity(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def owner(self) -> Identity:
+        """Whom the id belongs to: the last identity that was given to a producer."""
+        return self.next_identity or self.identity
+
+    @property
+    def raises_epochs(self) -> bool:
+        """Whether its last end raised the epoch."""
+        return self.client_version >= EPOCH_BUMP_FROM
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it was decided to commit."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """Whether it has been open for longer than its producer asked for."""
+        return (
+            self.state is TransactionState.ONGOING
+            and self.timeout_ms != TIMEOUT_NEVER
+            and self.start_ms + self.timeout_ms < now_ms
+        )
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether the id was idle for so long that it is forgotten."""
+        return self.state.may_expire and self.update_ms <= now_ms - expiration_ms
+
+    # The steps.
+
+    def begun(
+        self, identity: Identity, last_epoch: int, timeout_ms: int, now_ms: int
+    ) -> "TransactionMetadata":
+        """A producer that starts, under the identity that it is given."""
+        return TransactionMetadata(
+            self.transactional_id,
+            identity.producer_id,
+            identity.epoch,
+            timeout_ms,
+            TransactionState.EMPTY,
+            update_ms=now_ms,
+            last_producer_epoch=last_epoch,
+            previous_producer_id=self.producer_id,
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
+    ) -> "TransactionMetadata":
+        """More partitions in the transaction, which begins with the first."""
+        is_first = self.state is not TransactionState.ONGOING
+        return replace(
+            self,
+            state=TransactionState.ONGOING,
+            partitions=self.partitions.union(partitions),
+            start_ms=now_ms if is_first else self.start_ms,
+            update_ms=now_ms,
+            client_version=client_version,
+            previous_producer_id=self.producer_id,
+        )
+
+    def taken_over(self, identity: Identity, timeout_ms: int, now_ms: int) -> "TransactionMetadata":
+        """The transaction stays open, but somebody new decides how it ends (KIP-939)."""
+        return replace(
+            self,
+            previous_producer_id=self.producer_id,
+            next_producer_id=identity.producer_id,
+            next_producer_epoch=_written_epoch(identity),
+            timeout_ms=timeout_ms,
+            update_ms=now_ms,
+        )
+
+    def fenced(self, server_version: int, now_ms: int) -> "TransactionMetadata":
+        """The abort of a transaction that its producer did not ask for; it is shut out by a higher epoch."""
+        assert self.producer_epoch < EPOCH_MAX, f"{self.transactional_id} cannot be fenced at {EPOCH_MAX}"
+        # Whoever took the transaction over is shut out as well, by going above its epoch too.
+        taken = self.next_identity
+        successor = None if taken is None else Identity(taken.producer_id, taken.epoch + 1)
+        return replace(
+            self,
+            state=TransactionState.PREPARE_ABORT,
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=NO_PRODUCER_EPOCH,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID if successor is None else successor.producer_id,
+            next_producer_epoch=NO_PRODUCER_EPOCH if successor is None else _written_epoch(successor),
+            update_ms=now_ms,
+            client_version=server_version if server_version >= EPOCH_BUMP_FROM else 0,
+        )
+
+    def ended(
+        self, *, is_commit: bool, client_version: int, new_producer_id: int, now_ms: int
+    ) -> "TransactionMetadata":
+        """The decision to commit or to abort. With epochs that grow, the markers carry the next one.
+
+        `new_producer_id` takes over if the owner's epoch is exhausted.
+        """
+        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        successor = self.next_identity
+        if client_version >= EPOCH_BUMP_FROM:
+            epoch, last_epoch = epoch + 1, self.owner.epoch
+            if self.owner.is_exhausted:
+                successor = Identity(new_producer_id, 0)
+            elif successor is not None:
+                successor = Identity(successor.producer_id, successor.epoch + 1)
+        state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        return replace(
+            self,
+            state=state,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID if successor is None else successor.producer_id,
+            next_producer_epoch=NO_PRODUCER_EPOCH if successor is None else _written_epoch(successor),
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            update_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def completed(self, now_ms: int) -> "TransactionMetadata":
+        """Every marker is written."""
+        owner = self.owner
+        return replace(
+            self,
+            state=(
+                TransactionState.COMPLETE_COMMIT
+                if self.state is TransactionState.PREPARE_COMMIT
+                else TransactionState.COMPLETE_ABORT
+            ),
+            partitions=frozenset(),
+            producer_id=owner.producer_id,
+            producer_epoch=owner.epoch,
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_PRODUCER_EPOCH,
+            update_ms=now_ms,
+        )
+
+
+def _written_epoch(identity: Identity) -> int:
+    """Kafka writes no epoch beside an id that begins at 0."""
+    return identity.epoch or NO_PRODUCER_EPOCH
+
+
+def check_step(before: TransactionMetadata | None, after: TransactionMetadata) -> None:
+    """Assert that one state may follow the other: a wrong step must end the broker, not a transaction."""
+    assert after.producer_id >= 0, f"{after} has no producer id"
+    assert 0 <= after.producer_epoch <= EPOCH_MAX, f"{after} has an epoch that does not exist"
+    if before is None:
+        assert after.state is TransactionState.EMPTY, f"an id begins empty, not as {after}"
+        return
+    assert before.state in VALID_PREVIOUS[after.state], f"{after} cannot follow {before}"
+    if after.producer_id == before.producer_id:
+        assert after.producer_epoch >= before.producer_epoch, f"the epoch goes back from {before} to {after}"
+    if after.state is TransactionState.ONGOING or after.state.is_prepared:
+        assert after.partitions >= before.partitions, f"{after} has lost partitions of {before}"
+    else:
+        assert not after.partitions, f"{after} is closed and has partitions"
