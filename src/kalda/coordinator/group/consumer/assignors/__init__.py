@@ -1,0 +1,36 @@
+"""Server-side assignors: pure functions from subscriptions and the assignment so far to a new assignment."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kalda.coordinator.group.consumer.assignors.range import RangeAssignor
+from kalda.coordinator.group.consumer.assignors.spec import Assignor
+from kalda.coordinator.group.consumer.assignors.uniform import UniformAssignor
+
+__all__ = ["KNOWN_ASSIGNORS", "Assignor", "assignor_named"]
+
+KNOWN_ASSIGNORS: Final[Mapping[str, type[UniformAssignor] | type[RangeAssignor]]] = MappingProxyType(
+    {
+        UniformAssignor.name: UniformAssignor,
+        RangeAssignor.name: RangeAssignor,
+        "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UniformAssignor,
+        "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RangeAssignor,
+    }
+)
+"""By what `group.consumer.assignors` may call them: their names, or Kafka's class names."""
+
+
+def assignor_named(name: str) -> Assignor:
+    """The assignor that a setting names.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    found = KNOWN_ASSIGNORS.get(name)
+    if found is None:
+        raise ValueError(
+            f"group.consumer.assignors names {name!r}; "
+            f"there are {UniformAssignor.name!r} and {RangeAssignor.name!r}"
+        )
+    return found()

@@ -1,0 +1,125 @@
+"""The uniform assignor where members subscribe to different topics.
+
+Members keep what they may; what is free goes to the subscriber that has least, topics with the fewest
+subscribers first as they have the least choice; then partitions move from a member to another subscriber
+that has at least two fewer, until there is no such pair. Each move lowers the sum of the squared counts, so
+it ends. What must not break is that last law: no partition could move and make two members more equal.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from uuid import UUID
+
+from kalda.coordinator.group.consumer.assignors.spec import GroupSpec
+from kalda.coordinator.group.consumer.model import Assignment
+
+__all__ = ["assign_heterogeneous"]
+
+
+def assign_heterogeneous(group: GroupSpec) -> dict[str, Assignment]:
+    """Assign as the module says; ties go by the order of members and of topics' ids."""
+    return _Builder(group).build()
+
+
+class _Builder:
+    """Members are numbered in their order; `owned[topic][member]` are the partitions it has so far."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        self._group = group
+        self._ids = group.ordered_ids
+        self._loads = [0] * len(self._ids)
+        self._subscribers: dict[UUID, list[int]] = {}
+        self._owned: dict[UUID, dict[int, set[int]]] = {}
+        for number, member_id in enumerate(self._ids):
+            for topic_id in group.members[member_id].topics:
+                self._subscribers.setdefault(topic_id, []).append(number)
+        self._topics = sorted(
+            self._subscribers, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id.int)
+        )
+
+    def build(self) -> dict[str, Assignment]:
+        """Keep, fill, balance."""
+        free = self._keep()
+        for topic_id in self._topics:
+            if free[topic_id]:
+                self._fill(topic_id, free[topic_id])
+        while sum(self._balance(topic_id) for topic_id in self._topics):
+            pass
+        result: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in self._ids}
+        for topic_id, owners in self._owned.items():
+            for number, partitions in owners.items():
+                if partitions:
+                    result[self._ids[number]][topic_id] = frozenset(partitions)
+        return dict(result)
+
+    def _keep(self) -> dict[UUID, Sequence[int]]:
+        """Take over what members had and may have; return what is free."""
+        taken = {topic_id: bytearray(self._group.partition_counts[topic_id]) for topic_id in self._topics}
+        self._owned = {topic_id: {} for topic_id in self._topics}
+        for number, member_id in enumerate(self._ids):
+            member = self._group.members[member_id]
+            for topic_id, partitions in member.assigned.items():
+                if topic_id not in member.topics:
+                    continue
+                marks = taken[topic_id]
+                stay = {p for p in partitions if 0 <= p < len(marks) and not marks[p]}
+                for partition in stay:
+                    marks[partition] = 1
+                self._owned[topic_id][number] = stay
+                self._loads[number] += len(stay)
+        return {
+            topic_id: [partition for partition, is_taken in enumerate(marks) if not is_taken]
+            for topic_id, marks in taken.items()
+        }
+
+    def _fill(self, topic_id: UUID, partitions: Sequence[int]) -> None:
+        """Give each free partition to the subscriber that has least."""
+        loads = self._loads
+        owners = self._owned[topic_id]
+        heap = [(loads[number], number) for number in self._subscribers[topic_id]]
+        heapify(heap)
+        for partition in partitions:
+            load, number = heap[0]
+            owners.setdefault(number, set()).add(partition)
+            loads[number] = load + 1
+            heapreplace(heap, (load + 1, number))
+
+    def _balance(self, topic_id: UUID) -> int:
+        """Move partitions of one topic from who has most to who has least; return how many moved."""
+        loads = self._loads
+        owners = self._owned[topic_id]
+        most = [(-loads[number], number) for number, partitions in owners.items() if partitions]
+        if not most:
+            return 0
+        least = [(loads[number], number) for number in self._subscribers[topic_id]]
+        if -min(most)[0] - min(least)[0] < 2:
+            return 0
+        heapify(most)
+        heapify(least)
+        moved = 0
+        # An entry whose load is not the member's any more is put right when it comes up.
+        while most:
+            negative, giver = most[0]
+            if -negative != loads[giver]:
+                heapreplace(most, (-loads[giver], giver))
+                continue
+            load, taker = least[0]
+            if load != loads[taker]:
+                heapreplace(least, (loads[taker], taker))
+                continue
+            if loads[giver] - load < 2:
+                break
+            partition = max(owners[giver])
+            owners[giver].remove(partition)
+            owners.setdefault(taker, set()).add(partition)
+            loads[giver] -= 1
+            loads[taker] += 1
+            moved += 1
+            heapreplace(least, (load + 1, taker))
+            if owners[giver]:
+                heapreplace(most, (-loads[giver], giver))
+            else:
+                heappop(most)
+            if len(owners[taker]) == 1:
+                heappush(most, (-loads[taker], taker))
+        return moved

@@ -1,0 +1,65 @@
+"""What an assignor is given, and what it is.
+
+The laws that every assignor keeps: each partition of a topic that somebody subscribes to goes to exactly one
+of its subscribers; the same input gives the same output, in whatever order members are listed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+from uuid import UUID
+
+from kalda.coordinator.group.consumer.model import Assignment
+
+__all__ = ["Assignor", "GroupSpec", "MemberSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """One member: the topics it subscribes to, of those there are, and its assignment so far."""
+
+    topics: frozenset[UUID]
+    assigned: Assignment = field(default_factory=dict)
+    instance_id: str | None = None
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """The group: members by id, and how many partitions each subscribed topic has."""
+
+    members: Mapping[str, MemberSpec]
+    partition_counts: Mapping[UUID, int]
+
+    @cached_property
+    def is_homogeneous(self) -> bool:
+        """Whether all members subscribe to the same topics."""
+        members = iter(self.members.values())
+        first = next(members, None)
+        return first is None or all(
+            member.topics is first.topics or member.topics == first.topics for member in members
+        )
+
+    @cached_property
+    def ordered_ids(self) -> list[str]:
+        """The members in the order that decides ties: by instance id, then those without one by member id."""
+        members = self.members
+        return sorted(members, key=lambda member_id: _order(member_id, members[member_id].instance_id))
+
+
+def _order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
+    return (False, instance_id) if instance_id is not None else (True, member_id)
+
+
+class Assignor(Protocol):
+    """A way of assigning."""
+
+    @property
+    def name(self) -> str:
+        """Its name, as members ask for it."""
+        ...
+
+    def assign(self, group: GroupSpec) -> dict[str, Assignment]:
+        """The new assignment, with an entry for every member."""
+        ...
