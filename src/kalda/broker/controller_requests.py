@@ -9,11 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final, TypeVar, assert_never
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.topic_names import topic_name_problem
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
@@ -24,6 +26,9 @@ logger: Final = logging.getLogger(__name__)
 
 PARTITIONS_PER_SLICE: Final = 50
 """Partitions between two turns of other requests. Making a log takes about half a millisecond."""
+
+_TOLD_MAX: Final = 5
+"""A line of the log stays readable, whoever sent the request."""
 
 Request = TypeVar("Request", LeaderAndIsr, StopReplica)
 
@@ -75,8 +80,9 @@ class ControllerRequests:
         async with self._turn:
             self._check(request, broker_epoch)
             if isinstance(request, LeaderAndIsr):
+                request, errors = _without_impossible(request)
                 await self._load_configs(request)
-                return await _in_slices(request, self._apply_roles)
+                return errors | await _in_slices(request, self._apply_roles)
             if isinstance(request, StopReplica):
                 return await _in_slices(request, self._replica_manager.apply_stop_replica)
             if isinstance(request, UpdateMetadata):
@@ -130,6 +136,24 @@ class ControllerRequests:
         for topic in named:
             if topic not in self._metadata_cache:
                 self._config_store.set_topic(topic, {})
+
+
+def _without_impossible(request: LeaderAndIsr) -> tuple[LeaderAndIsr, dict[TopicPartition, ErrorCode]]:
+    """Leave out partitions that cannot exist: a log is made at a path with the topic's name in it."""
+    errors = {
+        each.topic_partition: ErrorCode.INVALID_TOPIC_EXCEPTION
+        for each in request.partitions
+        if each.partition < 0 or topic_name_problem(each.topic) is not None
+    }
+    if not errors:
+        return request, errors
+    logger.warning(
+        "partitions that no topic can have are not served, sent by controller %d: %s",
+        request.controller_id,
+        ", ".join(f"{each.topic!a:.50}-{each.partition}" for each in islice(errors, _TOLD_MAX)),
+    )
+    possible = [each for each in request.partitions if each.topic_partition not in errors]
+    return replace(request, partitions=possible), errors
 
 
 async def _in_slices(

@@ -143,6 +143,26 @@ async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
     assert [] == replicas.applied
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [TopicPartition(name, 0) for name in ("../a", "a/b", "", "..", "a\0", "ü", "a" * 250)]
+    + [TopicPartition("a", -1)],
+)
+async def test_no_log_is_made_for_a_name_that_no_topic_can_have(bad: TopicPartition) -> None:
+    """Anybody who reaches the port can send this: a log's directory must stay within the log directory."""
+    world, replicas = AdminWorld(), Replicas()
+    good = [TopicPartition("a", 0), TopicPartition("a", 1)]
+    request = LeaderAndIsr(0, 1, [leadership(each) for each in (good[0], bad, good[1])])
+
+    errors = await receiver(world, replicas, has_logs=False).apply(request)
+
+    assert good == replicas.applied
+    assert {
+        bad: ErrorCode.INVALID_TOPIC_EXCEPTION,
+        good[1]: ErrorCode.KAFKA_STORAGE_ERROR,
+    } == errors
+
+
 async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
     """It would be in sync again when it goes, and producers would wait for it."""
     replicas = Replicas()

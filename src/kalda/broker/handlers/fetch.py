@@ -6,7 +6,6 @@ minimum waits in the purgatory.
 
 Not implemented: versions 0-3 need messages of the formats before 0.11; they are answered with
 UNSUPPORTED_VERSION per partition, as a Kafka broker with ``message.downconversion.enable=false`` answers.
-Reading from followers (KIP-392) and throttling do not exist yet.
 """
 
 from functools import partial
