@@ -21,8 +21,8 @@ class InternalLog(Protocol):
     KAFKA_STORAGE_ERROR for one whose disk fails.
     """
 
-    def append(self, partition: int, batch: bytes) -> int:
-        """Append one batch as the leader; return the new end offset.
+    def append(self, partition: int, batch: bytearray) -> int:
+        """Append one batch as the leader, which patches its offsets; return the new end offset.
 
         Raises:
             ApiError: NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE and others: nothing was appended.
@@ -42,10 +42,30 @@ class InternalLog(Protocol):
         ...
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds `offset` or the next one, up to the log's end.
+        """Batches from the one that holds `offset` or the next one on, up to the log's end.
 
-        At least one batch where there is one, however large; empty at the end.
+        The first is whole, however large; the last may be cut off. Empty at the end.
         """
+        ...
+
+
+class Cancellable(Protocol):
+    """A call that was asked for and has not been made yet."""
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        ...
+
+
+class Loop(Protocol):
+    """What makes calls later; an asyncio event loop is one."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> Cancellable:
+        """Call in the next turn, after whatever else has become ready."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Cancellable:
+        """Call at a monotonic second."""
         ...
 
 

@@ -1,0 +1,520 @@
+"""The runtime of a coordinator: state per partition of an internal topic, written through its log.
+
+An operation looks at a shard and decides: records, and a response. The records are appended as one batch and
+replayed into the shard in the same turn of the event loop, and the response is given when the high watermark
+has passed them:
+
+    write(commit offset 7)   appended at [41]   replayed, waits for 42   <- high watermark 42: answered
+    read(fetch offsets)      nothing            sees 7,   waits for 42   <- answered after it
+
+So nobody is told what could be lost, and no roll-back exists: an append that fails has changed nothing, and
+with the leadership the shard is thrown away, to be made anew from the log by whoever leads next. What is not
+here: what records mean (`Shard`), the log (`InternalLog`), elections.
+
+What must not break: nothing but a replayed record changes what a shard would be after loading; no step
+between append and replay may fail or yield.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.commit_queue import CommitQueue
+from kalda.coordinator.runtime.loading import Loading
+from kalda.coordinator.runtime.ports import InternalLog, Loop, Result, Shard
+from kalda.coordinator.runtime.shard_timers import ShardTimers
+from kalda.coordinator.runtime.timers import Timers
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kalda.records.compression import Compression
+from kalda.records.errors import RecordsError
+from kalda.records.record import RecordBatchBuilder
+
+logger: Final = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Shard)
+T = TypeVar("T")
+
+SLICE_SECONDS: Final = 0.002
+"""How long loading may keep the event loop at a time."""
+
+RELOAD_MS: Final = 5_000
+"""How long after a failed load the next one is tried."""
+
+_APPEND_ERRORS: Final = {
+    # The answers of a coordinator are its own: clients look for another one, or ask again.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class PartitionState(Enum):
+    """How far a partition is, by the words of Kafka's metric."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """How a runtime writes and loads."""
+
+    name: str
+    """Of the internal topic, for messages."""
+    load_buffer_bytes: int = 5 * 1024 * 1024
+    compression: Compression = Compression.NONE
+    write_timeout_ms: int = 5_000
+    """How long reads, and writes for a shard's own sake, wait to be committed."""
+
+
+@dataclass(slots=True)
+class RuntimeStatistics:
+    """What a runtime did so far."""
+
+    loads: int = 0
+    load_failures: int = 0
+    load_seconds_max: float = 0.0
+    load_seconds_sum: float = 0.0
+    records_loaded: int = 0
+    records_written: int = 0
+    batches_written: int = 0
+    append_failures: int = 0
+
+
+class _Partition(Generic[S]):
+    """One partition that this broker leads."""
+
+    def __init__(
+        self, number: int, leader_epoch: int, shard: S, queue: CommitQueue, timers: ShardTimers
+    ) -> None:
+        self.number: Final = number
+        self.leader_epoch = leader_epoch
+        self.shard = shard
+        self.queue: Final = queue
+        self.timers: Final = timers
+        self.state = PartitionState.LOADING
+        self.written_offset = -1
+        """The end of what the shard has replayed: answers wait until it is committed."""
+        self.is_busy = False
+        """Whether an operation runs; what it asks for comes after it."""
+        self.deferred: Final[deque[Callable[[], None]]] = deque()
+        self.steps: Iterator[None] = iter(())
+        self.loading: Loading | None = None
+        self.load_started = 0.0
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards of the partitions that this broker leads."""
+
+    def __init__(
+        self,
+        log: InternalLog,
+        make_shard: Callable[[int], S],
+        clock: Clock,
+        loop: Loop,
+        config: RuntimeConfig,
+    ) -> None:
+        """`make_shard` makes the empty state of a partition."""
+        self._log: Final = log
+        self._make_shard: Final = make_shard
+        self._clock: Final = clock
+        self._loop: Final = loop
+        self._config: Final = config
+        self._timers: Final = Timers(clock, loop)
+        self._partitions: Final[dict[int, _Partition[S]]] = {}
+        self._epochs: Final[dict[int, int]] = {}
+        """The newest leader epoch that each partition was led or given up in."""
+        self._to_load: Final[deque[_Partition[S]]] = deque()
+        self._is_loading = False
+        self.statistics: Final = RuntimeStatistics()
+
+    # Leadership.
+
+    def become_leader(self, partition: int, leader_epoch: int) -> None:
+        """Load a partition, unless that was done in this epoch; older epochs than known are ignored.
+
+        A partition that goes on being led in a new epoch keeps its shard: nobody else wrote to its log.
+        """
+        if leader_epoch < self._epochs.get(partition, -1):
+            return
+        present = self._partitions.get(partition)
+        if present is not None:
+            present.leader_epoch = self._epochs[partition] = leader_epoch
+            if present.state is not PartitionState.FAILED:
+                return
+            self._unload(present)
+        self._epochs[partition] = leader_epoch
+        self._load(partition, leader_epoch)
+
+    def resign(self, partition: int, leader_epoch: int | None = None) -> None:
+        """Give a partition up; nothing happens if it is led in a newer epoch than `leader_epoch`."""
+        if leader_epoch is not None:
+            if leader_epoch < self._epochs.get(partition, -1):
+                return
+            self._epochs[partition] = leader_epoch
+        present = self._partitions.get(partition)
+        if present is not None:
+            self._unload(present)
+            logger.info("%s-%d: coordinated here no longer", self._config.name, partition)
+
+    def close(self) -> None:
+        """Give everything up."""
+        for partition in tuple(self._partitions.values()):
+            self._unload(partition)
+        self._timers.close()
+
+    # Looking.
+
+    def states(self) -> dict[int, PartitionState]:
+        """How far each partition is that this broker leads."""
+        return {number: partition.state for number, partition in self._partitions.items()}
+
+    def leader_epoch(self, partition: int) -> int:
+        """The epoch that a partition is led in; -1 if it is not."""
+        present = self._partitions.get(partition)
+        return -1 if present is None else present.leader_epoch
+
+    def shard(self, partition: int) -> S:
+        """Return the state as it is now, committed or not.
+
+        For what is not about records: that a member lives, how many groups there are.
+
+        Raises:
+            ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        return self._active(partition).shard
+
+    def waiting_count(self) -> int:
+        """How many answers wait for the high watermark."""
+        return sum(len(partition.queue) for partition in self._partitions.values())
+
+    # Operations.
+
+    def write(
+        self,
+        partition: int,
+        operation: Callable[[S], Result[T]],
+        *,
+        timeout_ms: int,
+        producer: tuple[int, int] | None = None,
+    ) -> Pending[T]:
+        """Append what `operation` decides as one batch; give its response when that is committed.
+
+        With `producer`, a producer id and epoch, the batch is part of that producer's transaction. Without
+        records the response is given when everything is committed that was written before.
+
+        The result fails with ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what `operation`
+        raises, what the log refuses, or REQUEST_TIMED_OUT if replicating takes longer than `timeout_ms`;
+        then the records may be committed yet.
+        """
+        pending: Pending[T] = Pending()
+        run = partial(self._write, partition, operation, timeout_ms, producer, pending)
+        self._run(partition, run)
+        return pending
+
+    def read(
+        self, partition: int, operation: Callable[[S], T], *, timeout_ms: int | None = None
+    ) -> Pending[T]:
+        """Give what `operation` returns when everything that it could see is committed.
+
+        The result fails as that of `write`.
+        """
+        if timeout_ms is None:
+            timeout_ms = self._config.write_timeout_ms
+        return self.write(partition, lambda shard: Result((), operation(shard)), timeout_ms=timeout_ms)
+
+    def complete_transaction(
+        self, partition: int, producer_id: int, producer_epoch: int, committed: bool
+    ) -> Pending[None]:
+        """Take in that a marker was appended to a partition; done when it is committed.
+
+        While the partition loads there is nothing to do: loading comes to the marker.
+        """
+        pending: Pending[None] = Pending()
+        present = self._partitions.get(partition)
+        if present is None or present.state is not PartitionState.ACTIVE:
+            if present is not None and present.state is PartitionState.LOADING:
+                pending.complete(None)
+            else:
+                pending.fail(self._not_coordinator(partition))
+            return pending
+
+        def complete() -> None:
+            if present.state is not PartitionState.ACTIVE:
+                pending.fail(self._not_coordinator(partition))
+                return
+            present.shard.replay_end_transaction(producer_id, producer_epoch, committed)
+            present.written_offset = self._log.end_offset(partition)
+            self._answer(present, pending, None, self._config.write_timeout_ms)
+
+        self._run(partition, complete)
+        return pending
+
+    def on_high_watermark(self, partition: int) -> None:
+        """Give the answers that the high watermark has passed."""
+        present = self._partitions.get(partition)
+        if present is not None and len(present.queue):
+            with suppress(ApiError):
+                # Led no longer: giving the partition up answers what waits.
+                present.queue.advance(self._log.high_watermark(partition))
+
+    # Loading.
+
+    def _load(self, number: int, leader_epoch: int) -> None:
+        queue = CommitQueue(self._timers, self._clock.monotonic)
+        run = partial(self._write_own, number)
+        timers = ShardTimers(self._timers, self._clock, run)
+        partition = _Partition(number, leader_epoch, self._make_shard(number), queue, timers)
+        self._partitions[number] = partition
+        loading = Loading(self._log, number, partition.shard, self._config.load_buffer_bytes)
+        partition.loading = loading
+        partition.steps = loading.steps()
+        self._to_load.append(partition)
+        if not self._is_loading:
+            self._is_loading = True
+            self._loop.call_soon(self._load_slice)
+
+    def _load_slice(self) -> None:
+        """Load for as long as the loop may be kept, one partition after the other."""
+        monotonic = self._clock.monotonic
+        deadline = monotonic() + SLICE_SECONDS
+        while self._to_load:
+            partition = self._to_load[0]
+            if partition.state is not PartitionState.LOADING:
+                # It was given up meanwhile.
+                self._to_load.popleft()
+                continue
+            if not partition.load_started:
+                partition.load_started = monotonic()
+            is_done = False
+            try:
+                while monotonic() < deadline:
+                    if next(partition.steps, _END) is _END:
+                        is_done = True
+                        break
+            except (ApiError, RecordsError) as error:
+                self._to_load.popleft()
+                self._on_load_failed(partition, error)
+                continue
+            except Exception as error:
+                logger.exception("%s-%d: loading failed", self._config.name, partition.number)
+                self._to_load.popleft()
+                self._on_load_failed(partition, error)
+                continue
+            if is_done:
+                self._to_load.popleft()
+                self._on_loaded(partition)
+            if monotonic() >= deadline and self._to_load:
+                self._loop.call_soon(self._load_slice)
+                return
+        self._is_loading = False
+
+    def _on_loaded(self, partition: _Partition[S]) -> None:
+        loading = partition.loading
+        assert loading is not None, f"partition {partition.number} was loaded without a loading"
+        partition.loading = None
+        partition.steps = iter(())
+        try:
+            partition.written_offset = self._log.end_offset(partition.number)
+        except ApiError as error:
+            self._on_load_failed(partition, error)
+            return
+        partition.state = PartitionState.ACTIVE
+        seconds = self._clock.monotonic() - partition.load_started
+        statistics = self.statistics
+        statistics.loads += 1
+        statistics.load_seconds_sum += seconds
+        statistics.load_seconds_max = max(statistics.load_seconds_max, seconds)
+        statistics.records_loaded += loading.record_count
+        logger.info(
+            "%s-%d: coordinated here in epoch %d; %d records, %d bytes loaded in %d ms",
+            self._config.name,
+            partition.number,
+            partition.leader_epoch,
+            loading.record_count,
+            loading.byte_count,
+            seconds * 1000,
+        )
+        partition.shard.on_loaded(partition.timers)
+
+    def _on_load_failed(self, partition: _Partition[S], error: Exception) -> None:
+        """Try again later with a new shard: a disk, or a log directory, may come back."""
+        if self._partitions.get(partition.number) is not partition:
+            return
+        partition.state = PartitionState.FAILED
+        partition.loading = None
+        partition.steps = iter(())
+        self.statistics.load_failures += 1
+        logger.error(
+            "%s-%d: cannot be loaded: %s; the next attempt is in %d s",
+            self._config.name,
+            partition.number,
+            error,
+            RELOAD_MS // 1000,
+        )
+        self._timers.add(RELOAD_MS, partial(self._reload, partition))
+
+    def _reload(self, partition: _Partition[S]) -> None:
+        if self._partitions.get(partition.number) is partition:
+            self._unload(partition)
+            self._load(partition.number, partition.leader_epoch)
+
+    def _unload(self, partition: _Partition[S]) -> None:
+        del self._partitions[partition.number]
+        partition.state = PartitionState.FAILED
+        partition.loading = None
+        partition.steps = iter(())
+        partition.timers.close()
+        error = self._not_coordinator(partition.number)
+        partition.queue.fail_all(error)
+        try:
+            partition.shard.on_unloaded()
+        except Exception:
+            logger.exception("%s-%d: giving it up failed", self._config.name, partition.number)
+        # Whatever was asked for behind an operation under way finds the partition gone.
+        while partition.deferred:
+            partition.deferred.popleft()()
+
+    # One operation.
+
+    def _active(self, partition: int) -> _Partition[S]:
+        present = self._partitions.get(partition)
+        if present is None or present.state is PartitionState.FAILED:
+            raise self._not_coordinator(partition)
+        if present.state is PartitionState.LOADING:
+            raise ApiError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._config.name}-{partition} is being loaded."
+            )
+        return present
+
+    def _not_coordinator(self, partition: int) -> ApiError:
+        return ApiError(
+            ErrorCode.NOT_COORDINATOR, f"This broker does not coordinate {self._config.name}-{partition}."
+        )
+
+    def _write_own(self, partition: int, operation: Callable[[], Result[T]]) -> Pending[T]:
+        """Write for the sake of a shard."""
+        return self.write(partition, lambda _: operation(), timeout_ms=self._config.write_timeout_ms)
+
+    def _run(self, number: int, run: Callable[[], None]) -> None:
+        """Run an operation, behind the one that runs in its partition if there is one."""
+        partition = self._partitions.get(number)
+        if partition is None:
+            run()
+            return
+        if partition.is_busy:
+            partition.deferred.append(run)
+            return
+        partition.is_busy = True
+        try:
+            run()
+            while partition.deferred:
+                partition.deferred.popleft()()
+        finally:
+            partition.is_busy = False
+
+    def _write(
+        self,
+        number: int,
+        operation: Callable[[S], Result[T]],
+        timeout_ms: int,
+        producer: tuple[int, int] | None,
+        pending: Pending[T],
+    ) -> None:
+        try:
+            partition = self._active(number)
+            result = operation(partition.shard)
+            if result.records:
+                self._append(partition, result.records, producer)
+        except Exception as error:
+            # Every way to fail is an answer to whoever waits, who logs what is not an ApiError.
+            pending.fail(error)
+            return
+        self._answer(partition, pending, result.response, timeout_ms)
+
+    def _append(
+        self,
+        partition: _Partition[S],
+        records: Sequence[CoordinatorRecord],
+        producer: tuple[int, int] | None,
+    ) -> None:
+        """Append the records as one batch and replay them."""
+        producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        builder = RecordBatchBuilder(
+            compression=self._config.compression,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=producer is not None,
+        )
+        now_ms = self._clock.time_ms()
+        for record in records:
+            builder.append(record.key, record.value, now_ms)
+        try:
+            end_offset = self._log.append(partition.number, builder.build())
+        except ApiError as error:
+            self.statistics.append_failures += 1
+            code = _APPEND_ERRORS.get(error.code)
+            if code is None:
+                raise
+            raise ApiError(code, error.message) from error
+        partition.written_offset = end_offset
+        self.statistics.batches_written += 1
+        self.statistics.records_written += len(records)
+        replay = partition.shard.replay
+        try:
+            for offset, record in enumerate(records, end_offset - len(records)):
+                replay(offset, producer_id, producer_epoch, record)
+        except Exception:
+            # The shard is not what the log says any more; only a new one can be.
+            logger.exception("%s-%d: replaying failed", self._config.name, partition.number)
+            self._reload(partition)
+            raise
+
+    def _answer(
+        self, partition: _Partition[S], pending: Pending[T], response: T | Pending[T], timeout_ms: int
+    ) -> None:
+        """Give a response as soon as everything written so far is committed."""
+        if isinstance(response, Pending):
+            pending.on_abandoned = response.abandon
+        end_offset = partition.written_offset
+        try:
+            is_committed = self._log.high_watermark(partition.number) >= end_offset
+        except ApiError:
+            pending.fail(self._not_coordinator(partition.number))
+            return
+        if is_committed and not len(partition.queue):
+            _give(pending, response)
+        else:
+            partition.queue.add(end_offset, timeout_ms, pending, partial(_give, pending, response))
+
+
+_END: Final = object()
+
+
+def _give(pending: Pending[Any], response: object) -> None:
+    """Pass a response on: at once, or when it is there itself."""
+    if isinstance(response, Pending):
+        response.add_done(partial(_pass_on, pending))
+    else:
+        pending.complete(response)
+
+
+def _pass_on(pending: Pending[Any], response: Pending[Any]) -> None:
+    if pending.is_done:
+        return
+    if response.error is not None:
+        pending.fail(response.error)
+    else:
+        pending.complete(response.value)

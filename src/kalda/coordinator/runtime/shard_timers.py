@@ -1,0 +1,92 @@
+"""What a loaded shard may do by itself: look at the clock, set timers, write."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.timers import Timer, Timers
+
+logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_MS: Final = 500
+"""How long after a refused append the operation of a timer is tried again."""
+
+_NOT_RETRIED: Final = frozenset(
+    {
+        # The partition is somebody else's.
+        ErrorCode.NOT_COORDINATOR,
+        # It is in the log; trying again would write it twice.
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class _Write(Protocol):
+    """Runs an operation and appends what it decides."""
+
+    def __call__(self, operation: Callable[[], Result[T]], /) -> Pending[T]: ...
+
+
+class ShardTimers:
+    """A `kalda.coordinator.runtime.ports.ShardContext`: timers by name, which end with the leadership."""
+
+    def __init__(self, timers: Timers, clock: Clock, write: _Write) -> None:
+        self._all: Final = timers
+        self._clock: Final = clock
+        self._write: Final = write
+        self._timers: Final[dict[str, Timer]] = {}
+        self._is_closed = False
+
+    def time_ms(self) -> int:
+        """The wall clock, in milliseconds since the epoch."""
+        return self._clock.time_ms()
+
+    def monotonic_ms(self) -> int:
+        """A clock that never goes back."""
+        return int(self._clock.monotonic() * 1000)
+
+    def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any]]) -> None:
+        """Run `operation` after `delay_ms` and write what it decides, instead of an earlier one of `key`."""
+        if self._is_closed:
+            return
+        earlier = self._timers.get(key)
+        if earlier is not None:
+            earlier.cancel()
+        self._timers[key] = self._all.add(delay_ms, partial(self._on_time, key, operation))
+
+    def cancel(self, key: str) -> None:
+        """Forget the timer of that key, if there is one."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
+        """Write what `operation` decides."""
+        return self._write(operation)
+
+    def close(self) -> None:
+        """Forget all timers, those of the future too."""
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _on_time(self, key: str, operation: Callable[[], Result[Any]]) -> None:
+        del self._timers[key]
+        self._write(operation).add_done(partial(self._on_done, key, operation))
+
+    def _on_done(self, key: str, operation: Callable[[], Result[Any]], done: Pending[Any]) -> None:
+        error = done.error
+        if error is None or self._is_closed:
+            return
+        if not isinstance(error, ApiError):
+            logger.error("The timer %s failed", key, exc_info=error)
+        elif error.code not in _NOT_RETRIED and key not in self._timers:
+            self.schedule(key, RETRY_MS, operation)

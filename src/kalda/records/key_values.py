@@ -1,0 +1,70 @@
+"""Keys and values of a batch, without what else records carry: for readers of a table in a log.
+
+It reads the bytes that `kalda.records.record.iter_records` reads, in a third of the time; a property test
+holds the two together.
+"""
+
+from collections.abc import Iterator
+
+from kalda.records.batch import BatchHeader, Buffer
+from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.record import record_bytes
+from kalda.records.varint import read_raw_varint, read_raw_varlong
+
+
+def iter_key_values(
+    buffer: Buffer, position: int, header: BatchHeader
+) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Yield offset, key and value of each record of the batch at `position`.
+
+    Raises as `iter_records` does; headers of records are skipped unread.
+    """
+    data = record_bytes(buffer, position, header)
+    base_offset = header.base_offset
+    size = len(data)
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            raw = data[at]
+            at += 1
+            if raw > 0x7F:
+                raw, at = read_raw_varint(data, at - 1)
+            end = at + (raw >> 1)
+            if raw & 1 or end > size:
+                raise CorruptRecordError(f"record at byte {at} of batch {base_offset} passes the batch's end")
+            if data[at + 1] > 0x7F:
+                _, at = read_raw_varlong(data, at + 1)
+            else:
+                at += 2
+            raw = data[at]
+            at += 1
+            if raw > 0x7F:
+                raw, at = read_raw_varint(data, at - 1)
+            offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+            raw = data[at]
+            at += 1
+            if raw > 0x7F:
+                raw, at = read_raw_varint(data, at - 1)
+            key = value = None
+            if not raw & 1:
+                start = at
+                at += raw >> 1
+                key = data[start:at]
+            raw = data[at]
+            at += 1
+            if raw > 0x7F:
+                raw, at = read_raw_varint(data, at - 1)
+            if not raw & 1:
+                start = at
+                at += raw >> 1
+                value = data[start:at]
+            if at >= end:
+                raise CorruptRecordError(f"record at offset {offset} does not end where its length says")
+            at = end
+            yield offset, key, value
+    except (IndexError, NeedMoreBytes):
+        raise CorruptRecordError(f"batch at offset {base_offset} ends inside a record") from None
+    if at != size:
+        raise CorruptRecordError(
+            f"batch at offset {base_offset} has {size - at} bytes behind its {header.record_count} records"
+        )
