@@ -11,8 +11,10 @@ from benchmarks import (
     columnar,
     coordination,
     end_to_end,
+    failover,
     footprint,
     protocol_codec,
+    replication,
     request_rate,
     spark_read,
     storage,
@@ -29,16 +31,21 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
-    "coordination": coordination.run,
+    "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,
     "protocol_codec": protocol_codec.run,
 }
+_BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {
+    "coordination": (coordination.run, coordination.run_zookeeper),
+    "replication": (replication.run, replication.run_apache_kafka),
+}
+"""Ours and the other side's, each with processes of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for and print it."""
-    names = [*_AGAINST_A_BROKER, *_ALONE]
+    names = [*_AGAINST_A_BROKER, *_ALONE, *_BESIDE]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--with-kafka", action="store_true", help="measure Apache Kafka too (needs mvn, java)"
@@ -55,7 +62,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in wanted:
         if name in _AGAINST_A_BROKER:
             _compare(name, with_kafka=options.with_kafka)
+        if name in _BESIDE:
+            _print_beside(*_BESIDE[name], with_other=options.with_kafka)
     return 0
+
+
+def _print_beside(
+    ours: Callable[[], list[Figure]], theirs: Callable[[], list[Figure]], *, with_other: bool
+) -> None:
+    figures = ours()
+    others: dict[str, float] = {}
+    if with_other:
+        try:
+            others = {label: value for label, value, _ in theirs()}
+        except NotAvailableError as error:
+            print(f"the other side is not compared: {error}", file=sys.stderr)
+    for figure in figures:
+        _print(figure, others.get(figure[0]))
 
 
 def _compare(name: str, *, with_kafka: bool) -> None:
@@ -86,7 +109,7 @@ def _print(figure: Figure, other: float | None = None) -> None:
     label, value, unit = figure
     line = f"{label:<58} {value:>10.3f} {unit:<8}"
     if other is not None:
-        line += f"  Apache Kafka {other:>10.3f}  ratio {value / other:>6.2f}"
+        line += f"  other {other:>10.3f}  ratio {value / other:>6.2f}"
     print(line, flush=True)
 
 

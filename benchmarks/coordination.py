@@ -1,6 +1,6 @@
 """Coordination operations per second with kazoo as the client, and with ZooKeeper as the other side.
 
-``python -m benchmarks.coordination`` runs both where Java and PySpark's jars are; `run` measures ours alone.
+The other side needs Java and the jars in PySpark's wheel.
 ZooKeeper is started with the JVM's own defaults and syncs its log, as ours does. Client and server share the
 machine, so a one-by-one figure is a round trip of kazoo's threads, the server and, for writes, the disk.
 """
@@ -10,7 +10,6 @@ import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Final
 
 from kazoo.client import KazooClient
 
+from benchmarks.apache_kafka import NotAvailableError
 from benchmarks.end_to_end import Figure
 from benchmarks.footprint import memory_mb
 from kalda.testing.process_cluster import ZooKeeperProcess
@@ -49,6 +49,18 @@ def run() -> list[Figure]:
     ):
         figures = measure(server.zookeeper)
         return [*figures, ("coordination: memory", memory_mb(server.pid), "MB")]
+
+
+def run_zookeeper() -> list[Figure]:
+    """Measure a real ZooKeeper under the same labels.
+
+    Raises:
+        NotAvailableError: there is no Java, or no jars.
+    """
+    if shutil.which("java") is None:
+        raise NotAvailableError("ZooKeeper needs Java and there is no 'java' on the PATH")
+    with _zookeeper() as (hosts, pid):
+        return [*measure(hosts), ("coordination: memory", memory_mb(pid), "MB")]
 
 
 def measure(hosts: str) -> list[Figure]:
@@ -122,24 +134,3 @@ def _zookeeper() -> Iterator[tuple[str, int]]:
         finally:
             process.kill()
             process.wait()
-
-
-def main() -> int:
-    """Print our figures, ZooKeeper's beside them where it can be had."""
-    theirs: dict[str, float] = {}
-    if shutil.which("java") is None:
-        print("ZooKeeper is not compared: no java on PATH", file=sys.stderr)
-    else:
-        with _zookeeper() as (hosts, pid):
-            theirs = {label: value for label, value, _ in measure(hosts)}
-            theirs["coordination: memory"] = memory_mb(pid)
-    for label, value, unit in run():
-        line = f"{label:<58} {value:>10.3f} {unit:<8}"
-        if label in theirs:
-            line += f"  ZooKeeper {theirs[label]:>10.3f}  ratio {value / theirs[label]:>6.2f}"
-        print(line, flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

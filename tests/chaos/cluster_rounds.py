@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -23,6 +24,7 @@ import confluent_kafka.admin
 from kalda.testing import ProcessCluster
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
+from tests.integration import real_zookeeper
 
 TOPIC = "ordered"
 BROKERS = 3
@@ -62,11 +64,28 @@ class Fault:
     run: Callable[["Chaos"], None]
 
 
+class Coordinator(Protocol):
+    """The coordination server's process: ours, or a real ZooKeeper."""
+
+    def start(self) -> None:
+        """Start it again after a kill."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def pause(self) -> None:
+        """Have it stand still."""
+
+    def resume(self) -> None:
+        """Have it go on."""
+
+
 class Chaos:
     """The cluster and the dice."""
 
-    def __init__(self, cluster: ProcessCluster, choice: random.Random) -> None:
+    def __init__(self, cluster: ProcessCluster, coordinator: Coordinator, choice: random.Random) -> None:
         self.cluster = cluster
+        self.coordinator = coordinator
         self.choice = choice
 
     def any_broker(self) -> int:
@@ -116,15 +135,15 @@ def _restart(chaos: Chaos) -> None:
 
 
 def _kill_coordinator(chaos: Chaos) -> None:
-    chaos.cluster.kill_coordinator()
+    chaos.coordinator.kill()
     chaos.absence()
-    chaos.cluster.start_coordinator()
+    chaos.coordinator.start()
 
 
 def _pause_coordinator(chaos: Chaos) -> None:
-    chaos.cluster.pause_coordinator()
+    chaos.coordinator.pause()
     chaos.absence()
-    chaos.cluster.resume_coordinator()
+    chaos.coordinator.resume()
 
 
 def _pause_one_kill_another(chaos: Chaos) -> None:
@@ -158,43 +177,58 @@ FAULTS = (
 )
 
 
-def run(rounds: int, seed: int, directory: Path) -> Report:
+def run(rounds: int, seed: int, directory: Path, *, is_zookeeper_real: bool = False) -> Report:
     """Run the rounds; an AssertionError names what went wrong, and the seed."""
+    if not is_zookeeper_real:
+        with ProcessCluster(directory, brokers=BROKERS, settings=SETTINGS) as cluster:
+            return _run(rounds, seed, cluster, cluster.coordinator)
+    reason = real_zookeeper.missing()
+    assert reason is None, reason
+    with (
+        real_zookeeper.RealZooKeeper(directory / "zookeeper") as zookeeper,
+        ProcessCluster(
+            directory, brokers=BROKERS, settings=SETTINGS, zookeeper=f"{zookeeper.hosts}/chaos"
+        ) as cluster,
+    ):
+        return _run(rounds, seed, cluster, zookeeper)
+
+
+def _run(rounds: int, seed: int, cluster: ProcessCluster, coordinator: Coordinator) -> Report:
     choice = random.Random(seed)
     faults: Counter[str] = Counter()
     recoveries: list[float] = []
     ledger = Ledger(PARTITIONS)
-    with ProcessCluster(directory, brokers=BROKERS, settings=SETTINGS) as cluster:
-        create_topic(cluster.bootstrap)
-        loads = [OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)]
-        reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
-        chaos = Chaos(cluster, choice)
-        try:
-            reader.start()
-            for load in loads:
-                load.start()
-                load.wait_progress(PROGRESS_SECONDS)
-            for number in range(rounds):
-                fault = choice.choices(FAULTS, [each.weight for each in FAULTS])[0]
-                faults[fault.name] += 1
-                chaos.wait(0.0, 0.5)
-                fault.run(chaos)
-                took = max(load.wait_progress(PROGRESS_SECONDS) for load in loads)
-                recoveries.append(took)
-                print(f"{number + 1:>4} {fault.name}: serves again after {took:.2f} s", flush=True)
-                problems = [*ledger.violations, *reader.errors]
-                assert not problems, f"seed {seed}, round {number + 1}, {fault.name}: {problems}"
-            for load in loads:
-                load.stop()
-                assert not load.errors, f"seed {seed}: {load.errors[:3]}"
-            reader.wait_all_read()
-            wait_in_sync(cluster.bootstrap)
-            for broker in range(BROKERS):
-                cluster.stop(broker)
-        finally:
-            for load in loads:
-                load.abandon()
-            reader.stop()
+    create_topic(cluster.bootstrap)
+    loads = [OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)]
+    reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
+    chaos = Chaos(cluster, coordinator, choice)
+    try:
+        reader.start()
+        for load in loads:
+            load.start()
+            load.wait_progress(PROGRESS_SECONDS)
+        for number in range(rounds):
+            fault = choice.choices(FAULTS, [each.weight for each in FAULTS])[0]
+            faults[fault.name] += 1
+            chaos.wait(0.0, 0.5)
+            fault.run(chaos)
+            took = max(load.wait_progress(PROGRESS_SECONDS) for load in loads)
+            recoveries.append(took)
+            print(f"{number + 1:>4} {fault.name}: serves again after {took:.2f} s", flush=True)
+            problems = [*ledger.violations, *reader.errors]
+            assert not problems, f"seed {seed}, round {number + 1}, {fault.name}: {problems}"
+        for load in loads:
+            load.stop()
+            assert not load.errors, f"seed {seed}: {load.errors[:3]}"
+        reader.wait_all_read()
+        wait_in_sync(cluster.bootstrap)
+        reader.stop()
+        for broker in range(BROKERS):
+            cluster.stop(broker)
+    finally:
+        for load in loads:
+            load.abandon()
+        reader.stop()
     ledger.check_all_read()
     problems = [*ledger.violations, *reader.errors]
     assert not problems, f"seed {seed}: {problems}"
@@ -231,11 +265,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kalda-cluster-chaos-") as temporary:
-        report = run(options.rounds, options.seed, options.keep or Path(temporary))
+        report = run(
+            options.rounds,
+            options.seed,
+            options.keep or Path(temporary),
+            is_zookeeper_real=options.real_zookeeper,
+        )
     for name, count in sorted(report.faults.items()):
         print(f"{count:>5} x {name}")
     print(

@@ -244,7 +244,9 @@ class CheckingReader:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the consumer."""
+        """End the consumer, while there are brokers: its client may wait for them. Harmless if it is ended."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
