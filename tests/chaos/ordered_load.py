@@ -244,7 +244,7 @@ class CheckingReader:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the consumer, while there are brokers: its client may wait for them. Harmless if it is ended."""
+        """End the consumer, while there are brokers: its client may wait for them. Twice is harmless."""
         if self._stop.is_set():
             return
         self._stop.set()
