@@ -68,7 +68,7 @@ def start(
     One broker runs in this process, several in a process each.
     """
     # Imported here: other commands need none of it.
-    from kalda.broker.process_config import started_config, started_properties
+    from kalda.broker.process.config import started_config, started_properties
 
     if port + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
@@ -81,10 +81,10 @@ def start(
         ]
     _configure_logging()
     if brokers == 1:
-        from kalda.broker.standalone import run_standalone
+        from kalda.broker.process.standalone import run_standalone
 
         sys.exit(run_standalone(directory, configs[0], zookeeper_port))
-    from kalda.broker.process_group import run_group
+    from kalda.broker.process.group import run_group
 
     written = [
         {name: value for name, value in each.items() if in_file.get(name) != value}
@@ -117,8 +117,8 @@ def broker(
     is_supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C ends it."""
-    from kalda.broker.process_broker import run_broker
-    from kalda.broker.process_config import broker_config
+    from kalda.broker.process.broker import run_broker
+    from kalda.broker.process.config import broker_config
 
     in_file, by_name = _properties(config, settings)
     with _settings_checked():
@@ -145,7 +145,7 @@ def zookeeper(
     config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
 ) -> None:
     """Run the coordination server alone, in the foreground; SIGTERM or Ctrl-C ends it."""
-    from kalda.broker.process_zookeeper import run_zookeeper
+    from kalda.broker.process.zookeeper import run_zookeeper
     from kalda.zk.server.config import ZooKeeperConfig
 
     in_file, by_name = _properties(config, settings)

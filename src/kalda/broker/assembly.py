@@ -1,7 +1,8 @@
 """Puts the parts of one broker together, in the order in which they need each other.
 
 Nothing here starts, listens or waits: `kalda.broker.server` does that. The sides of replication have
-assemblies of their own, `kalda.broker.leader_assembly` and `kalda.broker.replication.assembly`.
+assemblies of their own: `kalda.broker.replication.leader.assembly` and
+`kalda.broker.replication.follower.assembly`.
 """
 
 import asyncio
@@ -10,18 +11,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.controller_channel import ControllerChannel
-from kalda.broker.controller_requests import ControllerRequests
+from kalda.broker.controller_link.channel import ControllerChannel
+from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.fetch_session import FetchSessionCache
 from kalda.broker.handlers import HANDLERS
-from kalda.broker.leader_assembly import build_replica_manager
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
-from kalda.broker.replication.assembly import build_replica_fetchers
+from kalda.broker.replication.follower.assembly import build_replica_fetchers
+from kalda.broker.replication.leader.assembly import build_replica_manager
 from kalda.broker.services import BrokerServices
 from kalda.broker.topic_admin import TopicAdmin
 from kalda.common.timing_wheel import TimingWheel

@@ -116,7 +116,7 @@ class FullContext:
 class IncrementalContext:
     """A request in a session: everything the session holds is read, what changed is answered.
 
-    `kalda.broker.follower_watch` reads less for a follower.
+    `kalda.broker.replication.leader.follower_watch` reads less for a follower.
     """
 
     __slots__ = ("_epoch", "session")

@@ -6,7 +6,7 @@ Everything is read when the metrics are rendered; the hot path only adds to plai
 from collections.abc import Callable
 
 from kalda.broker.partition import Partition
-from kalda.broker.replication.metrics import register_fetcher_metrics
+from kalda.broker.replication.follower.metrics import register_fetcher_metrics
 from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics, metric_name
 from kalda.controller.statistics import ControllerStatistics

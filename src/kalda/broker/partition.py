@@ -17,7 +17,7 @@ of the ISR, or a record that was acknowledged to acks=all could be lost with the
 import uuid
 from typing import Final
 
-from kalda.broker.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
+from kalda.broker.replication.leader.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition

@@ -1,8 +1,8 @@
 """The replicas that this broker hosts: looked up, appended to, read, and kept in sync.
 
 Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock. What
-is not here: which roles they have (`kalda.broker.role_changes`), the wire, fetch sessions and waiting
-(`kalda.broker.delayed`).
+is not here: which roles they have (`kalda.broker.replication.role_changes`), the wire, fetch sessions and
+waiting (`kalda.broker.delayed`).
 """
 
 import logging
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
-from kalda.broker.hosted_replicas import NO_PARTITIONS, HostedReplicas
-from kalda.broker.in_sync import ReplicationRules
-from kalda.broker.isr_changes import IsrChanges
 from kalda.broker.partition import NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replica_selector import RackAwareReplicaSelector
-from kalda.broker.replication.ports import FollowerFetching
+from kalda.broker.replication.follower.ports import FollowerFetching
+from kalda.broker.replication.hosted_replicas import NO_PARTITIONS, HostedReplicas
+from kalda.broker.replication.leader.in_sync import ReplicationRules
+from kalda.broker.replication.leader.isr_changes import IsrChanges
+from kalda.broker.replication.leader.replica_selector import RackAwareReplicaSelector
 from kalda.broker.replication.quota import ReplicationQuota
-from kalda.broker.role_changes import RoleChanges
+from kalda.broker.replication.role_changes import RoleChanges
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition

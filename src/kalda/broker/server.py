@@ -16,9 +16,8 @@ from typing import Final
 from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
-from kalda.broker.controlled_shutdown import shut_down_gracefully
-from kalda.broker.leader_assembly import start_leader_upkeep
-from kalda.broker.process_errors import ProcessError
+from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
     BrokerIdentityError,
     BrokerRegistration,
@@ -26,6 +25,7 @@ from kalda.broker.registration import (
     decide_broker_id,
     read_stored_identities,
 )
+from kalda.broker.replication.leader.assembly import start_leader_upkeep
 from kalda.broker.services import BrokerServices
 from kalda.broker.session_memory import SessionMemory
 from kalda.broker.upkeep import FAREWELL_SECONDS_MAX, Upkeep, start_log_upkeep

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig, ConfigStore
-    from kalda.broker.controller_requests import ControllerRequests
+    from kalda.broker.controller_link.requests import ControllerRequests
     from kalda.broker.fetch_session import FetchSessionCache
-    from kalda.broker.isr_changes import IsrChanges
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
     from kalda.broker.registration import BrokerRegistration
     from kalda.broker.replica_manager import ReplicaManager
-    from kalda.broker.replication.manager import ReplicaFetcherManager
+    from kalda.broker.replication.follower.manager import ReplicaFetcherManager
+    from kalda.broker.replication.leader.isr_changes import IsrChanges
     from kalda.broker.topic_admin import TopicAdmin
     from kalda.common.clock import Clock
     from kalda.common.metrics import Metrics

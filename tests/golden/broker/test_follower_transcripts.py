@@ -1,6 +1,6 @@
 """A follower's life, word by word: what it asks, what it is told, and how its log stands then."""
 
-from kalda.broker.replication.truncation import LeaderOffsets
+from kalda.broker.replication.follower.truncation import LeaderOffsets
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch_response import FetchedPartition
 from tests.unit.broker.replication.follower_fixtures import Follower, at, fetched

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from kalda.broker.process_config import started_config
+from kalda.broker.process.config import started_config
 from kalda.broker.server import BrokerServer, BrokerStartError
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import SystemClock

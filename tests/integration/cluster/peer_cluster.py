@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.process_config import started_properties
+from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.net.peer.connection import PeerConnection

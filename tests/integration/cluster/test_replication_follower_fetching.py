@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.in_sync import FollowerState
 from kalda.broker.partition import Partition
-from kalda.broker.replication.manager import ReplicaFetcherManager
+from kalda.broker.replication.follower.manager import ReplicaFetcherManager
+from kalda.broker.replication.leader.in_sync import FollowerState
 from kalda.broker.replication.quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from kalda.broker.partition import Partition
-from kalda.broker.replication.fetch_state import FetchStatus
+from kalda.broker.replication.follower.fetch_state import FetchStatus
 from kalda.broker.replication.quota import FOLLOWER_REPLICAS, UNLIMITED
 from kalda.broker.server import BrokerServer
 from kalda.common.errors import ErrorCode

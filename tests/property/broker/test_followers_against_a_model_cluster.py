@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kalda.broker.fetch_session import FetchAnswer, FetchSessionCache
 from kalda.broker.partition import Partition
-from kalda.broker.replication.fetcher_core import FetcherCore
-from kalda.broker.replication.follower_session import FollowerFetchSession
+from kalda.broker.replication.follower.fetcher_core import FetcherCore
+from kalda.broker.replication.follower.session import FollowerFetchSession
+from kalda.broker.replication.follower.truncation import LeaderOffsets
 from kalda.broker.replication.quota import FOLLOWER_REPLICAS, ReplicationQuota
-from kalda.broker.replication.truncation import LeaderOffsets
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (

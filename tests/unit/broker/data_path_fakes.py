@@ -10,11 +10,11 @@ from kalda.broker.api import Pending, RequestContext
 from kalda.broker.fetch_session import FetchSessionCache
 from kalda.broker.handlers.fetch import handle_fetch
 from kalda.broker.handlers.produce import handle_produce
-from kalda.broker.isr_changes import IsrChanges
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.partition import Partition
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replication.leader.isr_changes import IsrChanges
 from kalda.broker.services import BrokerServices
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode

@@ -11,7 +11,7 @@ import pytest
 from kalda.broker.api import Pending
 from kalda.broker.handlers import delete_records
 from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replica_selector import (
+from kalda.broker.replication.leader.replica_selector import (
     LEADER_ONLY,
     RACK_AWARE,
     RackAwareReplicaSelector,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, cast
 from kalda.broker.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
 from kalda.broker.delayed.fetch import DelayedFetch
 from kalda.broker.fetch_session import FetchAnswer, FetchContext, IncrementalContext
-from kalda.broker.follower_watch import FollowerWatch, WaitingFollowerFetch
 from kalda.broker.handlers.produce import node_endpoints
 from kalda.broker.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
+from kalda.broker.replication.leader.follower_watch import FollowerWatch, WaitingFollowerFetch
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
@@ -88,7 +88,7 @@ def _fetch_in_followers_session(
     params: FetchParams,
     fields: FetchRequestFields,
 ) -> RawResult:
-    """Serve a follower's incremental fetch; see `kalda.broker.follower_watch`."""
+    """Serve a follower's incremental fetch; see `kalda.broker.replication.leader.follower_watch`."""
     session, purgatory = incremental.session, services.purgatories["fetch"]
     replica_manager = services.replica_manager
     watch = session.watch

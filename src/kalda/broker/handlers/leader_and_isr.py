@@ -7,7 +7,7 @@ The versions differ in form only; topic ids (v5, KIP-516) are checked where give
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.controller_wire import leader_and_isr_response, read_leader_and_isr
+from kalda.broker.controller_link.wire import leader_and_isr_response, read_leader_and_isr
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -6,7 +6,7 @@ From v3 each partition says whether to delete it, and is fenced by its leader ep
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.controller_wire import read_stop_replica, stop_replica_response
+from kalda.broker.controller_link.wire import read_stop_replica, stop_replica_response
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

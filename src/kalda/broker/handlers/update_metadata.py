@@ -6,7 +6,7 @@ The versions differ in form only. Whether a KRaft controller sends it (v8, KIP-8
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.controller_wire import read_update_metadata
+from kalda.broker.controller_link.wire import read_update_metadata
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

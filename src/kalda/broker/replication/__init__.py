@@ -1,1 +1,1 @@
-"""The follower's side of replication: fetching from leaders, truncating by epoch, and the throttles."""
+"""Replication: roles of partitions on this broker, the leader's side, the follower's side, throttles."""

@@ -3,9 +3,9 @@
 import uuid
 
 from kalda.broker.partition import Partition
-from kalda.broker.replication.fetch_state import FetchState
-from kalda.broker.replication.fetcher_core import FetcherCore
-from kalda.broker.replication.follower_session import FollowerFetchSession
+from kalda.broker.replication.follower.fetch_state import FetchState
+from kalda.broker.replication.follower.fetcher_core import FetcherCore
+from kalda.broker.replication.follower.session import FollowerFetchSession
 from kalda.broker.replication.quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from kalda.broker.replication.fetch_state import FetchStatus
-from kalda.broker.replication.truncation import LeaderOffsets
+from kalda.broker.replication.follower.fetch_state import FetchStatus
+from kalda.broker.replication.follower.truncation import LeaderOffsets
 from kalda.common.errors import ErrorCode
 from kalda.storage.config import CleanupPolicy, LogConfig
 from tests.unit.broker.replication.follower_fixtures import EPOCH, Follower, at, fetched

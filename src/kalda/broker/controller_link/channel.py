@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
-from kalda.broker.controller_requests import ControllerRequests
-from kalda.broker.controller_wire import (
+from kalda.broker.controller_link.requests import ControllerRequests
+from kalda.broker.controller_link.wire import (
     error_code,
     leader_and_isr_request,
     read_leader_and_isr_response,

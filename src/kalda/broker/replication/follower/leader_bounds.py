@@ -8,9 +8,9 @@ for a follower that was away while the leader's log was deleted below it.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kalda.broker.replication.fetch_state import FetchState
-from kalda.broker.replication.ports import LeaderConnection
-from kalda.broker.replication.truncation import LeaderOffsets
+from kalda.broker.replication.follower.fetch_state import FetchState
+from kalda.broker.replication.follower.ports import LeaderConnection
+from kalda.broker.replication.follower.truncation import LeaderOffsets
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import (

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from kalda.broker.controller_wire import (
+from kalda.broker.controller_link.wire import (
     leader_and_isr_request,
     leader_and_isr_response,
     read_leader_and_isr,

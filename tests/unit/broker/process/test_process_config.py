@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.process_config import broker_config, started_config
+from kalda.broker.process.config import broker_config, started_config
 from kalda.common.config_def import ConfigError
 
 DIRECTORY = Path("/data")

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from kalda.broker.process import Termination, TerminationAskedError
+from kalda.broker.process.lifecycle import Termination, TerminationAskedError
 
 
 async def test_a_first_signal_asks_and_a_second_hurries() -> None:

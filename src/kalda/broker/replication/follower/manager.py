@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from kalda.broker.replication.fetch_state import FetchState, FetchStatus
-from kalda.broker.replication.fetcher import FetcherSettings, ReplicaFetcher
-from kalda.broker.replication.fetcher_core import FetcherCore
-from kalda.broker.replication.follower_session import FollowerFetchSession
-from kalda.broker.replication.ports import LeaderDialer
+from kalda.broker.replication.follower.fetch_state import FetchState, FetchStatus
+from kalda.broker.replication.follower.fetcher import FetcherSettings, ReplicaFetcher
+from kalda.broker.replication.follower.fetcher_core import FetcherCore
+from kalda.broker.replication.follower.ports import LeaderDialer
+from kalda.broker.replication.follower.session import FollowerFetchSession
 from kalda.broker.replication.quota import FOLLOWER_RATE, ReplicationQuota
 from kalda.common.clock import Clock
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition

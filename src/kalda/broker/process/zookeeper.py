@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
-from kalda.broker.process_errors import ProcessError
+from kalda.broker.process.errors import ProcessError
+from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem

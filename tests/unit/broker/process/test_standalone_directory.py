@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.process import ProcessDirectory
+from kalda.broker.process.lifecycle import ProcessDirectory
 
 
 def test_a_full_disk_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

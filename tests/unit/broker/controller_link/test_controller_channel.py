@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.controller_channel import PARTITIONS_PER_REQUEST, ControllerChannel
-from kalda.broker.controller_requests import ControllerRequests
+from kalda.broker.controller_link.channel import PARTITIONS_PER_REQUEST, ControllerChannel
+from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
@@ -17,7 +17,7 @@ from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAn
 from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.schema import Message
-from tests.unit.broker.test_controller_wire import role
+from tests.unit.broker.controller_link.test_controller_wire import role
 
 OURS, OTHER = 0, 1
 PARTITION = TopicPartition("a", 0)

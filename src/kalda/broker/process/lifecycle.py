@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kalda.broker.process_errors import ProcessError, tell
+from kalda.broker.process.errors import ProcessError, tell
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
 logger: Final = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.process import ORPHAN_SECONDS_MAX, ProcessDirectory, Termination, print_ready, run
-from kalda.broker.process_errors import ProcessError
+from kalda.broker.process.errors import ProcessError
+from kalda.broker.process.lifecycle import ORPHAN_SECONDS_MAX, ProcessDirectory, Termination, print_ready, run
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.coordination.errors import CoordinationError

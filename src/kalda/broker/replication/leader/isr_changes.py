@@ -14,8 +14,8 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from kalda.broker.in_sync import IsrChange
 from kalda.broker.partition import Partition
+from kalda.broker.replication.leader.in_sync import IsrChange
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
 from kalda.coordination.errors import CoordinationError

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.replication.manager import ReplicaFetcherManager
-from kalda.broker.replication.ports import LeaderDialer
+from kalda.broker.replication.follower.manager import ReplicaFetcherManager
+from kalda.broker.replication.follower.ports import LeaderDialer
 from kalda.broker.replication.quota import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,

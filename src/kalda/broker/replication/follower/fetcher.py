@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.replication.fetch_state import FetchState
-from kalda.broker.replication.fetcher_core import FetcherCore
-from kalda.broker.replication.leader_bounds import ask_leader_bounds
-from kalda.broker.replication.ports import LeaderConnection, LeaderDialer
+from kalda.broker.replication.follower.fetch_state import FetchState
+from kalda.broker.replication.follower.fetcher_core import FetcherCore
+from kalda.broker.replication.follower.leader_bounds import ask_leader_bounds
+from kalda.broker.replication.follower.ports import LeaderConnection, LeaderDialer
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition

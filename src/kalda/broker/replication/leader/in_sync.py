@@ -1,7 +1,7 @@
 """What a leader knows of its followers, and the change of in-sync replicas that it may ask for.
 
-Values and small rules only: `kalda.broker.partition` applies them, `kalda.broker.isr_changes` writes the
-changes to coordination.
+Values and small rules only: `kalda.broker.partition` applies them,
+`kalda.broker.replication.leader.isr_changes` writes the changes to coordination.
 """
 
 import math

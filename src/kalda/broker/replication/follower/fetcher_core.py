@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.replication.fetch_state import FetchState, FetchStatus
-from kalda.broker.replication.follower_session import FollowerFetchSession
-from kalda.broker.replication.quota import ReplicationQuota
-from kalda.broker.replication.truncation import (
+from kalda.broker.replication.follower.fetch_state import FetchState, FetchStatus
+from kalda.broker.replication.follower.session import FollowerFetchSession
+from kalda.broker.replication.follower.truncation import (
     LeaderOffsets,
     Restart,
     offset_to_truncate_to,
     resolve_out_of_range,
 )
+from kalda.broker.replication.quota import ReplicationQuota
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.client.errors import to_error_code

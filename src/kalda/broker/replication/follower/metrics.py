@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kalda.broker.replication.manager import ReplicaFetcherManager
+from kalda.broker.replication.follower.manager import ReplicaFetcherManager
 from kalda.common.metrics import Metrics, metric_name
 
 _MANAGER: Final = "ReplicaFetcherManager"

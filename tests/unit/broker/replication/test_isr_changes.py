@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
-from kalda.broker.leader_assembly import LeadershipCheck
+from kalda.broker.replication.leader.assembly import LeadershipCheck
+from kalda.broker.replication.leader.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.coordination import paths, schema

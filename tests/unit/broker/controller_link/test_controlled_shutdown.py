@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.controlled_shutdown import shut_down_gracefully
-from kalda.broker.controller_requests import ControllerRequests
+from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.registration import BrokerRegistration
-from kalda.broker.replication.manager import ReplicaFetcherManager
+from kalda.broker.replication.follower.manager import ReplicaFetcherManager
 from kalda.broker.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition

@@ -7,7 +7,7 @@ Layout of the directory::
     broker-0/             the broker's log directory, unless `log.dirs` says otherwise
 
 The broker's session is a call, not a connection; the coordination server's port is there for tools and other
-brokers. `kalda start --brokers N` is `kalda.broker.process_group`, over the same layout.
+brokers. `kalda start --brokers N` is `kalda.broker.process.group`, over the same layout.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
-from kalda.broker.process_broker import close_session, serve
-from kalda.broker.process_config import DEFAULT_HOST
-from kalda.broker.process_zookeeper import coordination_server
+from kalda.broker.process.broker import close_session, serve
+from kalda.broker.process.config import DEFAULT_HOST
+from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.zookeeper import coordination_server
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor

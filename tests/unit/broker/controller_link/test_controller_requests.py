@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from kalda.broker.controller_requests import PARTITIONS_PER_SLICE, ControllerRequests
+from kalda.broker.controller_link.requests import PARTITIONS_PER_SLICE, ControllerRequests
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition

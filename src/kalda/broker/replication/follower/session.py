@@ -8,7 +8,7 @@ one small request every half second.
 from struct import Struct
 from typing import Final
 
-from kalda.broker.replication.fetch_state import FetchState
+from kalda.broker.replication.follower.fetch_state import FetchState
 from kalda.protocol.fast.fetch import INITIAL_EPOCH, INVALID_SESSION_ID
 from kalda.protocol.fast.wire import INT32, write_unsigned_varint
 

@@ -8,8 +8,8 @@ import pytest
 
 from kalda.broker.api import Pending
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
-from kalda.broker.follower_watch import READ_ALL_SECONDS
 from kalda.broker.replica_manager import FetchParams
+from kalda.broker.replication.leader.follower_watch import READ_ALL_SECONDS
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica

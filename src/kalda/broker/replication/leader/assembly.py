@@ -5,11 +5,11 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
 from kalda.broker.log_dir_failures import LogDirFailures
 from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.replica_selector import make_replica_selector
-from kalda.broker.replication.assembly import build_leader_quota
+from kalda.broker.replication.follower.assembly import build_leader_quota
+from kalda.broker.replication.leader.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
+from kalda.broker.replication.leader.replica_selector import make_replica_selector
 from kalda.broker.upkeep import Upkeep
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.isr_store import IsrStore

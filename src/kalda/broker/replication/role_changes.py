@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from kalda.broker.hosted_replicas import HostedReplicas
-from kalda.broker.in_sync import ReplicationRules
 from kalda.broker.partition import Partition
-from kalda.broker.replication.ports import FollowerFetching
+from kalda.broker.replication.follower.ports import FollowerFetching
+from kalda.broker.replication.hosted_replicas import HostedReplicas
+from kalda.broker.replication.leader.in_sync import ReplicationRules
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica

@@ -22,10 +22,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.process import ProcessDirectory, Termination, print_ready, run
-from kalda.broker.process_config import DEFAULT_HOST
-from kalda.broker.process_errors import ProcessError
-from kalda.broker.process_zookeeper import coordination_server
+from kalda.broker.process.config import DEFAULT_HOST
+from kalda.broker.process.errors import ProcessError
+from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.zookeeper import coordination_server
 from kalda.coordination import paths
 from kalda.storage.background import EventLoopExecutor
 from kalda.zk.server.config import ZooKeeperConfig

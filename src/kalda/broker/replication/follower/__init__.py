@@ -1,0 +1,1 @@
+"""The follower's side of replication: fetching from leaders and truncating by epoch."""
