@@ -1,8 +1,8 @@
 """A classic group: its members, its generation, and the rules that need nothing else.
 
 Pure state. When it changes is decided by `rebalance`; this module keeps the numbers consistent and knows
-which change of state is possible. What must not break: `members_awaiting_join` equals the members that wait, and
-the count in `_supporters` of each protocol equals the members that offer it.
+which change of state is possible. What must not break: `members_awaiting_join` equals the members that wait,
+and the count in `_supporters` of each protocol equals the members that offer it.
 """
 
 from enum import StrEnum
@@ -15,6 +15,7 @@ from kalda.coordinator.group.classic.subscription import subscribed_topics
 from kalda.coordinator.group.group import GroupKind
 from kalda.coordinator.group.records import group_metadata_record
 from kalda.coordinator.records import CoordinatorRecord
+from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 
@@ -177,13 +178,14 @@ class ClassicGroup:
     def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
         """From when on the retention of an offset counts (KIP-211).
 
-        Of a simple group since the commit; of an empty one since it became empty; of a stable group of
+        Of a simple group since the commit; of an empty one since it became empty, or since a later commit
+        (an administrator set the offset; Kafka forgets such a one at once); of a stable group of
         consumers since the commit, for topics that nobody subscribes to any more. Otherwise not at all.
         """
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
-            return self.state_timestamp_ms if self.state_timestamp_ms >= 0 else commit_timestamp_ms
+            return max(self.state_timestamp_ms, commit_timestamp_ms)
         if self.state is GroupState.STABLE and self.is_consumer_group and self.topics is not None:
             return commit_timestamp_ms
         return None
@@ -398,12 +400,20 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """The group as a record describes it: stable with members, empty without."""
+        """The group as a record describes it: stable with members, empty without.
+
+        Raises:
+            ProtocolError: the record contradicts itself.
+        """
+        ids = [member.member_id for member in value.members]
+        instances = [m.group_instance_id for m in value.members if m.group_instance_id is not None]
+        if len(set(ids)) != len(ids) or len(set(instances)) != len(instances):
+            raise ProtocolError(f"group {group_id}: a member comes twice in one generation")
         group = cls(group_id, value.current_state_timestamp)
         group.generation_id = value.generation
         group.protocol_name = value.protocol
         group.protocol_type = value.protocol_type or None
-        group.leader_id = value.leader
+        group.leader_id = value.leader if value.leader in ids else None
         for member in value.members:
             rebalance_timeout_ms = member.rebalance_timeout
             if rebalance_timeout_ms < 0:

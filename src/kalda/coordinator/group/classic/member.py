@@ -72,6 +72,10 @@ class ClassicMember:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
+    def matches(self, protocols: Mapping[str, bytes]) -> bool:
+        """Whether it offers just these protocols, in this order."""
+        return list(self.protocols.items()) == list(protocols.items())
+
     def metadata(self, protocol_name: str) -> bytes:
         """What it says for the protocol; the group chose one that every member has."""
         return self.protocols[protocol_name]

@@ -1,0 +1,334 @@
+"""How a classic group gets from one generation to the next.
+
+    Empty --join--> PreparingRebalance --all joined, or time is up--> CompletingRebalance
+    CompletingRebalance --the leader's assignment is committed--> Stable
+    Stable, CompletingRebalance --a member comes, goes or changes--> PreparingRebalance
+    PreparingRebalance --all members gone--> Empty
+
+A state machine over `ClassicGroup`: time comes from the shard's context, timers are operations that the
+context runs, and answers leave through `Answers` when an operation is through, so that whoever is woken by
+an answer finds the group in order. What must not break: every member that waits is answered once, and every
+member either waits or has a timer.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
+from kalda.coordinator.group.classic.member import NO_ASSIGNMENT, ClassicMember
+from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.messages.join_group import JoinGroupResponse
+from kalda.protocol.messages.sync_group import SyncGroupResponse
+
+__all__ = ["Answers", "Rebalance"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
+"""How long a new member may wait for its first generation. It cannot send heartbeats yet, and nobody would
+notice that it is gone; one that is still there joins again."""
+
+
+class Answers:
+    """Answers that were decided and not given yet."""
+
+    def __init__(self) -> None:
+        self._decided: list[tuple[Pending[Any], Any]] = []
+
+    def add(self, waiting: Pending[T], response: T) -> None:
+        """Decide an answer."""
+        self._decided.append((waiting, response))
+
+    def give(self) -> None:
+        """Give all answers, those included that are decided meanwhile."""
+        while self._decided:
+            decided, self._decided = self._decided, []
+            for waiting, response in decided:
+                if not waiting.is_done:
+                    # Else the request failed on its way, and was answered there.
+                    waiting.complete(response)
+
+
+class Rebalance:
+    """Moves the groups of one shard; methods return the records to write."""
+
+    def __init__(self, shard: GroupShard, completed_rebalance: Callable[[], None]) -> None:
+        self._shard: Final = shard
+        self._completed_rebalance: Final = completed_rebalance
+        self.answers: Final = Answers()
+
+    # Towards the next generation.
+
+    def prepare_or_complete(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
+        """Begin a rebalance, or complete the one under way if this was what it waited for."""
+        if group.can_rebalance:
+            return self.prepare(group, reason)
+        return self.maybe_complete_join(group)
+
+    def prepare(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
+        """Begin a rebalance: all members shall join again. A first one waits for more members to come."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._propagate_failure(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync.clear()
+        context = self._shard.context
+        context.cancel(_sync_timer(group.group_id))
+        is_initial = group.state is GroupState.EMPTY
+        if is_initial:
+            delay_ms = self._shard.config.group_initial_rebalance_delay_ms
+            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._schedule_initial(group.group_id, delay_ms, remaining_ms)
+        group.enter(GroupState.PREPARING_REBALANCE, context.time_ms())
+        logger.info(
+            "Preparing to rebalance group %s with old generation %d: %s",
+            group.group_id,
+            group.generation_id,
+            reason,
+        )
+        if is_initial:
+            return []
+        if group.all_joined:
+            return self.complete_join(group)
+        self._schedule_join(group)
+        return []
+
+    def maybe_complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+        """Begin the next generation if everybody has joined; a first one waits for its delay all the same."""
+        if (
+            group.state is not GroupState.PREPARING_REBALANCE
+            or group.previous_state is GroupState.EMPTY
+            or not group.all_joined
+        ):
+            return []
+        return self.complete_join(group)
+
+    def complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+        """Begin the next generation with those who joined; static members stay in spite of being away."""
+        context = self._shard.context
+        context.cancel(_join_timer(group.group_id))
+        absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        for member in absent:
+            group.remove(member.member_id)
+            context.cancel(_heartbeat_timer(group.group_id, member.member_id))
+        if absent:
+            logger.info("Group %s goes on without %s, who did not join", group.group_id, absent)
+        if group.members and not group.elect_joined_leader():
+            # Static members only, and all away: their sessions will decide.
+            logger.warning("Group %s: no member joined, waiting for another round", group.group_id)
+            self._schedule_join(group)
+            return []
+        group.begin_generation(context.time_ms())
+        if not group.members:
+            logger.info("Group %s with generation %d is empty", group.group_id, group.generation_id)
+            return [group.record()]
+        logger.info(
+            "Group %s generation %d has %d members, led by %s",
+            group.group_id,
+            group.generation_id,
+            len(group.members),
+            group.leader_id,
+        )
+        for member in group.members.values():
+            self.answer_join(group, member, self.generation_for(group, member))
+            self.schedule_heartbeat(group, member)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        context.schedule(
+            _sync_timer(group.group_id),
+            group.rebalance_timeout_ms,
+            partial(self._on_sync_timer, group.group_id, group.generation_id),
+        )
+        return []
+
+    def generation_for(self, group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
+        """What a member is told of the generation; the leader gets the others' metadata to assign by."""
+        return JoinGroupResponse(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id or "",
+            member_id=member.member_id,
+            members=group.joined_members() if member.member_id == group.leader_id else [],
+        )
+
+    # The assignment.
+
+    def store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+        """Make the assignment that the log holds now everybody's, and the group stable."""
+        assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} expects no assignment"
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
+            response = SyncGroupResponse(
+                protocol_type=group.protocol_type,
+                protocol_name=group.protocol_name,
+                assignment=member.assignment,
+            )
+            self._answer_sync(group, member, response)
+        group.enter(GroupState.STABLE, self._shard.context.time_ms())
+        self._completed_rebalance()
+
+    def refuse_assignment(self, group: ClassicGroup, code: ErrorCode) -> None:
+        """The assignment could not be written: all shall join again."""
+        self._propagate_failure(group, code)
+        records = self.prepare_or_complete(group, f"the assignment could not be stored: {code.name}")
+        assert not records, "a group with members writes nothing before its assignment"
+
+    def _propagate_failure(self, group: ClassicGroup, code: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = NO_ASSIGNMENT
+            self._answer_sync(group, member, SyncGroupResponse(error_code=code))
+
+    # Members that go.
+
+    def remove_member(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """Take a member out and end what it waits for; the group moves on by `after_removal`."""
+        self.answer_join(group, member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        if member.awaiting_sync is not None:
+            self.answers.add(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            member.awaiting_sync = None
+        group.remove(member.member_id)
+        self._shard.context.cancel(_heartbeat_timer(group.group_id, member.member_id))
+
+    def after_removal(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
+        """Go on without those who left."""
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            return self.prepare_or_complete(group, reason)
+        return self.maybe_complete_join(group)
+
+    def forget_if_unused(self, group: ClassicGroup) -> None:
+        """Drop a group of which nothing is in the log and whose last comer is gone."""
+        if (
+            group.state is GroupState.EMPTY
+            and group.generation_id == 0
+            and not group.pending_join
+            and group.protocol_type is None
+            and not self._shard.offsets.has_any(group.group_id)
+            and self._shard.groups.get(group.group_id) is group
+        ):
+            del self._shard.groups[group.group_id]
+
+    # Answers.
+
+    def answer_join(self, group: ClassicGroup, member: ClassicMember, response: JoinGroupResponse) -> None:
+        """Answer a member that waits for a generation; nothing happens if it does not."""
+        if member.awaiting_join is not None:
+            self.answers.add(member.awaiting_join, response)
+            group.set_awaiting_join(member, None)
+
+    def _answer_sync(self, group: ClassicGroup, member: ClassicMember, response: SyncGroupResponse) -> None:
+        if member.awaiting_sync is not None:
+            self.answers.add(member.awaiting_sync, response)
+            member.awaiting_sync = None
+            # Its session may have run out while it waited, which was not held against it.
+            self.schedule_heartbeat(group, member)
+
+    # Timers.
+
+    def schedule_heartbeat(
+        self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
+    ) -> None:
+        """Expect to hear of a member within its session timeout."""
+        self.schedule_expiry(
+            group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms
+        )
+
+    def schedule_expiry(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        """Expect to hear of a member, or of one that was told to come back, within a time."""
+        self._shard.context.schedule(
+            _heartbeat_timer(group.group_id, member_id),
+            timeout_ms,
+            partial(self._on_heartbeat_timer, group.group_id, member_id),
+        )
+
+    def cancel_expiry(self, group: ClassicGroup, member_id: str) -> None:
+        """Expect nothing of a member any more."""
+        self._shard.context.cancel(_heartbeat_timer(group.group_id, member_id))
+
+    def _schedule_join(self, group: ClassicGroup) -> None:
+        self._shard.context.schedule(
+            _join_timer(group.group_id),
+            group.rebalance_timeout_ms,
+            partial(self._on_join_timer, group.group_id),
+        )
+
+    def _schedule_initial(self, group_id: str, delay_ms: int, remaining_ms: int) -> None:
+        self._shard.context.schedule(
+            _join_timer(group_id),
+            delay_ms,
+            partial(self._on_initial_timer, group_id, delay_ms, remaining_ms),
+        )
+
+    def _on_join_timer(self, group_id: str) -> Result[None]:
+        group = self._classic(group_id)
+        if group is None or group.state is not GroupState.PREPARING_REBALANCE:
+            return _NOTHING
+        return self._end(self.complete_join(group))
+
+    def _on_initial_timer(self, group_id: str, delay_ms: int, remaining_ms: int) -> Result[None]:
+        group = self._classic(group_id)
+        if group is None or group.state is not GroupState.PREPARING_REBALANCE:
+            return _NOTHING
+        if group.new_member_added and remaining_ms:
+            group.new_member_added = False
+            next_ms = min(self._shard.config.group_initial_rebalance_delay_ms, remaining_ms)
+            self._schedule_initial(group_id, next_ms, max(remaining_ms - delay_ms, 0))
+            return _NOTHING
+        return self._end(self.complete_join(group))
+
+    def _on_sync_timer(self, group_id: str, generation_id: int) -> Result[None]:
+        group = self._classic(group_id)
+        if group is None or group.generation_id != generation_id or not group.pending_sync:
+            return _NOTHING
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return _NOTHING
+        absent = sorted(group.pending_sync)
+        for member_id in absent:
+            self.remove_member(group, group.members[member_id])
+        return self._end(self.prepare(group, f"{', '.join(absent)} did not sync in time"))
+
+    def _on_heartbeat_timer(self, group_id: str, member_id: str) -> Result[None]:
+        group = self._classic(group_id)
+        if group is None:
+            return _NOTHING
+        if member_id in group.pending_join:
+            logger.info("Group %s: %s was given an id and did not come back", group_id, member_id)
+            group.remove(member_id)
+            records = self.maybe_complete_join(group)
+            self.forget_if_unused(group)
+            return self._end(records)
+        member = group.members.get(member_id)
+        if member is None or member.has_satisfied_heartbeat:
+            return _NOTHING
+        logger.info("Group %s: member %s failed, its session is over", group_id, member_id)
+        self.remove_member(group, member)
+        return self._end(self.after_removal(group, f"{member_id} sent no heartbeat"))
+
+    def _classic(self, group_id: str) -> ClassicGroup | None:
+        group = self._shard.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _end(self, records: list[CoordinatorRecord]) -> Result[None]:
+        self.answers.give()
+        return Result(records, None)
+
+
+_NOTHING: Final[Result[None]] = Result((), None)
+
+
+def _join_timer(group_id: str) -> str:
+    return f"join:{group_id}"
+
+
+def _sync_timer(group_id: str) -> str:
+    return f"sync:{group_id}"
+
+
+def _heartbeat_timer(group_id: str, member_id: str) -> str:
+    return f"heartbeat:{group_id}:{member_id}"

@@ -1,0 +1,391 @@
+"""The group coordinator of one broker: what request handlers, and the transaction coordinator, call.
+
+Every group belongs to one partition of ``__consumer_offsets`` by the hash of its id; this facade finds the
+partition, runs the operation in its shard through the runtime, and turns what can go wrong on the way into
+the codes that clients of groups know. Decisions are made in the shard's parts, not here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition
+from kalda.coordinator.group import offset_operations
+from kalda.coordinator.group.classic.join import Requester, Step
+from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.gathering import gather
+from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.listing import describe, list_groups
+from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
+from kalda.coordinator.group.partition import GroupPartition
+from kalda.coordinator.group.statistics import GroupStatistics
+from kalda.coordinator.partitioning import partition_of
+from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState
+from kalda.protocol.messages.describe_groups import DescribedGroup
+from kalda.protocol.messages.heartbeat import HeartbeatRequest
+from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kalda.protocol.messages.list_groups import ListedGroup
+from kalda.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kalda.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kalda.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+__all__ = ["GroupCoordinator", "GroupRuntime"]
+
+T = TypeVar("T")
+
+GroupRuntime: TypeAlias = CoordinatorRuntime[GroupPartition]
+
+_CLIENT_CODES: Final = {
+    # Group clients retry these after looking for the coordinator anew.
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+_COMMIT_CODES: Final = _CLIENT_CODES | {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+_FETCH_CODES: Final = _CLIENT_CODES | {
+    # Consumers of before Kafka 3.9 give up on the others; this one they retry, with a new look-up.
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class GroupCoordinator:
+    """Groups and their offsets, wherever on this broker they are."""
+
+    def __init__(
+        self,
+        runtime: GroupRuntime,
+        config: GroupConfig,
+        statistics: GroupStatistics,
+        partition_count: Callable[[], int],
+    ) -> None:
+        """`partition_count` tells how many partitions ``__consumer_offsets`` has, or shall have."""
+        self.runtime: Final = runtime
+        self.config: Final = config
+        self.statistics: Final = statistics
+        self._partition_count: Final = partition_count
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition that a group belongs to."""
+        return partition_of(group_id, self._partition_count())
+
+    # The classic protocol.
+
+    def join_group(
+        self, request: JoinGroupRequest, requester: Requester
+    ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+        """Join; answered when the generation begins, or at once with what the member must do first."""
+        code = ErrorCode.NONE
+        config = self.config
+        if not request.group_id:
+            code = ErrorCode.INVALID_GROUP_ID
+        elif not (
+            config.group_min_session_timeout_ms
+            <= request.session_timeout_ms
+            <= config.group_max_session_timeout_ms
+        ):
+            code = ErrorCode.INVALID_SESSION_TIMEOUT
+        if code is not ErrorCode.NONE:
+            return JoinGroupResponse(error_code=code, member_id=request.member_id)
+        answer: Pending[JoinGroupResponse] = Pending()
+
+        def fail(failure: ErrorCode) -> None:
+            answer.complete(JoinGroupResponse(error_code=failure, member_id=request.member_id))
+
+        self._run_step(
+            request.group_id, lambda shard: shard.classic.join(request, requester, answer), answer, fail
+        )
+        return answer
+
+    def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
+        """Ask for the assignment; answered when the leader's is committed."""
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        answer: Pending[SyncGroupResponse] = Pending()
+        self._run_step(
+            request.group_id,
+            lambda shard: shard.classic.sync(request, answer),
+            answer,
+            lambda code: answer.complete(SyncGroupResponse(error_code=code)),
+        )
+        return answer
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Note that a member lives. Nothing is written, so it is answered at once."""
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        try:
+            return self._shard(request.group_id).classic.heartbeat(request)
+        except ApiError as error:
+            if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # Its session begins anew when the group is loaded; until then it is as good as alive.
+                return ErrorCode.NONE
+            return error.code
+
+    def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+        """Take members out."""
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+
+        def operation(shard: GroupPartition) -> Result[LeaveGroupResponse]:
+            return Result(*shard.classic.leave(request))
+
+        return self._write(request.group_id, operation)
+
+    # Offsets.
+
+    def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
+        """Commit offsets; answered when they are replicated."""
+
+        def operation(shard: GroupPartition) -> Result[OffsetCommitResponse]:
+            result = offset_operations.commit(shard, request, version)
+            shard.classic.note_commit(request.group_id, request.member_id)
+            self.statistics.offset_commits += len(result.records)
+            return result
+
+        return self._write(request.group_id, operation, codes=_COMMIT_CODES)
+
+    def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, version: int
+    ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+        """Commit offsets as part of a producer's transaction; the caller has verified the transaction."""
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+
+        def operation(shard: GroupPartition) -> Result[TxnOffsetCommitResponse]:
+            result = offset_operations.transactional_commit(shard, request, version)
+            self.statistics.offset_commits += len(result.records)
+            return result
+
+        producer = (request.producer_id, request.producer_epoch)
+        return self._write(request.group_id, operation, producer=producer, codes=_COMMIT_CODES)
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]] | None,
+        *,
+        member_id: str | None = None,
+        epoch: int = -1,
+        require_stable: bool = False,
+    ) -> Pending[FetchedOffsets]:
+        """Look up committed offsets, all if `topics` is None. Errors are in what it gives; it never fails."""
+
+        def operation(shard: GroupPartition) -> Result[FetchedOffsets]:
+            found = offset_operations.fetch(
+                shard, group_id, topics, member_id=member_id, epoch=epoch, require_stable=require_stable
+            )
+            return Result((), found)
+
+        fetched: Pending[FetchedOffsets] = Pending()
+
+        def pass_on(done: Pending[FetchedOffsets]) -> None:
+            if done.error is None:
+                fetched.complete(done.value)
+            else:
+                fetched.complete(FetchedOffsets(group_id, error=_code(done.error)))
+
+        self._write(group_id, operation, codes=_FETCH_CODES).add_done(pass_on)
+        return fetched
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest
+    ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
+        """Delete offsets of topics that the group does not subscribe to."""
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+
+        def operation(shard: GroupPartition) -> Result[OffsetDeleteResponse]:
+            result = offset_operations.delete(shard, request)
+            self.statistics.offset_deletions += len(result.records)
+            return result
+
+        return self._write(request.group_id, operation)
+
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """Forget what was committed for partitions of deleted topics, in every group coordinated here."""
+        if deleted:
+            for number in self._active():
+                self._forget_partitions(number, deleted)
+
+    def _forget_partitions(self, number: int, deleted: Sequence[TopicPartition]) -> None:
+        def operation(shard: GroupPartition) -> Result[bool]:
+            records = offset_operations.delete_partitions(shard, deleted)
+            self.statistics.offset_deletions += len(records)
+            return Result(records, len(records) >= TOMBSTONES_MAX)
+
+        def go_on(done: Pending[bool]) -> None:
+            # A new coordinator does not repeat this: what is left over expires by time.
+            if done.error is None and done.value:
+                self._forget_partitions(number, deleted)
+
+        timeout_ms = self.config.offsets_commit_timeout_ms
+        self.runtime.write(number, operation, timeout_ms=timeout_ms).add_done(go_on)
+
+    # Groups as such.
+
+    def groups(self) -> list[Group]:
+        """Every group that this broker coordinates, as it is now: for metrics."""
+        return [group for number in self._active() for group in self.runtime.shard(number).groups.values()]
+
+    def offset_count(self) -> int:
+        """How many offsets are committed in the groups coordinated here."""
+        return sum(self.runtime.shard(number).offsets.count for number in self._active())
+
+    def list_groups(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> Pending[tuple[ErrorCode, list[ListedGroup]]]:
+        """List groups by state and type; the code says whether some are not known yet."""
+        loading = PartitionState.LOADING in self.runtime.states().values()
+        reads = [
+            self.runtime.read(number, lambda shard: list_groups(shard, states, types))
+            for number in self._active()
+        ]
+
+        def combine(done: list[Pending[list[ListedGroup]]]) -> tuple[ErrorCode, list[ListedGroup]]:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE
+            groups: list[ListedGroup] = []
+            for each in done:
+                if each.error is None:
+                    groups.extend(each.value)
+                elif _code(each.error) is not ErrorCode.NOT_COORDINATOR:
+                    code = _CLIENT_CODES.get(_code(each.error), _code(each.error))
+            return code, groups
+
+        return gather(reads, combine)
+
+    def describe_groups(self, group_ids: Iterable[str], version: int) -> Pending[list[DescribedGroup]]:
+        """Describe classic groups; what cannot be found has an error or is Dead, by version."""
+        ids = list(group_ids)
+        reads = [self._write(each, partial(_describe, group_id=each, version=version)) for each in ids]
+
+        def combine(done: list[Pending[DescribedGroup]]) -> list[DescribedGroup]:
+            return [
+                each.value
+                if each.error is None
+                else DescribedGroup(group_id=group_id, error_code=_code(each.error))
+                for group_id, each in zip(ids, done, strict=True)
+            ]
+
+        return gather(reads, combine)
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Pending[dict[str, ErrorCode]]:
+        """Delete empty groups with all their offsets."""
+        ids = list(dict.fromkeys(group_ids))
+        deletions = [self._delete_group(group_id, Pending()) for group_id in ids]
+
+        def combine(done: list[Pending[ErrorCode]]) -> dict[str, ErrorCode]:
+            return {group_id: each.value for group_id, each in zip(ids, done, strict=True)}
+
+        return gather(deletions, combine)
+
+    def _delete_group(self, group_id: str, deleted: Pending[ErrorCode]) -> Pending[ErrorCode]:
+        """Delete a group in as many writes as its offsets need; the group itself goes with the last."""
+
+        def operation(shard: GroupPartition) -> Result[bool]:
+            group = shard.group(group_id)
+            group.validate_delete()
+            records = offset_operations.delete_all(shard, group_id)
+            is_last = len(records) <= TOMBSTONES_MAX
+            records = [*records, *group.tombstones()] if is_last else records[:TOMBSTONES_MAX]
+            return Result(records, is_last)
+
+        def go_on(done: Pending[bool]) -> None:
+            if done.error is not None:
+                deleted.complete(_code(done.error))
+            elif done.value:
+                deleted.complete(ErrorCode.NONE)
+            else:
+                self._delete_group(group_id, deleted)
+
+        self._write(group_id, operation).add_done(go_on)
+        return deleted
+
+    # Internals.
+
+    def _active(self) -> list[int]:
+        return [n for n, state in self.runtime.states().items() if state is PartitionState.ACTIVE]
+
+    def _shard(self, group_id: str) -> GroupPartition:
+        return self.runtime.shard(self.partition_of(group_id))
+
+    def _write(
+        self,
+        group_id: str,
+        operation: Callable[[GroupPartition], Result[T]],
+        *,
+        producer: tuple[int, int] | None = None,
+        codes: Mapping[ErrorCode, ErrorCode] = _CLIENT_CODES,
+    ) -> Pending[T]:
+        """Run an operation; its failure has a code that clients of groups know."""
+        response: Pending[T] = Pending()
+        written = self.runtime.write(
+            self.partition_of(group_id),
+            operation,
+            timeout_ms=self.config.offsets_commit_timeout_ms,
+            producer=producer,
+        )
+        written.add_done(partial(_pass_on, response, codes))
+        return response
+
+    def _run_step(
+        self,
+        group_id: str,
+        operation: Callable[[GroupPartition], Step],
+        answer: Pending[Any],
+        fail: Callable[[ErrorCode], None],
+    ) -> None:
+        """Run a step whose answer the group gives; only if the group never saw the request, `fail` does."""
+        steps: list[Step] = []
+
+        def run(shard: GroupPartition) -> Result[None]:
+            step = operation(shard)
+            steps.append(step)
+            return Result(step.records, None)
+
+        def on_written(done: Pending[None]) -> None:
+            code = ErrorCode.NONE if done.error is None else _code(done.error)
+            code = _CLIENT_CODES.get(code, code)
+            if not steps:
+                if not answer.is_done:
+                    fail(code)
+            elif steps[0].on_written is not None:
+                steps[0].on_written(code)
+
+        timeout_ms = self.config.offsets_commit_timeout_ms
+        number = self.partition_of(group_id)
+        self.runtime.write(number, run, timeout_ms=timeout_ms).add_done(on_written)
+
+
+def _describe(shard: GroupPartition, group_id: str, version: int) -> Result[DescribedGroup]:
+    return Result((), describe(shard, group_id, version))
+
+
+def _pass_on(response: Pending[T], codes: Mapping[ErrorCode, ErrorCode], done: Pending[T]) -> None:
+    error = done.error
+    if error is None:
+        response.complete(done.value)
+    elif isinstance(error, ApiError) and error.code in codes:
+        response.fail(ApiError(codes[error.code], error.message))
+    else:
+        response.fail(error)
+
+
+def _code(error: Exception) -> ErrorCode:
+    return error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,67 @@
+"""ListGroups and DescribeGroups: what administrators see of the groups of one shard."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
+from kalda.coordinator.group.shard import GroupShard
+from kalda.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kalda.protocol.messages.list_groups import ListedGroup
+
+__all__ = ["describe", "list_groups"]
+
+NOT_FOUND_FROM: Final = 6
+"""The version of DescribeGroups that may say that a group does not exist (KIP-1043); before, it is Dead."""
+
+
+def list_groups(shard: GroupShard, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+    """The groups in one of `states` and of one of `types`, whatever their case; empty lists mean all."""
+    wanted_states = {state.strip().lower() for state in states}
+    wanted_types = {kind.strip().lower() for kind in types}
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state_name,
+            group_type=group.kind.value,
+        )
+        for group in shard.groups.values()
+        if (not wanted_states or group.state_name.lower() in wanted_states)
+        and (not wanted_types or group.kind.value in wanted_types)
+    ]
+
+
+def describe(shard: GroupShard, group_id: str, version: int) -> DescribedGroup:
+    """One classic group; its members' metadata and assignment are told once it is stable."""
+    try:
+        group = shard.classic_group(group_id)
+    except ApiError as error:
+        described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if version >= NOT_FOUND_FROM:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = error.message
+        return described
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=_members(group, is_stable),
+    )
+
+
+def _members(group: ClassicGroup, is_stable: bool) -> list[DescribedGroupMember]:
+    name = group.protocol_name
+    return [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(name) if is_stable and name is not None else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    ]

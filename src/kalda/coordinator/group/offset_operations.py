@@ -1,0 +1,333 @@
+"""Committing, fetching, deleting and expiring offsets: decisions over one shard.
+
+Each operation says which records to write and what to answer; the offsets themselves change when the records
+are replayed. Who may do it, the group decides (see `Group`).
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.coordinator.group.classic.group import ClassicGroup
+from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.records import (
+    NO_EXPIRY,
+    OffsetAndMetadata,
+    offset_commit_record,
+    offset_commit_tombstone,
+)
+from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kalda.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kalda.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+__all__ = [
+    "TOMBSTONES_MAX",
+    "FetchedOffset",
+    "FetchedOffsets",
+    "cleanup",
+    "commit",
+    "delete",
+    "delete_all",
+    "delete_partitions",
+    "fetch",
+    "transactional_commit",
+]
+
+logger = logging.getLogger(__name__)
+
+GROUP_ID_NOT_FOUND_FROM: Final = 9
+"""The version of OffsetCommit that may say so; before, a member of no group has an illegal generation."""
+
+TOMBSTONES_MAX: Final = 5000
+"""The most tombstones that housekeeping writes at once: they go out as one batch, which `max.message.bytes`
+limits to 1 MiB unless configured otherwise; group and topic names have at most 249 bytes in practice, 200 are
+reckoned with."""
+
+FetchedOffset: TypeAlias = tuple[int, OffsetAndMetadata | None, ErrorCode]
+"""Partition, what is committed, and UNSTABLE_OFFSET_COMMIT where a transaction is about to change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffsets:
+    """The offsets of one group, or why there are none."""
+
+    group_id: str
+    topics: Sequence[tuple[str, Sequence[FetchedOffset]]] = ()
+    error: ErrorCode = ErrorCode.NONE
+
+
+# Committing.
+
+
+def commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> Result[OffsetCommitResponse]:
+    """Commit offsets of a member, or of a simple consumer while the group is empty.
+
+    Raises:
+        ApiError: nothing may be committed.
+    """
+    _validate_commit(shard, request, version)
+    now_ms = shard.context.time_ms()
+    retention_ms = request.retention_time_ms
+    expiry_ms = NO_EXPIRY if retention_ms < 0 else now_ms + retention_ms
+    metadata_max = shard.config.offset_metadata_max_bytes
+    records = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            metadata = each.committed_metadata or ""
+            code = ErrorCode.NONE
+            if len(metadata) > metadata_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                committed = OffsetAndMetadata(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    metadata,
+                    each.commit_timestamp if each.commit_timestamp >= 0 else now_ms,
+                    expiry_ms,
+                )
+                records.append(
+                    offset_commit_record(request.group_id, topic.name, each.partition_index, committed)
+                )
+            results.append(
+                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            )
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=results))
+    return Result(records, OffsetCommitResponse(topics=topics))
+
+
+def _validate_commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> None:
+    epoch = request.generation_id_or_member_epoch
+    group = shard.groups.get(request.group_id)
+    if group is not None:
+        group.validate_offset_commit(
+            request.member_id, request.group_instance_id, epoch, transactional=False, api_version=version
+        )
+    elif epoch >= 0:
+        unknown = version >= GROUP_ID_NOT_FOUND_FROM
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
+
+
+def transactional_commit(
+    shard: GroupShard, request: TxnOffsetCommitRequest, version: int
+) -> Result[TxnOffsetCommitResponse]:
+    """Commit offsets that count once the producer's transaction is committed.
+
+    Raises:
+        ApiError: nothing may be committed.
+    """
+    group = shard.groups.get(request.group_id)
+    if group is not None:
+        try:
+            group.validate_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                transactional=True,
+                api_version=version,
+            )
+        except ApiError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                # Producers know the classic name only.
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION) from None
+            raise
+    elif request.generation_id >= 0:
+        raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+    now_ms = shard.context.time_ms()
+    metadata_max = shard.config.offset_metadata_max_bytes
+    records = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            metadata = each.committed_metadata or ""
+            code = ErrorCode.NONE
+            if len(metadata) > metadata_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                committed = OffsetAndMetadata(
+                    each.committed_offset, each.committed_leader_epoch, metadata, now_ms
+                )
+                records.append(
+                    offset_commit_record(request.group_id, topic.name, each.partition_index, committed)
+                )
+            results.append(
+                TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            )
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+    return Result(records, TxnOffsetCommitResponse(topics=topics))
+
+
+# Fetching.
+
+
+def fetch(
+    shard: GroupShard,
+    group_id: str,
+    topics: Mapping[str, Sequence[int]] | None,
+    *,
+    member_id: str | None = None,
+    epoch: int = -1,
+    require_stable: bool = False,
+) -> FetchedOffsets:
+    """Look up what a group has committed, everything if `topics` is None; an unknown group has nothing.
+
+    Raises:
+        ApiError: this member may not read it.
+    """
+    offsets = shard.offsets
+    group = shard.groups.get(group_id)
+    if group is not None:
+        group.validate_offset_fetch(member_id, epoch)
+    committed = offsets.of_group(group_id)
+    wanted: Iterable[tuple[str, Iterable[int]]] = committed.items() if topics is None else topics.items()
+    check_pending = require_stable and offsets.has_pending(group_id)
+    found = []
+    for topic, partitions in wanted:
+        here = committed.get(topic, {})
+        results: list[FetchedOffset] = []
+        for partition in partitions:
+            if check_pending and offsets.is_pending(group_id, topic, partition):
+                results.append((partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                results.append((partition, here.get(partition), ErrorCode.NONE))
+        found.append((topic, results))
+    return FetchedOffsets(group_id, found)
+
+
+# Deleting.
+
+
+def delete(shard: GroupShard, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
+    """Delete the offsets of topics that nobody in the group subscribes to.
+
+    Raises:
+        ApiError: the group does not exist, or none of its offsets may be deleted.
+    """
+    group = shard.group(request.group_id)
+    group.validate_offset_delete()
+    records = []
+    topics = []
+    for topic in request.topics:
+        is_subscribed = group.is_subscribed(topic.name)
+        results = []
+        for each in topic.partitions:
+            partition = each.partition_index
+            if not is_subscribed and _is_known(shard, group.group_id, topic.name, partition):
+                records.append(offset_commit_tombstone(group.group_id, topic.name, partition))
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
+            results.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+    return Result(records, OffsetDeleteResponse(topics=topics))
+
+
+def delete_all(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
+    """What deletes all offsets of a group, pending ones included."""
+    partitions = {
+        (topic, partition): None
+        for topic, of_topic in shard.offsets.of_group(group_id).items()
+        for partition in of_topic
+    }
+    partitions.update(dict.fromkeys(shard.offsets.pending_of_group(group_id)))
+    return [offset_commit_tombstone(group_id, topic, partition) for topic, partition in partitions]
+
+
+def delete_partitions(shard: GroupShard, deleted: Iterable[TopicPartition]) -> list[CoordinatorRecord]:
+    """What deletes every group's offsets for partitions that no longer exist; at most `TOMBSTONES_MAX`."""
+    by_topic: dict[str, set[int]] = {}
+    for topic, partition in deleted:
+        by_topic.setdefault(topic, set()).add(partition)
+
+    def found() -> Iterable[tuple[str, str, int]]:
+        for group_id in shard.groups:
+            of_group = shard.offsets.of_group(group_id)
+            pending = set(shard.offsets.pending_of_group(group_id))
+            for topic, partitions in by_topic.items():
+                here = of_group.get(topic, {})
+                for partition in partitions:
+                    if partition in here or (topic, partition) in pending:
+                        yield group_id, topic, partition
+
+    return [offset_commit_tombstone(*each) for each in islice(found(), TOMBSTONES_MAX)]
+
+
+# Expiring.
+
+
+def cleanup(shard: GroupShard) -> tuple[list[CoordinatorRecord], int]:
+    """What deletes expired offsets, and groups that have neither members nor offsets; and how many offsets.
+
+    At most `TOMBSTONES_MAX` at once: who gets that many asks again.
+    """
+    records: list[CoordinatorRecord] = []
+    expired_count = 0
+    now_ms = shard.context.time_ms()
+    for group_id, group in shard.groups.items():
+        expired, remain = _expired(shard, group, now_ms)
+        records.extend(offset_commit_tombstone(group_id, topic, partition) for topic, partition in expired)
+        expired_count += len(expired)
+        if not remain and _is_unused(group) and not shard.offsets.has_pending(group_id):
+            records.extend(group.tombstones())
+        if len(records) >= TOMBSTONES_MAX:
+            break
+    return records[:TOMBSTONES_MAX], expired_count
+
+
+def _expired(shard: GroupShard, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], bool]:
+    """The offsets of a group whose time is over, and whether others remain."""
+    retention_ms = shard.config.offsets_retention_ms
+    expired = []
+    remain = False
+    for topic, partitions in shard.offsets.of_group(group.group_id).items():
+        if group.is_subscribed(topic):
+            remain = True
+            continue
+        for partition, committed in partitions.items():
+            since = group.offsets_expire_since(committed.commit_timestamp_ms)
+            if since is None:
+                return [], True
+            # What the commit itself asked for counts as it was asked for, by clients of before Kafka 2.1.
+            end_ms = committed.expire_timestamp_ms
+            if end_ms == NO_EXPIRY:
+                end_ms = since + retention_ms
+            if now_ms >= end_ms and not shard.offsets.is_pending(group.group_id, topic, partition):
+                expired.append((topic, partition))
+            else:
+                remain = True
+    return expired, remain
+
+
+def _is_unused(group: Group) -> bool:
+    if isinstance(group, ClassicGroup) and group.pending_join:
+        return False
+    return group.is_empty
+
+
+def _is_known(shard: GroupShard, group_id: str, topic: str, partition: int) -> bool:
+    offsets = shard.offsets
+    return offsets.get(group_id, topic, partition) is not None or offsets.is_pending(
+        group_id, topic, partition
+    )
