@@ -220,17 +220,18 @@ async def test_out_of_descriptors_rests_and_goes_on(
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 4, hard))
             await asyncio.sleep(0.3)
-            assert server.statistics().connections == 4
-            for client in clients[:4]:
+            # Four, but for what another thread of the process may have opened.
+            assert 1 <= server.statistics().connections <= 4
+            for client in clients[:8]:
                 client.close()
             await until(lambda: server.statistics().accepted == 12)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for client in clients:
+                client.close()
         assert await is_served(port)
         lines = [record for record in caplog.records if "cannot accept" in record.message]
         assert 1 <= len(lines) <= 10
-        for client in clients[4:]:
-            client.close()
 
 
 async def test_max_connections_makes_new_ones_wait() -> None:

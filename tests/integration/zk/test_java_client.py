@@ -106,6 +106,9 @@ def test_java_client_is_served_and_sets_its_watches_again(tmp_path: Path) -> Non
         server.start()
         # What a persistent watch would have seen meanwhile is lost, with ZooKeeper too.
         java.wait_for("state:SyncConnected type:None")
+        # It says so before the server has its watches; what it is asked now stands behind them.
+        java.run("ls /a")
+        java.wait_for("[e-0000000000, seen]")
         kazoo.retry(kazoo.create, "/a/after")
         java.wait_for("type:NodeCreated path:/a/after")
         kazoo.retry(kazoo.set, "/container", b"")

@@ -28,6 +28,12 @@ class Collector:
         self.tickets.append(connection.open_reply())
 
 
+@pytest.fixture(autouse=True)
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not end a turn early."""
+    monkeypatch.setattr(connection_module, "monotonic", lambda: 100.0)
+
+
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]:
     """A connection whose handler sends the replies of a list, with `os.sendfile` faked."""

@@ -12,7 +12,9 @@ SOURCE = Path(kalda.__file__).parent
 
 
 def sources(folder: str, *, but: str) -> str:
-    paths = [path for path in (SOURCE / folder).rglob("*.py") if but not in path.as_posix()]
+    paths = [
+        path for path in (SOURCE / folder).rglob("*.py") if but not in path.relative_to(SOURCE).as_posix()
+    ]
     assert paths
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
