@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
@@ -41,11 +41,28 @@ class DeletionQueue:
         return taken
 
 
+class Compaction(Protocol):
+    """What the log cleaner must hear of a log, before it happens; all from the owner's thread."""
+
+    def abort(self, log: "UnifiedLog") -> None:
+        """Stop cleaning the log, and finish or undo what was begun; raises `OSError`."""
+        ...
+
+    def on_truncation(self, log: "UnifiedLog", offset: int) -> None:
+        """Abort, and know that nothing from `offset` on is clean any more; raises `OSError`."""
+        ...
+
+    def on_removal(self, log: "UnifiedLog") -> None:
+        """Abort, and forget the log; raises `OSError`."""
+        ...
+
+
 class LogEnvironment:
     """The ports and the shared queues, given to each log."""
 
     __slots__ = (
         "clock",
+        "compaction",
         "deletions",
         "dirty",
         "executor",
@@ -69,6 +86,8 @@ class LogEnvironment:
         self.handles: Final = handles or Handles()
         self.deletions: Final = DeletionQueue()
         self.failures: Final = DirectoryFailures(file_system)
+        # Set by the log cleaner, where one runs.
+        self.compaction: Compaction | None = None
         # Logs written to since their last flush: all that maintenance has to look at.
         self.dirty: Final[set[UnifiedLog]] = set()
         # Logs whose offsets moved since the last checkpoint.

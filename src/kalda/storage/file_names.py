@@ -27,6 +27,7 @@ PARTITION_METADATA_FILE: Final = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT_FILE: Final = "leader-epoch-checkpoint"
 RECOVERY_POINT_CHECKPOINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE: Final = "replication-offset-checkpoint"
 
 # A directory name is limited to 255 bytes; a long topic is cut so that the unique part still fits.

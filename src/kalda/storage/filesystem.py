@@ -104,6 +104,10 @@ class FileSystem(Protocol):
         """Remove a directory of plain files; one that is gone already is fine."""
         ...
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Make a file look as if it was last written at this time."""
+        ...
+
     def sync_file(self, path: str) -> None:
         """Sync a file by name; one that is gone is fine."""
         ...
@@ -233,6 +237,10 @@ class OsFileSystem:
                 else:
                     self.remove(child)
             os.rmdir(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set the file's times."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_file(self, path: str) -> None:
         """Fsync `path`."""

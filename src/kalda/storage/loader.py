@@ -185,11 +185,13 @@ class _Loader:
         for name in list(self._entries):
             parsed = parse_offset_file_name(name)
             if parsed is not None and not parsed[2] and ranges:
-                first, last = min(ranges)[0], max(end for _, end in ranges)
-                if first <= parsed[0] < last and parsed[1] != PRODUCER_SNAPSHOT_SUFFIX:
+                is_replaced = any(first <= parsed[0] < max(end, first + 1) for first, end in ranges)
+                if is_replaced and parsed[1] != PRODUCER_SNAPSHOT_SUFFIX:
                     _logger.info("%s: %s was replaced by compaction", self._topic_partition, name)
                     self._remove(name)
-        for name in swaps:
+        # Logs first: a start that is killed in between finds the log in place, and then keeps the indexes
+        # that have their names already.
+        for name in sorted(swaps, key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
             self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
         self._list()
 

@@ -3,6 +3,7 @@
 Not here: high watermark, producers, epochs, validation (`unified_log`). Offsets in, positions out.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -187,6 +188,19 @@ class LocalLog:
         self._mark_deleted(gone)
         return gone
 
+    def replace_segments(self, segment: Segment, base_offsets: Collection[int]) -> list[Segment]:
+        """Put `segment` in the place of those that begin at `base_offsets`; return them, with their files.
+
+        Segments [0,10)[10,20)[20,30): replacing 0 and 10 gives [0,20)[20,30). The active one stays.
+        """
+        gone = [each for each in self.segments.items[:-1] if each.base_offset in base_offsets]
+        assert gone, f"{segment} replaces nothing in {self.segments.items}"
+        assert gone[0].base_offset == segment.base_offset, f"{segment} does not begin where {gone[0]} does"
+        kept = [each for each in self.segments if each.base_offset not in base_offsets]
+        self.segments = Segments(tuple(sorted((*kept, segment), key=_base_offset)))
+        self._bound = (-1, None, 0)
+        return gone
+
     def configure(self, config: LogConfig) -> None:
         """Take new settings for appends from now on."""
         self.config = config
@@ -264,3 +278,7 @@ class LocalLog:
     def _forget_positions(self) -> None:
         self._tail = {}
         self._bound = (-1, None, 0)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

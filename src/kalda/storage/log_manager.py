@@ -210,6 +210,8 @@ class LogManager:
         parent = os.path.dirname(log.directory)
         target = os.path.join(parent, name)
         try:
+            if self.environment.compaction is not None:
+                self.environment.compaction.on_removal(log)
             self.environment.file_system.rename(log.directory, target)
         except OSError as error:
             self.environment.failures.note(parent, error)
@@ -237,6 +239,9 @@ class LogManager:
                 self._retention_pass = None
                 return True
             if log.topic_partition not in self._logs:
+                continue
+            if log.is_being_cleaned:
+                # The cleaner applies retention itself when it is done with the log.
                 continue
             try:
                 log.delete_old_segments()

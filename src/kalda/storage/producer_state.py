@@ -57,6 +57,15 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
+class VerificationGuard:
+    """What a batch holds that waits for the coordinator's word on its transaction (KIP-890)."""
+
+    __slots__ = ("waiting_count",)
+
+    def __init__(self) -> None:
+        self.waiting_count = 0
+
+
 class ProducerState:
     """The producers of one log, its open transactions and its snapshots."""
 
@@ -67,6 +76,7 @@ class ProducerState:
         "_snapshots",
         "_topic_partition",
         "_unreplicated",
+        "_verifications",
         "end_offset",
         "expiration_ms",
         "producers",
@@ -90,6 +100,8 @@ class ProducerState:
         self._ongoing: dict[int, int] = {}
         # First and last offset of each ended transaction whose marker is not below the high watermark.
         self._unreplicated: list[tuple[int, int]] = []
+        # Producers whose coordinator is being asked whether a transaction is open. Not part of the log.
+        self._verifications: dict[int, VerificationGuard] = {}
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerStateEntry] = {}
         # The state covers the batches below this offset.
@@ -120,6 +132,33 @@ class ProducerState:
         """Tell whether the producer has an open transaction here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_transaction_first_offset != NO_TRANSACTION
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Tell whether the producer has a transaction open here in this very epoch."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_transaction_first_offset != NO_TRANSACTION
+            and entry.producer_epoch == epoch
+        )
+
+    def begin_verification(self, producer_id: int) -> "VerificationGuard":
+        """Note that a producer's coordinator is asked; a marker that is written meanwhile voids the guard."""
+        guard = self._verifications.get(producer_id)
+        if guard is None:
+            guard = self._verifications[producer_id] = VerificationGuard()
+        guard.waiting_count += 1
+        return guard
+
+    def is_being_verified(self, producer_id: int, guard: "VerificationGuard") -> bool:
+        """Tell whether no transaction of the producer ended here since the guard was given."""
+        return self._verifications.get(producer_id) is guard
+
+    def end_verification(self, producer_id: int, guard: "VerificationGuard") -> None:
+        """Give a guard back, once for each `begin_verification`."""
+        guard.waiting_count -= 1
+        if not guard.waiting_count and self._verifications.get(producer_id) is guard:
+            del self._verifications[producer_id]
 
     def check_append(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
         """Check a data batch before it is written; returns the first copy if it is a duplicate.
@@ -198,6 +237,7 @@ class ProducerState:
         entry = self.producers.get(header.producer_id)
         if entry is None:
             entry = self.producers[header.producer_id] = ProducerStateEntry(header.producer_id)
+        self._verifications.pop(header.producer_id, None)
         first_offset = entry.current_transaction_first_offset
         entry.set_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -336,6 +376,7 @@ class ProducerState:
         self.producers = {}
         self._ongoing = {}
         self._unreplicated = []
+        self._verifications = {}
 
     def _snapshot_path(self, offset: int) -> str:
         return os.path.join(self._directory, offset_file_name(offset, PRODUCER_SNAPSHOT_SUFFIX))

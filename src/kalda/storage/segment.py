@@ -66,11 +66,15 @@ class Segment:
         *,
         created_ms: int,
         jitter_ms: int = 0,
+        file_suffix: str = "",
     ) -> None:
-        """Describe the segment's files; `sizes` maps the suffixes that exist to bytes. Opens nothing."""
+        """Describe the segment's files; `sizes` maps the suffixes that exist to bytes. Opens nothing.
+
+        `file_suffix` stands behind the names of all files: ``.swap`` while compaction puts them in place.
+        """
 
         def path(suffix: str) -> str:
-            return os.path.join(directory, offset_file_name(base_offset, suffix))
+            return os.path.join(directory, offset_file_name(base_offset, suffix + file_suffix))
 
         self.directory = directory
         self.base_offset = base_offset
@@ -132,6 +136,16 @@ class Segment:
         return largest
 
     @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch; -1 if it has none, or if there is no batch."""
+        first = self._roll_timestamp
+        if first is None:
+            first = self._first_timestamp()
+            if self.records.size:
+                self._roll_timestamp = first
+        return first
+
+    @property
     def largest_timestamp(self) -> int:
         """The largest timestamp, or when the file was last written if no record has one: for retention."""
         timestamp = self.largest.timestamp
@@ -183,9 +197,7 @@ class Segment:
 
     def waited_for_roll(self, now_ms: int, timestamp: int) -> int:
         """Return the age that counts for rolling: in the records' time, or in ours if they have none."""
-        first = self._roll_timestamp
-        if first is None:
-            first = self._roll_timestamp = self._first_timestamp()
+        first = self.first_timestamp
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def find_batch(self, offset: int) -> BatchPosition | None:
@@ -340,6 +352,21 @@ class Segment:
                 marked.append(stem + suffix + DELETED_SUFFIX)
         self.forget()
         return marked
+
+    def drop_file_suffix(self, file_system: FileSystem, file_suffix: str) -> None:
+        """Rename the files from names with `file_suffix` to their own. Calling again goes on after a failure.
+
+        The log goes first: where it has its own name, a start takes the indexes for what belongs to it.
+
+        Raises:
+            OSError: some files still have the suffix; all can be read.
+        """
+        for part in (self.records, self.offset_index, self.time_index, self.transaction_index):
+            if part.path.endswith(file_suffix):
+                target = part.path.removesuffix(file_suffix)
+                if file_system.exists(part.path):
+                    file_system.rename(part.path, target)
+                part.path = target
 
     def remove_files(self, file_system: FileSystem) -> None:
         """Remove the files at once."""

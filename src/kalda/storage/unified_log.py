@@ -8,11 +8,12 @@ The order that must not be broken: check, write, then change state. An append th
 behind. ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`` holds between calls.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -67,6 +68,7 @@ class UnifiedLog:
         "_local",
         "_validator",
         "high_watermark",
+        "is_being_cleaned",
         "leader_epochs",
         "log_start_offset",
         "producer_state",
@@ -99,6 +101,8 @@ class UnifiedLog:
         self._is_dirty = False
         self._is_moved = False
         self._error_logged_ms = 0
+        # Set by the log cleaner: retention leaves the segments alone meanwhile.
+        self.is_being_cleaned = False
         self._flusher: Final = LogFlusher(
             local, environment, leader_epochs, self._mark_clean, self._mark_moved
         )
@@ -467,6 +471,8 @@ class UnifiedLog:
             if offset < self._local.segments.items[0].base_offset:
                 self._restart_at(offset)
                 return True
+            if self._environment.compaction is not None:
+                self._environment.compaction.on_truncation(self, offset)
             _logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
             self.producer_state.remove_snapshots_of(
@@ -492,6 +498,17 @@ class UnifiedLog:
             self._restart_at(offset)
         except OSError as error:
             raise self._storage_error("truncate", error) from error
+
+    def replace_segments(self, segment: Segment, base_offsets: Collection[int]) -> list[Segment]:
+        """Put what compaction made in the place of the segments that begin at `base_offsets`; return those.
+
+        Their files are the caller's to retire.
+        """
+        gone = self._local.replace_segments(segment, base_offsets)
+        # A producer snapshot that cannot be removed belongs to no segment, and goes at the next start.
+        with contextlib.suppress(OSError):
+            self.producer_state.remove_snapshots_of([each.base_offset for each in gone[1:]])
+        return gone
 
     def update_config(self, config: LogConfig) -> None:
         """Put new settings in force."""
@@ -539,6 +556,8 @@ class UnifiedLog:
             LogStorageError: the disk failed; the next start recovers this log.
         """
         try:
+            if self._environment.compaction is not None:
+                self._environment.compaction.abort(self)
             self.take_producer_snapshot()
             is_synced = self.log_end_offset <= self.recovery_point
             sync = None if is_synced else self._flusher.prepare()
@@ -552,6 +571,10 @@ class UnifiedLog:
 
     def forget(self, reason: str) -> None:
         """Let go of all files without writing; later appends are refused with `reason`."""
+        if self._environment.compaction is not None:
+            # A directory that failed cannot be tidied up; its next start does that.
+            with contextlib.suppress(OSError):
+                self._environment.compaction.abort(self)
         self._flusher.failure = f"{self.topic_partition}: {reason}"
         self._flusher.disown_running()
         self._environment.dirty.discard(self)
@@ -651,6 +674,8 @@ class UnifiedLog:
             _logger.warning("%s: leader epochs not written: %s", self.topic_partition, error)
 
     def _restart_at(self, offset: int) -> None:
+        if self._environment.compaction is not None:
+            self._environment.compaction.on_truncation(self, offset)
         _logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)

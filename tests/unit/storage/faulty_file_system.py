@@ -13,6 +13,7 @@ class Node:
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.durable = b""
+        self.modified_ms: int | None = None
 
 
 class FaultyFile:
@@ -116,6 +117,7 @@ class FaultyFileSystem:
         for path, node in names.items():
             fresh = Node(node.durable if durable else bytes(node.content))
             fresh.durable = bytes(fresh.content)
+            fresh.modified_ms = node.modified_ms
             after.nodes[path] = after.durable_names[path] = fresh
         return after
 
@@ -147,7 +149,7 @@ class FaultyFileSystem:
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         self.act("list", path)
         entries = [
-            DirectoryEntry(os.path.basename(name), False, len(node.content), self.now_ms)
+            DirectoryEntry(os.path.basename(name), False, len(node.content), node.modified_ms or self.now_ms)
             for name, node in self.nodes.items()
             if os.path.dirname(name) == path
         ]
@@ -190,6 +192,10 @@ class FaultyFileSystem:
         for name in [name for name in self.nodes if os.path.dirname(name) == path]:
             self.remove(name)
         self.directories.discard(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        self.act("utime", path)
+        self.nodes[path].modified_ms = modified_ms
 
     def sync_file(self, path: str) -> None:
         self.act("sync", path)

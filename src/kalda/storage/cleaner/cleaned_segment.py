@@ -1,0 +1,115 @@
+"""Writing the segment that replaces others; its files are ``.cleaned`` until they are complete and synced."""
+
+import os
+from typing import Final
+
+from kalda.records.batch import BatchHeader, Buffer
+from kalda.storage.file_names import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file_name,
+)
+from kalda.storage.file_records import FileRecords
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.handles import Handles
+from kalda.storage.offset_index import OffsetIndex
+from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex
+from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
+
+_WRITE_BYTES: Final = 1024 * 1024
+"""What is gathered for one write. Larger ones gain nothing; the memory is the cleaner's alone."""
+
+
+class CleanedSegment:
+    """The files of one group's replacement, appended to in the order of offsets."""
+
+    def __init__(
+        self, file_system: FileSystem, directory: str, base_offset: int, index_interval_bytes: int
+    ) -> None:
+        """Make the files; those of an earlier try are emptied. Raises `OSError`."""
+
+        def path(suffix: str) -> str:
+            return os.path.join(directory, offset_file_name(base_offset, suffix + CLEANED_SUFFIX))
+
+        handles = Handles()
+        self._file_system = file_system
+        self.base_offset: Final = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._records = FileRecords(file_system, path(LOG_SUFFIX), 0, handles.files)
+        self._offset_index = OffsetIndex(
+            file_system, path(OFFSET_INDEX_SUFFIX), base_offset, 0, handles.indexes
+        )
+        self._time_index = TimeIndex(file_system, path(TIME_INDEX_SUFFIX), base_offset, 0, handles.indexes)
+        file_system.remove(path(TRANSACTION_INDEX_SUFFIX))
+        self._transaction_index = TransactionIndex(file_system, path(TRANSACTION_INDEX_SUFFIX), 0)
+        self._records.create()
+        self._offset_index.reset()
+        self._time_index.reset()
+        self._parts: list[Buffer] = []
+        self._parts_size = 0
+        self._position = 0
+        self._last_entry = 0
+        self._largest_timestamp = NO_TIMESTAMP
+        self._largest_offset = base_offset
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Bytes of the log and of its offset, time and transaction index, once finished."""
+        offsets, times = self._offset_index, self._time_index
+        return (
+            self._position,
+            offsets.entries * offsets.entry.size,
+            times.entries * times.entry.size,
+            self._transaction_index.size,
+        )
+
+    def note(self, header: BatchHeader, size: int, max_timestamp: int) -> None:
+        """Take a batch of `size` bytes into the indexes; its bytes follow with `write`, in the same order."""
+        position = self._position
+        last_offset = header.base_offset + header.last_offset_delta
+        if max_timestamp > self._largest_timestamp:
+            self._largest_timestamp, self._largest_offset = max_timestamp, last_offset
+        if position - self._last_entry > self._index_interval_bytes:
+            self._offset_index.append(last_offset, position)
+            self._time_index.maybe_append(self._largest_timestamp, self._largest_offset)
+            self._last_entry = position
+        self._position = position + size
+
+    def write(self, data: Buffer) -> int:
+        """Append whole batches; returns how many bytes went to the file now. Raises `OSError`."""
+        self._parts.append(data)
+        self._parts_size += len(data)
+        return self._write_parts() if self._parts_size >= _WRITE_BYTES else 0
+
+    def finish(self, aborted: list[AbortedTransaction], modified_ms: int | None) -> int:
+        """Complete the files and bring them to the device; returns the bytes written now.
+
+        The log gets the time of the last file that it replaces, which retention and old clients go by.
+        Raises `OSError`.
+        """
+        written = self._write_parts()
+        assert self._records.size == self._position, f"{self._records.size} bytes written of {self._position}"
+        for entry in aborted:
+            self._transaction_index.append(entry)
+        self._time_index.maybe_append(self._largest_timestamp, self._largest_offset)
+        self._offset_index.trim()
+        self._time_index.trim()
+        self._transaction_index.write_pending()
+        if modified_ms is not None:
+            self._file_system.set_modified(self._records.path, modified_ms)
+        self._records.sync()
+        for index in (self._offset_index, self._time_index, self._transaction_index):
+            index.sync()
+        self._records.close()
+        return written
+
+    def _write_parts(self) -> int:
+        size = self._parts_size
+        if size:
+            self._records.append(b"".join(self._parts), size)
+            self._parts = []
+            self._parts_size = 0
+        return size

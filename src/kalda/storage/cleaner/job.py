@@ -1,0 +1,167 @@
+"""What the event loop asks of a cleaning and what it is told: plain values, as JSON between processes.
+
+A job names closed segments only. Their files do not change while it runs, so that nothing else is shared.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+Aborted = tuple[int, int, int, int]
+"""Producer id, first offset, last offset, last stable offset: an entry of a transaction index."""
+
+LastRecord = tuple[int, int, int]
+"""Producer id, offset of its last data record (-1: none in this epoch), producer epoch."""
+
+UNLIMITED: Final = 0.0
+
+
+class SourceSegment(NamedTuple):
+    """A closed segment: offsets [base_offset, end_offset), sizes in bytes."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    offset_index_size: int
+    time_index_size: int
+    transaction_index_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningJob:
+    """One cleaning of one log."""
+
+    directory: str
+    segments: tuple[SourceSegment, ...]
+    """All closed segments, oldest first; those at or above `first_uncleanable_offset` tell of aborts only."""
+    first_dirty_offset: int
+    """Below it keys are unique already."""
+    first_uncleanable_offset: int
+    """The base offset of a segment: that one and the later ones stay as they are."""
+    aborted: tuple[Aborted, ...]
+    """The aborted transactions that the active segment's index names."""
+    last_records: tuple[LastRecord, ...]
+    """Where the producers that are known left off: their last batches are kept, empty if need be."""
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    map_bytes: int
+    """Memory for the table of keys, as far as it may be filled."""
+    io_buffer_bytes: int
+    bytes_per_second: float = UNLIMITED
+    """Throttle of reads and writes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """Segments whose replacement is complete, on the device, under the suffix ``.cleaned``."""
+
+    base_offset: int
+    replaced: tuple[int, ...]
+    """Base offsets of the segments that it stands for; the first is its own."""
+    size: int
+    offset_index_size: int
+    time_index_size: int
+    transaction_index_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningResult:
+    """How far a cleaning came and what it took."""
+
+    end_offset: int
+    """Everything below is clean now; less than what was asked for if the keys did not fit into memory."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    records_without_key: int = 0
+    map_bytes_read: int = 0
+    map_seconds: float = 0.0
+    seconds: float = 0.0
+    map_utilization: float = 0.0
+
+
+def encode_job(job: CleaningJob) -> Iterator[bytes]:
+    """Yield a job as lines, none of which takes long to make: a log may know a hundred thousand producers."""
+    values = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    rows = {name: values.pop(name) for name in _ROWS}
+    yield _line(["job", values])
+    for name, items in rows.items():
+        for start in range(0, len(items), _ROWS_PER_LINE):
+            yield _line([name, items[start : start + _ROWS_PER_LINE]])
+    yield _line(["run", None])
+
+
+class JobDecoder:
+    """Puts together a job from what `encode_job` wrote."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def feed(self, line: bytes) -> CleaningJob | None:
+        """Take the next line; returns the job when it is complete."""
+        name, content = json.loads(line)
+        if name == "job":
+            self._values = {**content, **{row: [] for row in _ROWS}}
+        elif name != "run":
+            self._values[name] += [_ROWS[name](item) for item in content]
+        else:
+            for row in _ROWS:
+                self._values[row] = tuple(self._values[row])
+            return CleaningJob(**self._values)
+        return None
+
+
+def _line(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+
+_ROWS: Final[dict[str, Callable[[list[int]], tuple[int, ...]]]] = {
+    "segments": SourceSegment._make,
+    "aborted": tuple,
+    "last_records": tuple,
+}
+_ROWS_PER_LINE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningFailure:
+    """Why a cleaning ended early. `errno` is 0 where the log's content is at fault, not the disk."""
+
+    message: str
+    errno: int = 0
+
+
+Report = CleanedGroup | CleaningResult | CleaningFailure
+
+_KINDS: Final[dict[str, type[Report]]] = {
+    "group": CleanedGroup,
+    "result": CleaningResult,
+    "failure": CleaningFailure,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode_report(report: Report) -> bytes:
+    """Write a report as one line."""
+    return _line([_NAMES[type(report)], asdict(report)])
+
+
+def decode_report(line: bytes) -> Report:
+    """Read what `encode_report` wrote."""
+    kind, fields = json.loads(line)
+    if "replaced" in fields:
+        fields["replaced"] = tuple(fields["replaced"])
+    return _KINDS[kind](**fields)
+
+
+def failure_of(error: Exception) -> CleaningFailure:
+    """Say what went wrong, and whether the disk or the log's content is at fault."""
+    if isinstance(error, OSError):
+        return CleaningFailure(str(error), error.errno or 0)
+    return CleaningFailure(f"{type(error).__name__}: {error}")

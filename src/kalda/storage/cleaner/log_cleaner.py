@@ -1,0 +1,442 @@
+"""The cleaner of a broker: which log is cleaned next, what becomes of it, and what is remembered.
+
+All of it runs on the event loop, in steps that are short: choosing looks at a few logs at a time, the work
+itself is a runner's (`runner`), swaps are renames (`swap`). A log is in `_in_progress` from the choice until
+the last file of its cleaning is settled.
+
+The one thing not to break: whatever ends a cleaning early (a truncation, a deletion, a full disk, a bug), the
+log is what it was before or what it would have been after, and the other logs are cleaned.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.records.errors import RecordsError
+from kalda.storage.checkpoints import read_offset_checkpoint
+from kalda.storage.cleaner.cleanable import CleanableLog, look_at
+from kalda.storage.cleaner.job import CleanedGroup, CleaningResult
+from kalda.storage.cleaner.planning import CleanerConfig, plan_job
+from kalda.storage.cleaner.runner import (
+    CleaningAbortedError,
+    CleaningError,
+    CleaningRunner,
+    WorkerDiedError,
+)
+from kalda.storage.cleaner.swap import SegmentSwap
+from kalda.storage.errors import CorruptCheckpointError, StorageError
+from kalda.storage.file_names import CLEANED_SUFFIX, CLEANER_OFFSET_CHECKPOINT_FILE
+from kalda.storage.log_manager import LogManager
+from kalda.storage.offset_checkpoint import OffsetCheckpointFile
+from kalda.storage.unified_log import UnifiedLog
+
+_logger: Final = logging.getLogger(__name__)
+
+_LOGS_PER_STEP: Final = 50
+"""Compacted logs looked at in one turn of the loop: about half a millisecond."""
+
+RETRY_MS: Final = 60_000
+"""How long a log waits that could not be cleaned for want of space or descriptors, or whose process died."""
+
+_SWAP_RETRY_SECONDS: Final = 1.0
+_DEATHS_MAX: Final = 2
+"""Processes that a log may cost in a row before it is left alone: the first may have been killed by hand."""
+
+
+class _Cleaning:
+    """One log while it is cleaned."""
+
+    __slots__ = ("is_aborted", "log", "runner", "swap")
+
+    def __init__(self, log: UnifiedLog, runner: CleaningRunner) -> None:
+        self.log = log
+        self.runner = runner
+        self.swap: SegmentSwap | None = None
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        """End it; when this returns, the log's closed segments are the caller's. Raises `OSError`."""
+        self.is_aborted = True
+        self.runner.abort()
+        if self.swap is not None:
+            self.swap.abort()
+
+    def check(self) -> None:
+        """Raise `CleaningAbortedError` if it was aborted: after each await."""
+        if self.is_aborted:
+            raise CleaningAbortedError
+
+
+class LogCleaner:
+    """Cleans the compacted logs of a log manager."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        config: Callable[[], CleanerConfig],
+        new_runner: Callable[[], CleaningRunner],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Watch over `logs`, which are loaded; `config` tells the settings in force.
+
+        From now on truncations and deletions tell the cleaner first.
+        """
+        self._logs: Final = logs
+        self._config: Final = config
+        self._new_runner: Final = new_runner
+        self._pause: Final = pause
+        self._environment: Final = logs.environment
+        self._in_progress: Final[dict[TopicPartition, _Cleaning]] = {}
+        self._postponed: Final[dict[TopicPartition, int]] = {}
+        self._deaths: Final[dict[TopicPartition, int]] = {}
+        self._clean_offsets: Final[dict[TopicPartition, int]] = {}
+        self._checkpoints: Final[dict[str, OffsetCheckpointFile]] = {}
+        self._wake: Final = asyncio.Event()
+        self.uncleanable: Final[dict[TopicPartition, str]] = {}
+        """Logs that are left alone until a restart, and why."""
+        # What the metrics show, by slot where there are several.
+        self.last_results: Final[dict[int, CleaningResult]] = {}
+        self.last_delays_ms: Final[dict[int, int]] = {}
+        self.max_dirty_ratio = 0.0
+        self.last_run_ms = self._environment.clock.time_ms()
+        self.dead_workers = 0
+        for directory in logs.live_directories:
+            self._load_checkpoint(directory)
+        self._environment.compaction = self
+
+    # Running.
+
+    async def run(self) -> None:
+        """Clean until cancelled, with as many logs at a time as ``log.cleaner.threads`` says."""
+        slots: dict[int, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for slot in range(self._config().threads):
+                    if slot not in slots or slots[slot].done():
+                        slots[slot] = tasks.create_task(self._run_slot(slot), name=f"log cleaner {slot}")
+                self._wake.clear()
+                await self._wake.wait()
+
+    def reconfigure(self) -> None:
+        """Take note that settings changed: they count from the next log on."""
+        self._wake.set()
+
+    async def _run_slot(self, slot: int) -> None:
+        runner = self._new_runner()
+        try:
+            while slot < self._config().threads:
+                if await self.clean_filthiest(runner, slot):
+                    continue
+                await runner.rest()
+                # A new backoff counts at once, not only after the old one.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._config().backoff_ms / 1000):
+                        await self._wake.wait()
+                await self._pause(0)
+        finally:
+            runner.abort()
+            await runner.rest()
+
+    async def clean_filthiest(self, runner: CleaningRunner, slot: int = 0) -> bool:
+        """Clean the dirtiest log that is due; tells whether there was one and it is clean now."""
+        candidate = await self._choose(slot)
+        if candidate is None:
+            return False
+        log = candidate.log
+        topic_partition = log.topic_partition
+        cleaning = self._in_progress[topic_partition] = _Cleaning(log, runner)
+        log.is_being_cleaned = True
+        try:
+            result = await self._clean(cleaning, candidate)
+        except CleaningAbortedError:
+            _logger.info("%s: cleaning aborted", topic_partition)
+        except CleaningError as error:
+            self._on_failure(log, error)
+        except WorkerDiedError as error:
+            self._on_death(log, error)
+        except Exception as error:
+            # Whatever goes wrong with one log, the others must be cleaned.
+            self._on_failure(log, error)
+        else:
+            self.last_results[slot] = result
+            self._on_cleaned(candidate, result)
+            return True
+        finally:
+            log.is_being_cleaned = False
+            del self._in_progress[topic_partition]
+        await self._remove_leftovers(log.directory)
+        return False
+
+    # What others tell (`kalda.storage.environment.Compaction`).
+
+    def abort(self, log: UnifiedLog) -> None:
+        """Stop cleaning the log, and finish or undo the swap that was begun; raises `OSError`."""
+        cleaning = self._in_progress.get(log.topic_partition)
+        if cleaning is not None and cleaning.log is log:
+            cleaning.abort()
+
+    def on_truncation(self, log: UnifiedLog, offset: int) -> None:
+        """Abort, and take back what is known to be clean from `offset` on; raises `OSError`."""
+        self.abort(log)
+        if self._clean_offsets.get(log.topic_partition, 0) > offset:
+            self._note_clean(log, offset)
+
+    def on_removal(self, log: UnifiedLog) -> None:
+        """Abort, and forget the log; raises `OSError`."""
+        self.abort(log)
+        topic_partition = log.topic_partition
+        for known in (self._clean_offsets, self._postponed, self._deaths, self.uncleanable):
+            known.pop(topic_partition, None)
+        checkpoint = self._checkpoints.get(os.path.dirname(log.directory))
+        if checkpoint is not None:
+            checkpoint.forget(topic_partition)
+            self._write(checkpoint)
+
+    # What others ask.
+
+    def clean_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return up to where a log is clean, or ``None`` if it never was."""
+        return self._clean_offsets.get(topic_partition)
+
+    @property
+    def in_progress(self) -> frozenset[TopicPartition]:
+        """The logs that are cleaned now."""
+        return frozenset(self._in_progress)
+
+    def uncleanable_bytes(self, directory: str) -> int:
+        """Return how much of a directory's uncleanable logs lies where a cleaning would have to go."""
+        total = 0
+        now_ms = self._environment.clock.time_ms()
+        for log in self._uncleanable_logs(directory):
+            with suppress(OSError):
+                found = look_at(log, self._clean_offsets.get(log.topic_partition), now_ms)
+                total += found.cleanable_bytes
+        return total
+
+    def uncleanable_count(self, directory: str) -> int:
+        """Return how many logs of a directory are left alone."""
+        return len(self._uncleanable_logs(directory))
+
+    def _uncleanable_logs(self, directory: str) -> list[UnifiedLog]:
+        logs = (self._logs.get(topic_partition) for topic_partition in self.uncleanable)
+        return [log for log in logs if log is not None and os.path.dirname(log.directory) == directory]
+
+    # Choosing.
+
+    async def _choose(self, slot: int) -> CleanableLog | None:
+        """Find the dirtiest log that is due and mark it as in progress."""
+        now_ms = self.last_run_ms = self._environment.clock.time_ms()
+        best: CleanableLog | None = None
+        dirtiest, delay_ms = 0.0, 0
+        for count, (topic_partition, log) in enumerate(tuple(self._logs.logs().items()), 1):
+            if not count % _LOGS_PER_STEP:
+                await asyncio.sleep(0)
+            if not log.config.is_compacted or not self._is_free(topic_partition, log, now_ms):
+                continue
+            try:
+                found = look_at(log, self._clean_offsets.get(topic_partition), now_ms)
+            except Exception as error:
+                # Whatever a log's files hold, the others must be cleaned.
+                self._on_failure(log, error)
+                continue
+            delay_ms = max(delay_ms, found.compaction_delay_ms)
+            dirtiest = max(dirtiest, found.ratio)
+            if found.is_due and (best is None or found.ratio > best.ratio):
+                best = found
+        self.max_dirty_ratio = dirtiest
+        self.last_delays_ms[slot] = delay_ms
+        for checkpoint in self._checkpoints.values():
+            self._write(checkpoint)
+        if best is None or not self._is_free(best.log.topic_partition, best.log, now_ms):
+            # Taken by another slot, or gone, while the loop had its turns.
+            return None
+        # Measured again for the same reason: it may have been cut.
+        return look_at(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
+
+    def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now_ms: int) -> bool:
+        return (
+            len(log.segments) > 1
+            and log.failure is None
+            and topic_partition not in self._in_progress
+            and topic_partition not in self.uncleanable
+            and self._postponed.get(topic_partition, 0) <= now_ms
+            and self._logs.get(topic_partition) is log
+        )
+
+    # Cleaning.
+
+    async def _clean(self, cleaning: _Cleaning, candidate: CleanableLog) -> CleaningResult:
+        async def on_group(group: CleanedGroup) -> None:
+            await self._swap(cleaning, group)
+
+        try:
+            job = await plan_job(candidate, self._config(), self._environment.clock.time_ms())
+            cleaning.check()
+            _logger.info(
+                "%s: cleaning [%d, %d), %d%% of it dirty",
+                cleaning.log.topic_partition,
+                candidate.first_dirty_offset,
+                candidate.first_uncleanable_offset,
+                round(100 * candidate.ratio),
+            )
+            result = await cleaning.runner.run(job, on_group)
+            cleaning.check()
+            return result
+        except BaseException:
+            with suppress(OSError):
+                cleaning.abort()
+            raise
+
+    async def _swap(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
+        """Put a group in place, step by step."""
+        cleaning.check()
+        swap = cleaning.swap = SegmentSwap(cleaning.log, group, self._environment)
+        swap.prepare()
+        await self._in_background(swap.sync_names)
+        cleaning.check()
+        swap.install()
+        while not await self._step(cleaning, swap.retire_some):
+            pass
+        await self._step(cleaning, swap.complete)
+        cleaning.swap = None
+        await self._in_background(swap.sync_names)
+
+    async def _step(self, cleaning: _Cleaning, step: Callable[[], object]) -> object:
+        """Do one step of a swap that can only be finished; what the disk refuses for now is tried again."""
+        while True:
+            await asyncio.sleep(0)
+            cleaning.check()
+            try:
+                return step()
+            except OSError as error:
+                if self._environment.failures.note(os.path.dirname(cleaning.log.directory), error):
+                    raise
+                _logger.warning("%s: swap of segments put off: %s", cleaning.log.topic_partition, error)
+            await self._pause(_SWAP_RETRY_SECONDS)
+
+    async def _in_background(self, work: Callable[[], None]) -> None:
+        """Run `work` in the pool; raises what it raises."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._environment.executor.submit(work, done)
+        await future
+
+    async def _remove_leftovers(self, directory: str) -> None:
+        """Give back the space of what was not finished; on a full disk that is what matters."""
+        file_system = self._environment.file_system
+
+        def work() -> None:
+            for entry in file_system.list_directory(directory):
+                if entry.name.endswith(CLEANED_SUFFIX):
+                    file_system.remove(os.path.join(directory, entry.name))
+
+        with suppress(OSError):
+            await self._in_background(work)
+
+    # What becomes of it.
+
+    def _on_cleaned(self, candidate: CleanableLog, result: CleaningResult) -> None:
+        log = candidate.log
+        self._postponed.pop(log.topic_partition, None)
+        self._deaths.pop(log.topic_partition, None)
+        self.dead_workers = len(self._deaths)
+        self._note_clean(log, result.end_offset)
+        _logger.info(
+            "%s: cleaned [%d, %d): %d of %d records stay, %d of %d bytes, in %.1f s (%.1f MB/s)",
+            log.topic_partition,
+            candidate.first_dirty_offset,
+            result.end_offset,
+            result.records_written,
+            result.records_read,
+            result.bytes_written,
+            result.bytes_read,
+            result.seconds,
+            result.bytes_read / 1e6 / max(result.seconds, 1e-3),
+        )
+        if result.records_without_key:
+            _logger.warning(
+                "%s: dropped %d records without a key", log.topic_partition, result.records_without_key
+            )
+        if log.config.is_deleted:
+            try:
+                log.delete_old_segments()
+            except StorageError as error:
+                _logger.warning("retention of %s put off: %s", log.topic_partition, error)
+
+    def _on_failure(self, log: UnifiedLog, error: Exception) -> None:
+        """Decide whether a log is at fault, or its disk, for a while or for good."""
+        topic_partition = log.topic_partition
+        cause = (
+            OSError(error.errno, str(error)) if isinstance(error, CleaningError) and error.errno else error
+        )
+        is_disk = isinstance(cause, OSError) and cause.errno not in (errno.ENOENT, errno.ENOTDIR)
+        self._environment.failures.note(os.path.dirname(log.directory), cause)
+        if is_disk:
+            self._postpone(topic_partition)
+            _logger.warning("%s: cleaning put off: %s", topic_partition, error)
+            return
+        self.uncleanable[topic_partition] = str(error)
+        if not isinstance(error, CleaningError | OSError | StorageError | RecordsError):
+            _logger.error("%s: a fault of the cleaner", topic_partition, exc_info=error)
+        _logger.error("%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error)
+
+    def _on_death(self, log: UnifiedLog, error: WorkerDiedError) -> None:
+        topic_partition = log.topic_partition
+        deaths = self._deaths[topic_partition] = self._deaths.get(topic_partition, 0) + 1
+        self.dead_workers = len(self._deaths)
+        self._postpone(topic_partition)
+        _logger.error("%s: cleaning failed: %s", topic_partition, error)
+        if deaths >= _DEATHS_MAX:
+            self.uncleanable[topic_partition] = str(error)
+
+    def _postpone(self, topic_partition: TopicPartition) -> None:
+        self._postponed[topic_partition] = self._environment.clock.time_ms() + RETRY_MS
+
+    # The checkpoint.
+
+    def _load_checkpoint(self, directory: str) -> None:
+        path = os.path.join(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
+        file_system = self._environment.file_system
+        checkpoint = OffsetCheckpointFile(
+            file_system, path, lambda log: self._clean_offsets.get(log.topic_partition)
+        )
+        self._checkpoints[directory] = checkpoint
+        try:
+            offsets = read_offset_checkpoint(file_system, path)
+        except (OSError, CorruptCheckpointError) as error:
+            # Everything counts as dirty then, which costs time only.
+            _logger.warning("checkpoint ignored: %s", error)
+            return
+        for topic_partition, offset in offsets.items():
+            log = self._logs.get(topic_partition)
+            if log is not None and os.path.dirname(log.directory) == directory:
+                self._clean_offsets[topic_partition] = offset
+                checkpoint.note(log)
+
+    def _note_clean(self, log: UnifiedLog, offset: int) -> None:
+        self._clean_offsets[log.topic_partition] = offset
+        checkpoint = self._checkpoints.get(os.path.dirname(log.directory))
+        if checkpoint is not None:
+            checkpoint.note(log)
+            self._write(checkpoint)
+
+    def _write(self, checkpoint: OffsetCheckpointFile) -> None:
+        directory = os.path.dirname(checkpoint.path)
+        if directory in self._logs.offline_directories:
+            return
+        checkpoint.write(
+            self._environment.executor, lambda error: self._environment.failures.note(directory, error)
+        )

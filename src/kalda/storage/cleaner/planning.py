@@ -1,0 +1,86 @@
+"""From a log that shall be cleaned to the job that says how: what a cleaning must know of the log's state.
+
+The state goes on changing while this runs, and while the job does. That is harmless: what is added lies above
+the part that is cleaned, and a producer that wrote again merely keeps a batch for longer than it needs to.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from kalda.storage.cleaner.cleanable import CleanableLog
+from kalda.storage.cleaner.job import UNLIMITED, CleaningJob, LastRecord, SourceSegment
+from kalda.storage.segment import Segment
+
+_PER_STEP: Final = 2_000
+"""Producers or segments looked at in one turn of the loop: about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """The broker's ``log.cleaner.*``, with Kafka's defaults."""
+
+    threads: int = 1
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    load_factor: float = 0.9
+    io_buffer_bytes: int = 512 * 1024
+    io_bytes_per_second: float = UNLIMITED
+    backoff_ms: int = 15_000
+
+
+async def plan_job(candidate: CleanableLog, config: CleanerConfig, now_ms: int) -> CleaningJob:
+    """Gather the job; the loop gets its turn in between where there is much to gather."""
+    log = candidate.log
+    log_config = log.config
+    segments = log.segments
+    sources = await _sources(segments)
+    threads = max(1, config.threads)
+    return CleaningJob(
+        directory=log.directory,
+        segments=tuple(sources),
+        first_dirty_offset=candidate.first_dirty_offset,
+        first_uncleanable_offset=candidate.first_uncleanable_offset,
+        aborted=tuple(segments[-1].transaction_index.entries()),
+        last_records=tuple(await _last_records(candidate)),
+        now_ms=now_ms,
+        delete_retention_ms=log_config.delete_retention_ms,
+        segment_bytes=log_config.segment_bytes,
+        segment_index_bytes=log_config.segment_index_bytes,
+        index_interval_bytes=log_config.index_interval_bytes,
+        map_bytes=int(config.dedupe_buffer_bytes / threads * config.load_factor),
+        io_buffer_bytes=config.io_buffer_bytes // threads // 2,
+        bytes_per_second=config.io_bytes_per_second / threads,
+    )
+
+
+async def _sources(segments: tuple[Segment, ...]) -> list[SourceSegment]:
+    """Describe the closed ones."""
+    sources = []
+    for count, (segment, following) in enumerate(pairwise(segments), 1):
+        if not count % _PER_STEP:
+            await asyncio.sleep(0)
+        offsets, times = segment.offset_index, segment.time_index
+        sources.append(
+            SourceSegment(
+                segment.base_offset,
+                following.base_offset,
+                segment.size,
+                offsets.entries * offsets.entry.size,
+                times.entries * times.entry.size,
+                segment.transaction_index.size,
+            )
+        )
+    return sources
+
+
+async def _last_records(candidate: CleanableLog) -> list[LastRecord]:
+    """Return where producers left off, but for those that went on above what is cleaned."""
+    end = candidate.first_uncleanable_offset
+    found = []
+    for count, entry in enumerate(tuple(candidate.log.producer_state.producers.values()), 1):
+        if not count % _PER_STEP:
+            await asyncio.sleep(0)
+        if entry.last_data_offset < end:
+            found.append((entry.producer_id, entry.last_data_offset, entry.producer_epoch))
+    return found

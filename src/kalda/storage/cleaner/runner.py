@@ -1,0 +1,210 @@
+"""Where cleanings run: in a child process, so that neither disk nor interpreter lock hold up the loop.
+
+A cleaning is some seconds of pure computing; in a thread it would take the lock from the event loop for five
+milliseconds at a time (see docs/adr/0005). The child is started for the first job, takes one after the other
+and ends when its stdin does, that is when there is nothing to clean any more, or when the broker dies.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import kalda
+from kalda.records.errors import RecordsError
+from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.job import (
+    CleanedGroup,
+    CleaningFailure,
+    CleaningJob,
+    CleaningResult,
+    decode_report,
+    encode_job,
+    failure_of,
+)
+from kalda.storage.errors import StorageError
+from kalda.storage.filesystem import FileSystem
+
+_logger: Final = logging.getLogger(__name__)
+
+OnGroup = Callable[[CleanedGroup], Awaitable[None]]
+
+_REPORT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A report names the segments of a group, some bytes each; a million of them is beyond any log."""
+
+_END_SECONDS: Final = 5.0
+"""How long a child may take to notice that its stdin ended."""
+
+
+class CleaningError(Exception):
+    """A cleaning ended early. `errno` is 0 where the log itself is at fault."""
+
+    def __init__(self, failure: CleaningFailure) -> None:
+        super().__init__(failure.message)
+        self.errno: Final = failure.errno
+
+
+class CleaningAbortedError(Exception):
+    """A cleaning was ended on purpose."""
+
+
+class WorkerDiedError(Exception):
+    """The child process ended in the middle of a job: killed, or out of memory."""
+
+
+class CleaningRunner(Protocol):
+    """Runs one cleaning at a time."""
+
+    async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
+        """Do the job, awaiting `on_group` for each group in order.
+
+        Raises:
+            CleaningError, WorkerDiedError: it failed.
+            CleaningAbortedError: `abort` was called. Nothing is written any more.
+        """
+        ...
+
+    def abort(self) -> None:
+        """End the job that runs; `run` raises soon."""
+        ...
+
+    async def rest(self) -> None:
+        """Give back what only a job needs."""
+        ...
+
+
+class InlineRunner:
+    """Cleans on the caller's thread, for tests: the loop gets its turn between two groups only."""
+
+    def __init__(self, file_system: FileSystem) -> None:
+        self._file_system = file_system
+        self._is_aborted = False
+
+    async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
+        """Do the job; see `CleaningRunner`."""
+        self._is_aborted = False
+        try:
+            for report in Cleaning(job, self._file_system).run():
+                if isinstance(report, CleaningResult):
+                    return report
+                await on_group(report)
+                await asyncio.sleep(0)
+                if self._is_aborted:
+                    raise CleaningAbortedError
+        except (OSError, RecordsError, StorageError) as error:
+            raise CleaningError(failure_of(error)) from error
+        raise AssertionError("a cleaning ends with its result")
+
+    def abort(self) -> None:
+        """Stop before the next group."""
+        self._is_aborted = True
+
+    async def rest(self) -> None:
+        """Hold nothing, so give back nothing."""
+
+
+class ProcessRunner:
+    """Cleans in a child process."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_aborted = False
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
+        """Do the job; see `CleaningRunner`."""
+        self._is_aborted = False
+        is_over = False
+        try:
+            result = await self._run(job, on_group)
+            is_over = True
+            return result
+        except CleaningError:
+            is_over = True
+            raise
+        finally:
+            if not is_over:
+                # The child may still write; whoever called must not be told that it is over before it is.
+                await asyncio.shield(self._kill())
+
+    def abort(self) -> None:
+        """Kill the child: it may be deep in a computation, and has nothing to say any more."""
+        self._is_aborted = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def rest(self) -> None:
+        """End the child."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None, "the child was given a stdin"
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
+        process = await self._started()
+        assert process.stdin is not None, "the child was given a stdin"
+        assert process.stdout is not None, "the child was given a stdout"
+        with contextlib.suppress(ConnectionError):
+            # A child that is gone shows at the next line of its answer.
+            for line in encode_job(job):
+                process.stdin.write(line)
+                await process.stdin.drain()
+        while True:
+            line = await process.stdout.readline()
+            if self._is_aborted:
+                raise CleaningAbortedError
+            if not line.endswith(b"\n"):
+                code = await process.wait()
+                raise WorkerDiedError(f"the cleaner's process {process.pid} ended with exit code {code}")
+            report = decode_report(line)
+            if isinstance(report, CleanedGroup):
+                await on_group(report)
+                if self._is_aborted:
+                    raise CleaningAbortedError
+            elif isinstance(report, CleaningFailure):
+                raise CleaningError(report)
+            else:
+                return report
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        process = self._process
+        if process is None or process.returncode is not None:
+            # The child imports what we run, also where that came by a changed path.
+            package = str(Path(kalda.__file__).parents[1])
+            path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "kalda.storage.cleaner.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+                limit=_REPORT_BYTES_MAX,
+            )
+            _logger.debug("the cleaner's process is %d", process.pid)
+            if self._is_aborted:
+                raise CleaningAbortedError
+        return process
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,130 @@
+"""Putting a cleaned segment in the place of those it stands for, so that a crash at any step is harmless.
+
+Kafka's names tell a start how far it came:
+
+1. ``.cleaned`` -> ``.swap`` for each file, then the names are synced. Killed before all are renamed, a start
+   removes both; after that it finishes the swap.
+2. The log shows the new segment, whose files are read under their ``.swap`` names. Readers in flight keep the
+   old files open.
+3. The old files become ``.deleted``; they are removed ``file.delete.delay.ms`` later.
+4. ``.swap`` -> no suffix, and the names are synced.
+
+Every method is a short step for the event loop. Between two of them appends, rolls and reads go on; whatever
+changes closed segments calls `abort` first.
+"""
+
+import os
+from typing import Final
+
+from kalda.storage.cleaner.job import CleanedGroup
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.file_names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    offset_file_name,
+)
+from kalda.storage.segment import Segment
+from kalda.storage.unified_log import UnifiedLog
+
+RETIRED_PER_STEP: Final = 8
+"""Segments whose files are renamed in one step: up to 32 renames, half a millisecond."""
+
+
+class SegmentSwap:
+    """One group's swap; the caller goes through the methods in their order."""
+
+    def __init__(self, log: UnifiedLog, group: CleanedGroup, environment: LogEnvironment) -> None:
+        self._log: Final = log
+        self._group: Final = group
+        self._environment: Final = environment
+        self._segment: Segment | None = None
+        self._to_retire: list[Segment] = []
+        self._is_over = False
+
+    def prepare(self) -> None:
+        """Rename to ``.swap``, the log first. Raises `OSError`; `abort` then undoes it."""
+        file_system = self._environment.file_system
+        for suffix in self._suffixes():
+            path = self._path(suffix)
+            file_system.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+
+    def sync_names(self) -> None:
+        """Bring the directory's names to the device: for the background pool."""
+        self._environment.file_system.sync_directory(self._log.directory)
+
+    def install(self) -> None:
+        """Show the new segment in the log."""
+        group, log, environment = self._group, self._log, self._environment
+        assert self._segment is None, "a segment is installed once"
+        replaced = set(group.replaced)
+        old = [segment for segment in log.segments if segment.base_offset in replaced]
+        segment = self._segment = Segment(
+            log.directory,
+            group.base_offset,
+            {
+                LOG_SUFFIX: group.size,
+                OFFSET_INDEX_SUFFIX: group.offset_index_size,
+                TIME_INDEX_SUFFIX: group.time_index_size,
+                TRANSACTION_INDEX_SUFFIX: group.transaction_index_size,
+            },
+            log.config,
+            environment.file_system,
+            environment.handles,
+            created_ms=old[-1].created_ms,
+            file_suffix=SWAP_SUFFIX,
+        )
+        segment.modified_ms = old[-1].modified_ms
+        self._to_retire = old
+        log.replace_segments(segment, replaced)
+
+    def retire_some(self) -> bool:
+        """Mark the files of a few old segments as deleted; tells whether none is left. Raises `OSError`."""
+        environment = self._environment
+        due_ms = environment.clock.time_ms() + self._log.config.file_delete_delay_ms
+        for segment in self._to_retire[:RETIRED_PER_STEP]:
+            for path in segment.mark_deleted(environment.file_system):
+                environment.deletions.add(path, due_ms)
+            self._to_retire.remove(segment)
+        return not self._to_retire
+
+    def complete(self) -> None:
+        """Drop the suffix ``.swap``. Raises `OSError`; calling again goes on."""
+        assert self._segment is not None, "nothing is installed"
+        assert not self._to_retire, f"{self._to_retire} still have the names"
+        self._segment.drop_file_suffix(self._environment.file_system, SWAP_SUFFIX)
+        self._is_over = True
+
+    def abort(self) -> None:
+        """End the swap now: undo it if the log does not show the new segment yet, else finish it.
+
+        Raises:
+            OSError: a file could not be renamed or removed; calling again goes on.
+        """
+        if self._is_over:
+            return
+        if self._segment is None:
+            file_system = self._environment.file_system
+            # The log last: a start would take an index that lies alone for one of a swap that is nearly done.
+            for suffix in reversed(self._suffixes()):
+                file_system.remove(self._path(suffix) + SWAP_SUFFIX)
+                file_system.remove(self._path(suffix) + CLEANED_SUFFIX)
+            self._is_over = True
+            return
+        while not self.retire_some():
+            pass
+        self.complete()
+
+    def _suffixes(self) -> tuple[str, ...]:
+        has_aborts = self._group.transaction_index_size > 0
+        return (
+            LOG_SUFFIX,
+            *(each for each in INDEX_SUFFIXES if has_aborts or each != TRANSACTION_INDEX_SUFFIX),
+        )
+
+    def _path(self, suffix: str) -> str:
+        return os.path.join(self._log.directory, offset_file_name(self._group.base_offset, suffix))

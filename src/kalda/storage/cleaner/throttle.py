@@ -1,0 +1,36 @@
+"""A bound on the bytes a cleaner reads and writes per second, so that the disk has time for others."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from kalda.storage.cleaner.job import UNLIMITED
+
+_AHEAD_SECONDS: Final = 0.05
+"""Below this a pause costs more than it gives; a process sleeps this short a time only roughly."""
+
+
+class Throttle:
+    """Pauses whoever reports bytes faster than the rate; what was not used up is not saved for later."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate: Final = bytes_per_second
+        self._now = now
+        self._sleep = sleep
+        # When the bytes reported so far are paid for.
+        self._paid_until = 0.0
+
+    def take(self, size: int) -> None:
+        """Report `size` bytes; pauses as long as they are ahead of the rate."""
+        if self._rate == UNLIMITED:
+            return
+        now = self._now()
+        self._paid_until = max(self._paid_until, now) + size / self._rate
+        ahead = self._paid_until - now
+        if ahead > _AHEAD_SECONDS:
+            self._sleep(ahead)

@@ -1,0 +1,66 @@
+"""Which transactions a cleaner meets on its way through a log, and which markers it may drop.
+
+An aborted transaction's records go at once. Its marker stays as long as one of its batches was met, and its
+entry in the transaction index with it: readers need both to skip what is there. The marker of a committed
+transaction stays until all of its batches are gone, or a reader that starts in the middle could not tell.
+"""
+
+from collections.abc import Iterable
+
+from kalda.records.control import ControlRecordType, EndTransactionMarker
+from kalda.storage.transaction_index import AbortedTransaction
+
+
+class CleanedTransactions:
+    """Fed with the batches of a log in order; one for each walk."""
+
+    __slots__ = ("_committed", "_is_observed", "_ongoing_aborted", "_pending", "retained")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        # By first offset, the last one first, so that the next to begin is at the list's end.
+        self._pending = sorted(set(aborted), key=lambda each: (-each.first_offset, -each.last_offset))
+        self._ongoing_aborted: dict[int, AbortedTransaction] = {}
+        # Producers of which a batch was met inside the transaction that goes on.
+        self._is_observed: set[int] = set()
+        self._committed: set[int] = set()
+        self.retained: list[AbortedTransaction] = []
+        """Aborted transactions whose markers stay: entries for the transaction index, in order. The caller
+        takes them out."""
+
+    def on_data(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
+        """Take in a data batch; tells whether it belongs to an aborted transaction."""
+        self._begin_up_to(last_offset)
+        if not is_transactional:
+            return False
+        if producer_id in self._ongoing_aborted:
+            self._is_observed.add(producer_id)
+            return True
+        self._committed.add(producer_id)
+        return False
+
+    def on_marker(
+        self, producer_id: int, last_offset: int, marker: EndTransactionMarker | None, *, is_empty: bool
+    ) -> bool:
+        """Take in a control batch; tells whether it may go, as far as transactions are concerned.
+
+        An empty one was cleaned before. `marker` is ``None`` for other control records too, which stay.
+        """
+        self._begin_up_to(last_offset)
+        if marker is None:
+            return is_empty
+        if marker.control_type is ControlRecordType.COMMIT:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met
+        aborted = self._ongoing_aborted.pop(producer_id, None)
+        if aborted is None or producer_id not in self._is_observed:
+            return True
+        self._is_observed.discard(producer_id)
+        self.retained.append(aborted)
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        pending = self._pending
+        while pending and pending[-1].first_offset <= offset:
+            aborted = pending.pop()
+            self._ongoing_aborted.setdefault(aborted.producer_id, aborted)

@@ -1,0 +1,58 @@
+"""The process that cleans: ``python -m kalda.storage.cleaner.worker``, a child of the broker.
+
+Jobs come in on stdin and reports go out on stdout, as lines of JSON (`job`). It shares nothing with the
+broker but the files of the job. The one thing not to break: it ends the moment its stdin does, also in the
+middle of a job, so that it never writes into directories of a broker that is gone and may be up again.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from queue import SimpleQueue
+from typing import BinaryIO
+
+from kalda.records.errors import RecordsError
+from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.job import CleaningFailure, CleaningJob, JobDecoder, encode_report, failure_of
+from kalda.storage.errors import StorageError
+from kalda.storage.filesystem import OsFileSystem
+
+
+def main() -> None:
+    """Do jobs until stdin ends."""
+    # Ctrl-C goes to the whole group of processes; the broker decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    jobs: SimpleQueue[CleaningJob] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    while True:
+        _work(jobs.get(), sys.stdout.buffer)
+
+
+def _listen(stdin: BinaryIO, jobs: "SimpleQueue[CleaningJob]") -> None:
+    decoder = JobDecoder()
+    for line in stdin:
+        job = decoder.feed(line)
+        if job is not None:
+            jobs.put(job)
+    # Not sys.exit: the main thread may be computing and would go on.
+    os._exit(0)
+
+
+def _work(job: CleaningJob, stdout: BinaryIO) -> None:
+    try:
+        for report in Cleaning(job, OsFileSystem()).run():
+            stdout.write(encode_report(report))
+            stdout.flush()
+    except (OSError, RecordsError, StorageError) as error:
+        stdout.write(encode_report(failure_of(error)))
+    except Exception as error:
+        # A fault of ours costs one log its cleaning, not all of them.
+        traceback.print_exc()
+        stdout.write(encode_report(CleaningFailure(f"{type(error).__name__}: {error}")))
+    stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
