@@ -294,13 +294,14 @@ class Link:
         self._refuse_if_over()
         connection = self._connector.connect(address)
         self._socket = connection
-        # Again: `end` may have come between, and found no connection to cut.
+        # Again: `end` may have come between, and found no connection to cut. kazoo never hears of this one.
+        if self._is_over:
+            connection.close()
         self._refuse_if_over()
         return connection
 
     def _refuse_if_over(self) -> None:
         if self._is_over:
-            self.drop()
             raise ConnectionAbortedError("the session is over")
 
     def run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
