@@ -17,6 +17,7 @@ from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.log_cleaning import start_log_cleaner
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
     BrokerIdentityError,
@@ -118,6 +119,7 @@ class BrokerServer:
             await services.registration.start()
             upkeep.run("registration", services.registration.run())
             start_log_upkeep(upkeep, services)
+            start_log_cleaner(upkeep, services, self._file_system)
             start_leader_upkeep(services, upkeep)
             upkeep.run("controller", services.controller.run())
             await self._wait_told()

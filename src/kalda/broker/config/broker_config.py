@@ -52,6 +52,13 @@ class BrokerConfig:
     leader_imbalance_per_broker_percentage: int
     leader_replication_throttled_rate: int
     listeners: tuple[ListenerConfig, ...]
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_threads: int
     log_dirs: tuple[str, ...]
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int

@@ -23,12 +23,8 @@ TOPIC_SETTINGS_READ: Final = (
         "message.timestamp.difference.max.ms",
     }
 ) - {
-    # The cleaner's, which does not compact yet, and the old formats', which are not served yet.
-    "delete.retention.ms",
-    "max.compaction.lag.ms",
+    # The old formats', which are not served yet.
     "message.downconversion.enable",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
 }
 """The topic settings that code reads: what the documentation marks as in effect."""
 

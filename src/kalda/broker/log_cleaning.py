@@ -1,0 +1,127 @@
+"""The log cleaner in a broker: its settings, where it works, and what is published of it.
+
+What it does is `kalda.storage.cleaner`'s. Metrics have the names of Kafka's LogCleaner and LogCleanerManager.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.services import BrokerServices
+from kalda.broker.upkeep import Upkeep
+from kalda.common.metrics import Listing, metric_name
+from kalda.storage.cleaner.job import UNLIMITED, CleaningResult
+from kalda.storage.cleaner.log_cleaner import LogCleaner
+from kalda.storage.cleaner.planning import CleanerConfig
+from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, ProcessRunner
+from kalda.storage.filesystem import FileSystem, OsFileSystem
+
+_RATE_MAX: Final = 1e15
+"""A throttle above any disk, such as Kafka's default, is none."""
+
+_SETTINGS_PREFIX: Final = "log.cleaner."
+
+
+def start_log_cleaner(upkeep: Upkeep, services: BrokerServices, file_system: FileSystem) -> None:
+    """Clean the logs as long as the broker runs, unless ``log.cleaner.enable`` forbids it."""
+    config = services.config
+    if not config.log_cleaner_enable:
+        return
+
+    def new_runner() -> CleaningRunner:
+        # Another process sees the real files only.
+        return ProcessRunner() if isinstance(file_system, OsFileSystem) else InlineRunner(file_system)
+
+    cleaner = LogCleaner(services.log_manager, lambda: cleaner_config(config), new_runner)
+
+    def on_change(names: frozenset[str]) -> None:
+        if any(name.startswith(_SETTINGS_PREFIX) for name in names):
+            cleaner.reconfigure()
+
+    services.config_store.on_broker_change(on_change)
+    register_cleaner_metrics(services, cleaner)
+    upkeep.run("log cleaner", cleaner.run())
+
+
+def cleaner_config(config: BrokerConfig) -> CleanerConfig:
+    """Take the cleaner's settings in force from the broker's."""
+    rate = config.log_cleaner_io_max_bytes_per_second
+    return CleanerConfig(
+        threads=config.log_cleaner_threads,
+        dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        load_factor=config.log_cleaner_io_buffer_load_factor,
+        io_buffer_bytes=config.log_cleaner_io_buffer_size,
+        io_bytes_per_second=UNLIMITED if rate >= _RATE_MAX else rate,
+        backoff_ms=config.log_cleaner_backoff_ms,
+    )
+
+
+def register_cleaner_metrics(services: BrokerServices, cleaner: LogCleaner) -> None:
+    """Publish what the cleaner does."""
+    metrics, logs, clock = services.metrics, services.log_manager, services.clock
+
+    def largest(value: Callable[[CleaningResult], float]) -> Callable[[], float]:
+        return lambda: max(map(value, cleaner.last_results.values()), default=0)
+
+    def recopied() -> float:
+        results = cleaner.last_results.values()
+        read = sum(result.bytes_read for result in results)
+        return int(100 * sum(result.bytes_written for result in results) / max(read, 1))
+
+    for kind, attribute, description, read in (
+        (
+            "LogCleanerManager",
+            "max-dirty-percent",
+            "Share of the dirtiest log that is not cleaned.",
+            lambda: int(100 * cleaner.max_dirty_ratio),
+        ),
+        (
+            "LogCleanerManager",
+            "time-since-last-run-ms",
+            "Time since the cleaner last looked for a log to clean.",
+            lambda: clock.time_ms() - cleaner.last_run_ms,
+        ),
+        (
+            "LogCleaner",
+            "max-buffer-utilization-percent",
+            "How full the table of keys was in the last cleaning, over all threads.",
+            largest(lambda result: int(100 * result.map_utilization)),
+        ),
+        ("LogCleaner", "cleaner-recopy-percent", "Bytes that stayed in the last cleanings.", recopied),
+        (
+            "LogCleaner",
+            "max-clean-time-secs",
+            "Length of the last cleaning, over all threads.",
+            largest(lambda result: int(result.seconds)),
+        ),
+        (
+            "LogCleaner",
+            "max-compaction-delay-secs",
+            "How long the log that waits longest is overdue by max.compaction.lag.ms.",
+            lambda: max(cleaner.last_delays_ms.values(), default=0) // 1000,
+        ),
+        (
+            "LogCleaner",
+            "DeadThreadCount",
+            "Logs whose last cleaning ended with the death of its process.",
+            lambda: cleaner.dead_workers,
+        ),
+    ):
+        metrics.gauge(metric_name("kafka.log", kind, attribute), description, read)
+    directories = logs.live_directories
+
+    def by_directory(value: Callable[[str], int]) -> Listing:
+        return lambda: [({"logdirectory": directory}, value(directory)) for directory in directories]
+
+    metrics.list_values(
+        metric_name("kafka.log", "LogCleanerManager", "uncleanable-partitions-count"),
+        "gauge",
+        "Logs that cannot be cleaned and are left alone.",
+        by_directory(cleaner.uncleanable_count),
+    )
+    metrics.list_values(
+        metric_name("kafka.log", "LogCleanerManager", "uncleanable-bytes"),
+        "gauge",
+        "Bytes of such logs that wait to be cleaned.",
+        by_directory(cleaner.uncleanable_bytes),
+    )
