@@ -84,7 +84,7 @@ class Readings:
     async def brokers(self) -> dict[int, BrokerInfo]:
         """Return the live brokers; one that changes its endpoints only is noticed too (KAFKA-8380)."""
         names = await self._coordination.children(paths.BROKER_IDS, self._on_brokers)
-        ids = sorted(int(name) for name in names if name.isdigit())
+        ids = paths.numbers(names)
         found = await self._coordination.get_many([paths.broker(each) for each in ids], self._on_brokers)
         return schema.decode_each(
             ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)

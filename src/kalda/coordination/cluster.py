@@ -149,9 +149,7 @@ class Cluster:
 
     async def brokers(self, watch: WatchCallback | None = None) -> dict[int, BrokerInfo]:
         """Return the live brokers by id; `watch` reports when one comes or goes."""
-        ids = sorted(
-            int(name) for name in await self.coordination.children(paths.BROKER_IDS, watch) if name.isdigit()
-        )
+        ids = paths.numbers(await self.coordination.children(paths.BROKER_IDS, watch))
         found = await self.coordination.get_many([paths.broker(broker_id) for broker_id in ids])
         return schema.decode_each(
             ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)

@@ -15,8 +15,15 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.coordination import paths, schema
-from kalda.coordination.errors import CoordinationError, NoNodeError, NotEmptyError, SessionExpiredError
+from kalda.coordination.errors import (
+    BadArgumentsError,
+    CoordinationError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
 from kalda.coordination.port import Coordination, SessionState, WatchEvent
+from kalda.coordination.znode_paths import check_path
 
 _RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: long enough for a broker that was away to read what it missed, should it not restart."""
@@ -138,11 +145,13 @@ class ConfigChanges:
         try:
             data, _ = await self._coordination.get(f"{paths.CONFIG_CHANGES}/{name}")
             entity_type, entity_name = schema.decode_config_change(data)
-            (found,) = await self._coordination.get_many([paths.config(entity_type, entity_name)])
+            path = paths.config(entity_type, entity_name)
+            check_path(path)
+            (found,) = await self._coordination.get_many([path])
             config = {} if found is None else schema.decode_config(found[0])
         except NoNodeError:
             return
-        except schema.SchemaError as error:
+        except (schema.SchemaError, BadArgumentsError) as error:
             _log.error("configuration change %s is skipped: %s", name, error)
             return
         self._apply(ConfigChange(entity_type, entity_name, config))

@@ -13,9 +13,15 @@
 /cluster/id                             the cluster's id
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from kalda.common.types import TopicPartition
+
+INT32_MAX: Final = 2**31 - 1
+"""The greatest broker id, partition and epoch that requests can name."""
+
+_DIGITS_MAX: Final = 10
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -92,6 +98,19 @@ def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
+def number(text: str) -> int | None:
+    """Read a broker id, partition or epoch as Kafka writes it; None where it is none that fits the wire."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        return None
+    value = int(text)
+    return value if value <= INT32_MAX and str(value) == text else None
+
+
+def numbers(names: Iterable[str]) -> list[int]:
+    """Read those names that are numbers, in order: somebody may have made other znodes beside them."""
+    return sorted(value for value in map(number, names) if value is not None)
+
+
 def sequence_number(child: str) -> int:
     """The counter at the end of a sequential znode's name, e.g. 12 of ``config_change_0000000012``.
 
@@ -99,6 +118,6 @@ def sequence_number(child: str) -> int:
         ValueError: the name does not end in ten digits.
     """
     digits = child[-10:]
-    if len(digits) < 10 or not digits.lstrip("-").isdigit():
+    if len(digits) < 10 or not digits.isascii() or not digits.removeprefix("-").isdigit():
         raise ValueError(f"{child!r} does not end in the ten digits of a sequential znode")
     return int(digits)

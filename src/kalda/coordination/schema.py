@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.types import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.coordination import paths
+from kalda.coordination.paths import INT32_MAX
 from kalda.coordination.port import Stat
+
+_INT32_MIN: Final = -(2**31)
 
 NO_LEADER: Final = -1
 """The leader of a partition that has none."""
@@ -171,7 +175,7 @@ def _dump(value: Mapping[str, object]) -> bytes:
 def _load(data: bytes, what: str) -> dict[str, object]:
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{what} is not JSON ({error}): {data[:200]!r}") from None
     if not isinstance(value, dict):
         raise SchemaError(f"{what} is not a JSON object: {data[:200]!r}")
@@ -179,8 +183,8 @@ def _load(data: bytes, what: str) -> dict[str, object]:
 
 
 def _int(value: object, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise SchemaError(f"{what} should be an integer, found {value!r}")
+    if type(value) is not int or not _INT32_MIN <= value <= INT32_MAX:
+        raise SchemaError(f"{what} should be an integer of 32 bits, found {value!r:.100}")
     return value
 
 
@@ -188,9 +192,17 @@ def _ints(value: object, what: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise SchemaError(f"{what} should be a list of integers, found {value!r}")
     for item in value:
-        if type(item) is not int:
-            raise SchemaError(f"{what} should be a list of integers, found {value!r}")
+        if type(item) is not int or not _INT32_MIN <= item <= INT32_MAX:
+            raise SchemaError(f"{what} should be a list of integers of 32 bits, found {value!r:.200}")
     return tuple(value)
+
+
+def _replicas(value: object, what: str) -> tuple[int, ...]:
+    """Read where a partition lives: without replicas nobody could lead it, and each counts once."""
+    replicas = _ints(value, what)
+    if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
+        raise SchemaError(f"{what} should name each replica of a partition once, found {value!r:.200}")
+    return replicas
 
 
 def _text(value: object, what: str) -> str:
@@ -205,7 +217,8 @@ def _object(value: object, what: str) -> dict[str, object]:
     return value
 
 
-_ENDPOINT: Final = re.compile(r"(?P<listener>[^:/]+)://\[?(?P<host>[^\[\]]*?)\]?:(?P<port>-?\d+)")
+_TIMESTAMP: Final = re.compile(r"-?[0-9]{1,18}")
+_ENDPOINT: Final = re.compile(r"(?P<listener>[^:/]+)://\[?(?P<host>[^\[\]]*?)\]?:(?P<port>-?[0-9]{1,5})")
 
 
 def encode_broker(info: BrokerInfo) -> bytes:
@@ -257,7 +270,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         tuple(endpoints),
         None if rack is None else _text(rack, what),
         _int(value.get("jmx_port", -1), what),
-        int(timestamp) if timestamp.lstrip("-").isdigit() else -1,
+        int(timestamp) if _TIMESTAMP.fullmatch(timestamp) else -1,
         epoch,
     )
 
@@ -289,10 +302,10 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
     removing = _object(value.get("removing_replicas") or {}, what)
     partitions = {}
     for key, replicas in _object(value.get("partitions") or {}, what).items():
-        if not key.isdigit():
-            raise SchemaError(f"{what} has a partition that is not a number: {key!r}")
-        partitions[int(key)] = ReplicaAssignment(
-            _ints(replicas, what), _ints(adding.get(key, []), what), _ints(removing.get(key, []), what)
+        if (partition := paths.number(key)) is None:
+            raise SchemaError(f"{what} has a partition that is not a number: {key!r:.50}")
+        partitions[partition] = ReplicaAssignment(
+            _replicas(replicas, what), _ints(adding.get(key, []), what), _ints(removing.get(key, []), what)
         )
     text = value.get("topic_id")
     try:
@@ -361,10 +374,10 @@ def decode_controller_epoch(data: bytes) -> int:
     Raises:
         SchemaError: it is not a number.
     """
-    try:
-        return int(data)
-    except ValueError:
-        raise SchemaError(f"/controller_epoch should be a number, found {data[:50]!r}") from None
+    epoch = paths.number(data.decode("ascii", errors="replace"))
+    if epoch is None:
+        raise SchemaError(f"/controller_epoch should be a number, found {data[:50]!r}")
+    return epoch
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

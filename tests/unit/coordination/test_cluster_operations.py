@@ -165,12 +165,14 @@ async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
 
     changes = await cluster.watch_config_changes(apply)
     await cluster.coordination.create("/config/changes/config_change_", b"nonsense", sequential=True)
+    nowhere = b'{"version":2,"entity_path":"topics/../../x"}'
+    await cluster.coordination.create("/config/changes/config_change_", nowhere, sequential=True)
     await cluster.set_config("topics", "bad", {})
     await cluster.set_config("topics", "good", {})
     await turn()
     await changes.close()
     assert seen == ["bad", "good"]
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "ERROR"]
 
 
 async def test_follower_goes_on_after_coordination_failed(

@@ -184,12 +184,45 @@ DECODERS: list[Callable[[bytes], object]] = [
         b'{"version":2,"endpoints":["nonsense"],"partitions":{"x":[1]},"entity_path":"topics"}',
         b'{"version":2,"endpoints":[1],"partitions":{"0":["a"]},"isr":5,"leader":"1","brokerid":true}',
         b'{"version":3,"endpoints":"x","partitions":{"0":[1]},"topic_id":"short","id":4,"block_start":"x"}',
+        b"[" * 100_000,
+        "²".encode(),
+        b"2147483648",
     ],
 )
 def test_nonsense_in_a_znode_is_our_error(decode: Callable[[bytes], object], data: bytes) -> None:
     """Operators write znodes by hand: the error must say what is wrong, not be a KeyError of ours."""
     with pytest.raises(SchemaError):
         decode(data)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        '{"0":[]}',
+        '{"0":[1,1]}',
+        '{"0":[-1]}',
+        '{"0":[2147483648]}',
+        '{"²":[1]}',
+        '{"-1":[1]}',
+        '{"00":[1]}',
+        '{"2147483648":[1]}',
+    ],
+)
+def test_an_assignment_that_no_broker_could_serve_is_nonsense(partitions: str) -> None:
+    """It is left out then; a controller that took it in would fail, and so would every one after it."""
+    with pytest.raises(SchemaError, match="topic t"):
+        schema.decode_topic("t", f'{{"version":3,"partitions":{partitions}}}'.encode())
+
+
+@pytest.mark.parametrize("state", ['"leader":4294967296', '"leader_epoch":1e3', '"isr":[2147483648]'])
+def test_a_state_that_does_not_fit_the_wire_is_nonsense(state: str) -> None:
+    text = '{"leader":1,"leader_epoch":0,"isr":[1],"controller_epoch":1,' + state + "}"
+    with pytest.raises(SchemaError):
+        schema.decode_partition_state(text.encode(), 0)
+
+
+def test_znodes_beside_the_brokers_are_not_brokers() -> None:
+    assert paths.numbers(["10", "9", "x", "²", "00", "-1", "", "9999999999", "99999999999"]) == [9, 10]
 
 
 def test_paths_are_kafkas() -> None:

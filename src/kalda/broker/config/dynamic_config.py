@@ -17,6 +17,7 @@ from kalda.common.config_def import ConfigError
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
 from kalda.coordination.config_changes import ConfigChange, ConfigChanges
+from kalda.coordination.schema import SchemaError
 from kalda.storage.config import LogConfig
 
 _log: Final = logging.getLogger(__name__)
@@ -77,9 +78,17 @@ class ConfigStore:
         """
         names = list(topics)
         # Asked all at once: a thousand topics, one after the other, would keep the controller waiting.
-        found = await asyncio.gather(*(cluster.config(_TOPICS, topic) for topic in names))
+        found = await asyncio.gather(*(self._load_topic(cluster, topic) for topic in names))
         for topic, overrides in zip(names, found, strict=True):
             self.set_topic(topic, overrides)
+
+    async def _load_topic(self, cluster: Cluster, topic: str) -> Mapping[str, str]:
+        try:
+            return await cluster.config(_TOPICS, topic)
+        except SchemaError as error:
+            # One topic that somebody broke by hand must not keep this broker from serving the others.
+            _log.error("the settings of topic %s stay as they are: %s", topic, error)
+            return self.topic_overrides(topic)
 
     def on_topic_change(self, listener: TopicListener) -> None:
         """Call the listener with a topic's name and new log settings whenever they change."""

@@ -13,6 +13,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.coordination.cluster import Cluster
 from kalda.coordination.errors import CoordinationError
+from kalda.coordination.schema import SchemaError
 from tests.unit.broker.admin_fakes import AdminWorld
 
 
@@ -161,6 +162,28 @@ async def test_no_log_is_made_for_a_name_that_no_topic_can_have(bad: TopicPartit
         bad: ErrorCode.INVALID_TOPIC_EXCEPTION,
         good[1]: ErrorCode.KAFKA_STORAGE_ERROR,
     } == errors
+
+
+async def test_settings_that_are_nonsense_keep_no_other_topic_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, replicas = AdminWorld(), Replicas()
+
+    async def config(entity_type: str, entity_name: str) -> dict[str, str]:
+        if entity_name == "bad":
+            raise SchemaError("a configuration is not JSON")
+        return {"retention.ms": "5"}
+
+    monkeypatch.setattr(world.cluster, "config", config)
+    both = [TopicPartition("bad", 0), TopicPartition("good", 0)]
+
+    await receiver(world, replicas, has_logs=False).apply(
+        LeaderAndIsr(0, 1, [leadership(each) for each in both])
+    )
+
+    assert both == replicas.applied
+    assert {"retention.ms": "5"} == world.store.topic_overrides("good")
+    assert ["ERROR"] == [record.levelname for record in caplog.records]
 
 
 async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
