@@ -1,0 +1,64 @@
+"""Offsets of consumer groups in ZooKeeper, where they lay before Kafka 0.9: versions 0 of OffsetCommit and
+OffsetFetch, and consumers of Kafka 0.8, use ``/consumers/<group>/offsets/<topic>/<partition>``.
+
+The data of a znode is the offset in digits. Nobody else writes there on behalf of brokers.
+"""
+
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.coordination.errors import NodeExistsError, NoNodeError
+from kalda.coordination.port import Coordination, Create
+
+__all__ = ["offset_path", "read_offset", "write_offset"]
+
+_CONSUMERS: Final = "/consumers"
+
+
+def offset_path(group_id: str, partition: TopicPartition) -> str:
+    """The znode of one offset."""
+    return f"{_CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
+
+
+async def read_offset(coordination: Coordination, group_id: str, partition: TopicPartition) -> int | None:
+    """Return the offset, or None if there is none, or nothing that is a number.
+
+    Raises:
+        CoordinationError: it cannot be known.
+    """
+    try:
+        data, _ = await coordination.get(offset_path(group_id, partition))
+    except NoNodeError:
+        return None
+    try:
+        return int(data.decode("ascii"))
+    except ValueError:
+        return None
+
+
+async def write_offset(
+    coordination: Coordination, group_id: str, partition: TopicPartition, offset: int
+) -> None:
+    """Write the offset, with the znodes above it if they are missing.
+
+    Raises:
+        CoordinationError: it is not written.
+    """
+    path = offset_path(group_id, partition)
+    data = str(offset).encode("ascii")
+    try:
+        await coordination.set(path, data)
+        return
+    except NoNodeError:
+        pass
+    parts = path.split("/")
+    for end in range(2, len(parts)):
+        try:
+            await coordination.multi([Create("/".join(parts[:end]))])
+        except NodeExistsError:
+            continue
+    try:
+        await coordination.multi([Create(path, data)])
+    except NodeExistsError:
+        # Somebody else created it between; the last one to write counts, as for any two commits.
+        await coordination.set(path, data)
