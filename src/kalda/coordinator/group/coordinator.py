@@ -21,7 +21,6 @@ from kalda.coordinator.group.listing import describe, list_groups
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
 from kalda.coordinator.group.partition import GroupPartition
 from kalda.coordinator.group.statistics import GroupStatistics
-from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.ports import Result
 from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState
 from kalda.protocol.messages.describe_groups import DescribedGroup
@@ -73,17 +72,13 @@ class GroupCoordinator:
         runtime: GroupRuntime,
         config: GroupConfig,
         statistics: GroupStatistics,
-        partition_count: Callable[[], int],
+        partition_for: Callable[[str], int],
     ) -> None:
-        """`partition_count` tells how many partitions ``__consumer_offsets`` has, or shall have."""
+        """`partition_for` tells the partition of ``__consumer_offsets`` that a group belongs to."""
         self.runtime: Final = runtime
         self.config: Final = config
         self.statistics: Final = statistics
-        self._partition_count: Final = partition_count
-
-    def partition_of(self, group_id: str) -> int:
-        """The partition that a group belongs to."""
-        return partition_of(group_id, self._partition_count())
+        self.partition_for: Final = partition_for
 
     # The classic protocol.
 
@@ -323,7 +318,7 @@ class GroupCoordinator:
         return [n for n, state in self.runtime.states().items() if state is PartitionState.ACTIVE]
 
     def _shard(self, group_id: str) -> GroupPartition:
-        return self.runtime.shard(self.partition_of(group_id))
+        return self.runtime.shard(self.partition_for(group_id))
 
     def _write(
         self,
@@ -336,7 +331,7 @@ class GroupCoordinator:
         """Run an operation; its failure has a code that clients of groups know."""
         response: Pending[T] = Pending()
         written = self.runtime.write(
-            self.partition_of(group_id),
+            self.partition_for(group_id),
             operation,
             timeout_ms=self.config.offsets_commit_timeout_ms,
             producer=producer,
@@ -369,7 +364,7 @@ class GroupCoordinator:
                 steps[0].on_written(code)
 
         timeout_ms = self.config.offsets_commit_timeout_ms
-        number = self.partition_of(group_id)
+        number = self.partition_for(group_id)
         self.runtime.write(number, run, timeout_ms=timeout_ms).add_done(on_written)
 
 
