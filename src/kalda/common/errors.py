@@ -140,6 +140,8 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
 
     @property
     def retriable(self) -> bool:
@@ -295,6 +297,8 @@ _MESSAGES: Final[dict[ErrorCode, str]] = {
     ErrorCode.INVALID_VOTER_KEY: "The voter key does not match the receiving replica's.",
     ErrorCode.DUPLICATE_VOTER: "The voter is part of the voter set already.",
     ErrorCode.VOTER_NOT_FOUND: "The voter is not part of the voter set.",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "The regular expression is not valid.",
+    ErrorCode.REBOOTSTRAP_REQUIRED: "The client has to start anew from its bootstrap servers.",
 }
 
 _RETRIABLE: Final = frozenset(

@@ -137,9 +137,11 @@ class Member:
         """Whether it has all that the target assignment of that epoch gives it, and nothing else."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def with_epoch(self, epoch: int) -> "Member":
-        """The member in that epoch; the epoch before stays known, as the response may be lost."""
-        return replace(self, epoch=epoch, previous_epoch=self.epoch)
+    def without_assignment(self) -> "Member":
+        """The member as if it had just come: in no epoch, with nothing."""
+        return replace(
+            self, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned={}, pending_revocation={}
+        )
 
 
 def assignment_of(topics: Iterable[PartitionsOfTopic]) -> Assignment:

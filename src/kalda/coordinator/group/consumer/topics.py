@@ -30,6 +30,11 @@ class TopicsView(Protocol):
         """The name of the topic with that id, None if there is none."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """Grows whenever a topic comes, goes, or gets partitions."""
+        ...
+
     def names(self) -> Collection[str]:
         """The names of all topics."""
         ...

@@ -1,0 +1,319 @@
+"""A consumer group: its state as the records tell it, and what follows from that.
+
+`replay` changes it, nothing else does; decisions are taken in `heartbeat` and its like, which read this. What
+must not break: `owner_of` knows every partition that a member uses or has not given back yet, because that is
+what keeps two members from using one partition.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.group.consumer.model import (
+    EMPTY_ASSIGNMENT,
+    Assignment,
+    ConsumerGroupState,
+    Member,
+    RegularExpression,
+    TopicMetadata,
+)
+from kalda.coordinator.group.consumer.records import group_removal
+from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.records import CoordinatorRecord
+
+__all__ = ["PROTOCOL_TYPE", "ConsumerGroup"]
+
+PROTOCOL_TYPE: Final = "consumer"
+
+_COMMIT_WITH_MEMBER_EPOCH: Final = 9
+"""The first version of OffsetCommit and OffsetFetch whose generation means a member epoch."""
+
+
+class ConsumerGroup:
+    """One group of the consumer protocol."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id: Final = group_id
+        self.epoch = 0
+        """Grows when members, subscriptions or their topics change."""
+        self.assignment_epoch = 0
+        """The group epoch that the target assignment is for; never above `epoch`."""
+        self.members: Final[dict[str, Member]] = {}
+        self.static_members: Final[dict[str, str]] = {}
+        """Member ids by instance id."""
+        self.targets: Final[dict[str, Assignment]] = {}
+        self.topics: Mapping[str, TopicMetadata] = {}
+        """The subscribed topics as they were when the group epoch was bumped last."""
+        self.regexes: Final[dict[str, RegularExpression]] = {}
+        self.refreshed = (-1, 0)
+        """Not in the log: the generation of the cluster's topics that `topics` is known to hold for, and the
+        group epoch then. A group epoch below it means that the write failed."""
+        self._owners: Final[dict[UUID, dict[int, str]]] = {}
+        self._names: Final[Counter[str]] = Counter()
+        self._regex_members: Final[Counter[str]] = Counter()
+        self._assignors: Final[Counter[str]] = Counter()
+        self._classic_protocols: Final[Counter[str]] = Counter()
+        self.classic_count = 0
+        """Members that speak the classic protocol."""
+
+    # What it is.
+
+    @property
+    def kind(self) -> GroupKind:
+        """It speaks the consumer protocol."""
+        return GroupKind.CONSUMER
+
+    @property
+    def protocol_type(self) -> str | None:
+        """Always consumers."""
+        return PROTOCOL_TYPE
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Its state; follows from epochs and members."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        """Its state as clients are told."""
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self.members
+
+    @property
+    def is_all_classic(self) -> bool:
+        """Whether every member speaks the classic protocol."""
+        return self.classic_count == len(self.members)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic, by name or by expression."""
+        return topic in self._names or any(topic in resolved.topics for resolved in self.regexes.values())
+
+    # Members and what they have.
+
+    def member(self, member_id: str) -> Member:
+        """Return a member.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID.
+        """
+        found = self.members.get(member_id)
+        if found is None:
+            raise ApiError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}."
+            )
+        return found
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        """The member of that instance id."""
+        member_id = self.static_members.get(instance_id) if instance_id is not None else None
+        return self.members.get(member_id) if member_id is not None else None
+
+    def target_of(self, member_id: str, instance_id: str | None = None) -> Assignment:
+        """What a member shall have; one that takes over an instance id inherits the target."""
+        if instance_id is not None:
+            member_id = self.static_members.get(instance_id, member_id)
+        return self.targets.get(member_id, EMPTY_ASSIGNMENT)
+
+    def owner_of(self, topic_id: UUID, partition: int) -> str | None:
+        """The member that uses a partition or has not given it back yet."""
+        owners = self._owners.get(topic_id)
+        return owners.get(partition) if owners is not None else None
+
+    def regex_member_count(self, regex: str) -> int:
+        """How many members subscribe by that expression."""
+        return self._regex_members[regex]
+
+    @property
+    def subscribed_regexes(self) -> list[str]:
+        """The expressions that members subscribe by, in order."""
+        return sorted(self._regex_members)
+
+    def subscription_of(self, member: Member) -> frozenset[str]:
+        """The topics that a member subscribes to, by name and by what its expression matched last."""
+        resolved = self.regexes.get(member.subscribed_regex) if member.subscribed_regex else None
+        return member.subscribed_names | resolved.topics if resolved is not None else member.subscribed_names
+
+    def subscribed_names(self, *, without: Member | None = None, member: Member | None = None) -> set[str]:
+        """The topics that members subscribe to, if the one goes (`without`) and the other comes."""
+        names = set(self._names)
+        regexes = set(self._regex_members)
+        if without is not None and without.member_id in self.members:
+            names.difference_update(name for name in without.subscribed_names if self._names[name] <= 1)
+            regexes.difference_update(
+                regex for regex in (without.subscribed_regex,) if regex and self._regex_members[regex] <= 1
+            )
+        if member is not None:
+            names.update(member.subscribed_names)
+            if member.subscribed_regex:
+                regexes.add(member.subscribed_regex)
+        for regex in regexes:
+            resolved = self.regexes.get(regex)
+            if resolved is not None:
+                names.update(resolved.topics)
+        return names
+
+    def supports_classic_protocols(self, names: Sequence[str], *, without: str | None = None) -> bool:
+        """Whether one of the names is offered by all members that speak the classic protocol.
+
+        `without` leaves one of them out: the one that asks.
+        """
+        counts = self._classic_protocols
+        others = self.classic_count
+        if without is not None and (member := self.members.get(without)) is not None and member.classic:
+            others -= 1
+            counts = counts.copy()
+            counts.subtract(offer.name for offer in member.classic.protocols)
+        return any(counts[name] == others for name in names)
+
+    def preferred_assignor(self, before: Member | None = None, after: Member | None = None) -> str | None:
+        """The assignor that most members want; `before` and `after` are a change about to be made."""
+        counts = self._assignors.copy()
+        if before is not None and before.member_id in self.members and before.server_assignor is not None:
+            counts[before.server_assignor] -= 1
+        if after is not None and after.server_assignor is not None:
+            counts[after.server_assignor] += 1
+        wanted = [(-count, name) for name, count in counts.items() if count > 0]
+        return min(wanted)[1] if wanted else None
+
+    # Replaying.
+
+    def put_member(self, member: Member) -> None:
+        """Take in a member as it is now."""
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._forget(before)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self._names.update(member.subscribed_names)
+        if member.subscribed_regex:
+            self._regex_members[member.subscribed_regex] += 1
+        if member.server_assignor is not None:
+            self._assignors[member.server_assignor] += 1
+        if member.classic is not None:
+            self.classic_count += 1
+            self._classic_protocols.update(offer.name for offer in member.classic.protocols)
+        for assignment in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in assignment.items():
+                owners = self._owners.setdefault(topic_id, {})
+                for partition in partitions:
+                    owners[partition] = member.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Take in that a member is gone."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._forget(member)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+
+    def _forget(self, member: Member) -> None:
+        _discount(self._names, member.subscribed_names)
+        if member.subscribed_regex:
+            _discount(self._regex_members, (member.subscribed_regex,))
+        if member.server_assignor is not None:
+            _discount(self._assignors, (member.server_assignor,))
+        if member.classic is not None:
+            self.classic_count -= 1
+            _discount(self._classic_protocols, [offer.name for offer in member.classic.protocols])
+        for assignment in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in assignment.items():
+                owners = self._owners.get(topic_id)
+                if owners is None:
+                    continue
+                for partition in partitions:
+                    # A compacted log may show the next owner before it shows that this one let go.
+                    if owners.get(partition) == member.member_id:
+                        del owners[partition]
+                if not owners:
+                    del self._owners[topic_id]
+
+    # Offsets and deletion.
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, api_version: int
+    ) -> None:
+        """Let members of the right epoch commit, and anybody without one while the group is empty.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION for a member that speaks the
+                classic protocol), UNSUPPORTED_VERSION: this version cannot carry a member epoch.
+        """
+        del instance_id
+        if epoch < 0 and not self.members:
+            return
+        member = self.member(member_id)
+        if not transactional and not member.speaks_classic and api_version < _COMMIT_WITH_MEMBER_EPOCH:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"OffsetCommit version {_COMMIT_WITH_MEMBER_EPOCH} or above must be used by members using "
+                f"the modern group protocol",
+            )
+        _check_epoch(member, epoch)
+
+    def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Let members of the right epoch read, and whoever names none.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION.
+        """
+        if member_id is None and epoch < 0:
+            return
+        _check_epoch(self.member(member_id or ""), epoch)
+
+    def validate_offset_delete(self) -> None:
+        """Offsets may always be deleted, subscribed topics aside."""
+
+    def validate_delete(self) -> None:
+        """Let the group be deleted when it is empty.
+
+        Raises:
+            ApiError: NON_EMPTY_GROUP.
+        """
+        if self.members:
+            raise ApiError(
+                ErrorCode.NON_EMPTY_GROUP, f"Group {self.group_id} has {len(self.members)} members."
+            )
+
+    def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
+        """From the commit on: topics that the group subscribes to are not asked about."""
+        return commit_timestamp_ms
+
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        """What deletes the group, its offsets aside."""
+        return group_removal(self.group_id, self.members.keys() | self.targets.keys(), self.regexes)
+
+
+def _check_epoch(member: Member, epoch: int) -> None:
+    if epoch == member.epoch:
+        return
+    if member.speaks_classic:
+        raise ApiError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"The received generation id {epoch} does not match the expected member epoch {member.epoch}.",
+        )
+    raise ApiError(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"The received member epoch {epoch} does not match the expected member epoch {member.epoch}.",
+    )
+
+
+def _discount(counts: Counter[str], names: Sequence[str] | frozenset[str]) -> None:
+    for name in names:
+        if counts[name] <= 1:
+            del counts[name]
+        else:
+            counts[name] -= 1

@@ -1,0 +1,319 @@
+"""ConsumerGroupHeartbeat, decided: join, stay, leave (KIP-848).
+
+A heartbeat goes through up to three steps, each of which may write: the member's metadata, with a new group
+epoch if subscriptions changed; a new target assignment for that epoch; the member's own step towards its
+target. Nothing is changed here: the records that come out do that when they are replayed.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.group.consumer.membership import (
+    check_epoch,
+    check_instance_is_released,
+    check_not_fenced,
+    takeover,
+)
+from kalda.coordinator.group.consumer.model import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    Assignment,
+    Member,
+    MemberState,
+    TopicMetadata,
+    assignment_of,
+)
+from kalda.coordinator.group.consumer.part import ConsumerPart
+from kalda.coordinator.group.consumer.reconciliation import reconcile
+from kalda.coordinator.group.consumer.records import (
+    current_record,
+    group_epoch_record,
+    member_record,
+    regex_record,
+    topics_record,
+)
+from kalda.coordinator.group.consumer.regex import check_regex
+from kalda.coordinator.group.consumer.requests import check_heartbeat
+from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
+from kalda.coordinator.group.consumer.target import compute_target
+from kalda.coordinator.group.consumer.upgrade import Upgrade
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    Assignment as AssignmentStruct,
+)
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+__all__ = ["Heartbeats", "Step"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A member before and after, with the group epoch and the topics that it leads to."""
+
+    group: ConsumerGroup
+    before: Member
+    member: Member
+    epoch: int
+    topics: Mapping[str, TopicMetadata]
+
+
+class Heartbeats:
+    """The operations on consumer groups that members of the consumer protocol ask for."""
+
+    def __init__(self, part: ConsumerPart, upgrade: Upgrade | None = None) -> None:
+        self._part: Final = part
+        self._upgrade: Final = upgrade
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+    ) -> Result[ConsumerGroupHeartbeatResponse]:
+        """Decide a heartbeat of whatever kind.
+
+        Raises:
+            ApiError: with the code and text for the response.
+        """
+        check_heartbeat(request, api_version, self._part.assignors)
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return self._leave(request)
+        return self._stay(request, client_id, client_host)
+
+    # Joining and staying.
+
+    def _stay(
+        self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> Result[ConsumerGroupHeartbeatResponse]:
+        part = self._part
+        records: list[CoordinatorRecord] = []
+        joins = request.member_epoch == JOIN_EPOCH
+        group = self._group(request.group_id, joins, records)
+        member_id = request.member_id or part.make_member_id()
+        size_max = part.config.group_consumer_max_size
+        if len(group.members) >= size_max and member_id not in group.members:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {size_max} members.",
+            )
+        owned = None if request.topic_partitions is None else assignment_of(request.topic_partitions)
+        before = self._member(group, member_id, request, owned, joins, records)
+        told = _told(before, request, client_id, client_host)
+        step = self.update(group, before, told, records)
+        member = self.assign(step, owned, records)
+        part.touch_session(group.group_id, member)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=part.config.group_consumer_heartbeat_interval_ms,
+        )
+        is_full = joins or (
+            request.rebalance_timeout_ms != -1
+            and owned is not None
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        )
+        if is_full or member.assigned != before.assigned:
+            response.assignment = _assignment(member.assigned)
+        return Result(records, response)
+
+    def _group(self, group_id: str, joins: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        if not joins:
+            return self._part.group(group_id)
+        present = self._part.shard.groups.get(group_id)
+        if isinstance(present, ConsumerGroup):
+            return present
+        if present is None:
+            return ConsumerGroup(group_id)
+        if present.is_empty:
+            records += present.tombstones()
+            return ConsumerGroup(group_id)
+        upgraded = self._upgrade(present, records) if self._upgrade is not None else None
+        if upgraded is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return upgraded
+
+    def _member(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        request: ConsumerGroupHeartbeatRequest,
+        owned: Assignment | None,
+        joins: bool,
+        records: list[CoordinatorRecord],
+    ) -> Member:
+        """The member as it was: known, new, or about to take over an instance id."""
+        instance_id = request.instance_id
+        if instance_id is None:
+            member = group.members.get(member_id) if joins else group.member(member_id)
+            if member is None:
+                logger.info("group %s: member %s joins", group.group_id, member_id)
+                return Member(member_id)
+            check_epoch(member, request.member_epoch, owned)
+            return member
+        present = group.static_member(instance_id)
+        if not joins:
+            if present is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            check_not_fenced(present, member_id, instance_id)
+            check_epoch(present, request.member_epoch, owned)
+            return present
+        if present is None:
+            logger.info("group %s: static member %s joins as %s", group.group_id, instance_id, member_id)
+            return Member(member_id) if (known := group.members.get(member_id)) is None else known
+        if (
+            present.member_id == member_id
+            and present.epoch != LEAVE_STATIC_EPOCH
+            and not present.speaks_classic
+        ):
+            # The answer to its first request may be lost, so it asks again.
+            check_epoch(present, request.member_epoch, owned)
+            return present
+        if not present.speaks_classic:
+            check_instance_is_released(present, member_id, instance_id)
+        logger.info(
+            "group %s: static member %s is back as %s, before it was %s",
+            group.group_id,
+            instance_id,
+            member_id,
+            present.member_id,
+        )
+        return takeover(group, present, member_id, records)
+
+    # The three steps, which classic members go through as well.
+
+    def update(
+        self, group: ConsumerGroup, before: Member, told: Member, records: list[CoordinatorRecord]
+    ) -> Step:
+        """The first step: write what the member tells, bump the group epoch if it makes a difference."""
+        part = self._part
+        bumps = group.is_empty
+        if told != before or told.member_id not in group.members:
+            records.append(member_record(group.group_id, told))
+            bumps = bumps or told.subscribed_names != before.subscribed_names
+            bumps = self._update_regex(group, before, told, records) or bumps
+        part.regexes.maybe_start(group, told.subscribed_regex)
+        replaced = group.static_member(told.instance_id) or before
+        generation, at_epoch = group.refreshed
+        epoch, topics = group.epoch, group.topics
+        if bumps or generation != part.topics.generation or group.epoch < at_epoch:
+            topics = subscribed_topics(group, part.topics, without=replaced, member=told)
+            if topics != group.topics:
+                bumps = True
+                records.append(topics_record(group.group_id, topics))
+            if bumps:
+                epoch += 1
+                records.append(group_epoch_record(group.group_id, epoch))
+                logger.info("group %s: epoch %d", group.group_id, epoch)
+            group.refreshed = (part.topics.generation, epoch)
+        elif group.epoch > group.assignment_epoch:
+            topics = subscribed_topics(group, part.topics, without=replaced, member=told)
+            if topics != group.topics:
+                records.append(topics_record(group.group_id, topics))
+        return Step(group, before, told, epoch, topics)
+
+    def assign(self, step: Step, owned: Assignment | None, records: list[CoordinatorRecord]) -> Member:
+        """The second and third step: a target for the epoch if there is none, and the member's way to it."""
+        group, member = step.group, step.member
+        if step.epoch > group.assignment_epoch:
+            replaced = group.static_member(member.instance_id) or step.before
+            name = group.preferred_assignor(replaced, member)
+            assignor = self._part.assignors.get(name or "") or next(iter(self._part.assignors.values()))
+            target = compute_target(group, step.epoch, assignor, step.topics, member)
+            records += target.records
+            target_epoch, wanted = step.epoch, target.assignments[member.member_id]
+        else:
+            target_epoch = group.assignment_epoch
+            wanted = group.target_of(member.member_id, member.instance_id)
+        if member.is_reconciled_to(target_epoch):
+            return member
+        reconciled = reconcile(member, target_epoch, wanted, owned, group.owner_of)
+        if reconciled is not member:
+            records.append(current_record(group.group_id, reconciled))
+            if not member.speaks_classic:
+                if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+                    self._part.watch_revocation(group.group_id, reconciled)
+                else:
+                    self._part.unwatch_revocation(group.group_id, reconciled.member_id)
+        return reconciled
+
+    def _update_regex(
+        self, group: ConsumerGroup, before: Member, told: Member, records: list[CoordinatorRecord]
+    ) -> bool:
+        """Write that an expression is not used any more, check a new one; whether it is resolved already."""
+        old, new = before.subscribed_regex, told.subscribed_regex
+        if old == new:
+            return False
+        if old and old in group.regexes and group.regex_member_count(old) == 1:
+            records.append(regex_record(group.group_id, old, None))
+        if new:
+            if group.regex_member_count(new) == 0:
+                check_regex(new)
+            return new in group.regexes
+        return bool(old)
+
+    # Leaving.
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result[ConsumerGroupHeartbeatResponse]:
+        group = self._part.group(request.group_id)
+        member_id, instance_id = request.member_id, request.instance_id
+        if instance_id is None:
+            member = group.member(member_id)
+        else:
+            found = group.static_member(instance_id)
+            if found is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+            check_not_fenced(found, member_id, instance_id)
+            member = found
+        response = ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            logger.info("group %s: static member %s leaves for now", group.group_id, instance_id)
+            away = replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
+            return Result([current_record(group.group_id, away)], response)
+        logger.info("group %s: member %s leaves", group.group_id, member_id)
+        return Result(self._part.remove(group, [member]), response)
+
+
+def _told(member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> Member:
+    """The member with what the request says; what it does not say stays."""
+    names = request.subscribed_topic_names
+    told = replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        subscribed_names=member.subscribed_names if names is None else frozenset(names),
+        subscribed_regex=(
+            member.subscribed_regex
+            if request.subscribed_topic_regex is None
+            else request.subscribed_topic_regex
+        ),
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms
+            if request.rebalance_timeout_ms == -1
+            else request.rebalance_timeout_ms
+        ),
+        server_assignor=(
+            member.server_assignor if request.server_assignor is None else request.server_assignor
+        ),
+        classic=None,
+    )
+    return member if told == member else told
+
+
+def _assignment(assigned: Assignment) -> AssignmentStruct:
+    return AssignmentStruct(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, partitions=sorted(assigned[topic_id]))
+            for topic_id in sorted(assigned, key=lambda topic_id: topic_id.int)
+        ]
+    )

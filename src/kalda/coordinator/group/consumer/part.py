@@ -1,0 +1,210 @@
+"""Consumer groups as part of a group shard: what all operations share, and what happens by itself.
+
+Sessions that run out, revocations that take too long, and regular expressions that are due are timers here.
+Timers are set while an operation decides, before its records are written; one that was set for a change that
+did not come about finds nothing to do.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.group.consumer.model import Member, MemberState
+from kalda.coordinator.group.consumer.records import (
+    group_epoch_record,
+    member_removal,
+    regex_record,
+    topics_record,
+)
+from kalda.coordinator.group.consumer.regex_refresh import RegexRefresh
+from kalda.coordinator.group.consumer.replay import ConsumerReplay
+from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
+from kalda.coordinator.group.consumer.topics import TopicsView
+from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.ports import Result, ShardContext
+
+__all__ = ["ConsumerPart", "Downgrade"]
+
+logger = logging.getLogger(__name__)
+
+
+class Downgrade(Protocol):
+    """Turns a group that only classic members are left in into a classic group."""
+
+    def __call__(self, group: ConsumerGroup, leaving: Sequence[Member]) -> list[CoordinatorRecord] | None:
+        """The records that do it, None where it is not to be done."""
+        ...
+
+
+class ConsumerPart:
+    """A `kalda.coordinator.group.shard.ShardPart`."""
+
+    def __init__(
+        self,
+        shard: GroupShard,
+        config: ConsumerGroupConfig,
+        topics: TopicsView,
+        make_member_id: Callable[[], str],
+    ) -> None:
+        self.shard: Final = shard
+        self.config: Final = config
+        self.topics: Final = topics
+        self.make_member_id: Final = make_member_id
+        self.assignors: Final = config.assignors()
+        self.regexes: Final = RegexRefresh(self)
+        self.downgrade: Downgrade | None = None
+        self.on_group_gone: Callable[[str], None] | None = None
+        shard.readers.update(ConsumerReplay(shard.groups).readers())
+        shard.parts.append(self)
+
+    # Groups.
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """Return a consumer group.
+
+        Raises:
+            ApiError: GROUP_ID_NOT_FOUND: there is none of that id, or it speaks another protocol.
+        """
+        found = self.shard.groups.get(group_id)
+        if found is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(found, ConsumerGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return found
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        """Return a consumer group, None if there is none of that id."""
+        found = self.shard.groups.get(group_id)
+        return found if isinstance(found, ConsumerGroup) else None
+
+    # Loading.
+
+    def on_loaded(self, context: ShardContext) -> None:
+        """Give every member a full session to come back, and time to revoke what it has to."""
+        del context
+        for group in list(self.shard.groups.values()):
+            if not isinstance(group, ConsumerGroup):
+                continue
+            for member in group.members.values():
+                self.touch_session(group.group_id, member)
+                if member.state is MemberState.UNREVOKED_PARTITIONS and not member.speaks_classic:
+                    self.watch_revocation(group.group_id, member)
+
+    def on_unloaded(self) -> None:
+        """Forget what was under way."""
+        self.regexes.clear()
+
+    # Time.
+
+    def touch_session(self, group_id: str, member: Member) -> None:
+        """The member gave a sign of life: its session begins anew."""
+        timeout_ms = self.config.group_consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self.shard.context.schedule(
+            _session_key(group_id, member.member_id),
+            timeout_ms,
+            partial(self._on_expired, group_id, member.member_id, "its session expired"),
+        )
+
+    def watch_revocation(self, group_id: str, member: Member) -> None:
+        """Give the member its rebalance timeout to leave the epoch that it is in."""
+        self.shard.context.schedule(
+            _revocation_key(group_id, member.member_id),
+            member.rebalance_timeout_ms,
+            partial(self._on_revocation_timeout, group_id, member.member_id, member.epoch),
+        )
+
+    def unwatch_revocation(self, group_id: str, member_id: str) -> None:
+        """The member has revoked what it had to."""
+        self.shard.context.cancel(_revocation_key(group_id, member_id))
+
+    def watch_classic(self, group_id: str, member: Member, phase: str, timeout_ms: int) -> None:
+        """Give a classic member so long to join again, or to fetch its assignment (`phase` join or sync)."""
+        self.shard.context.schedule(
+            _classic_key(group_id, member.member_id, phase),
+            timeout_ms,
+            partial(self._on_expired, group_id, member.member_id, f"it did not {phase} in time"),
+        )
+
+    def unwatch_classic(self, group_id: str, member_id: str, phase: str) -> None:
+        """The classic member did what it was to do."""
+        self.shard.context.cancel(_classic_key(group_id, member_id, phase))
+
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
+        """The member is gone."""
+        context = self.shard.context
+        context.cancel(_session_key(group_id, member_id))
+        context.cancel(_revocation_key(group_id, member_id))
+        context.cancel(_classic_key(group_id, member_id, "join"))
+        context.cancel(_classic_key(group_id, member_id, "sync"))
+
+    def _on_expired(self, group_id: str, member_id: str, reason: str) -> Result[None]:
+        group = self.find(group_id)
+        member = group.members.get(member_id) if group is not None else None
+        if group is None or member is None:
+            return Result((), None)
+        logger.info("group %s: member %s is fenced because %s", group_id, member_id, reason)
+        return Result(self.remove(group, [member]), None)
+
+    def _on_revocation_timeout(self, group_id: str, member_id: str, epoch: int) -> Result[None]:
+        group = self.find(group_id)
+        member = group.members.get(member_id) if group is not None else None
+        if group is None or member is None or member.epoch != epoch:
+            return Result((), None)
+        logger.info(
+            "group %s: member %s is fenced because it did not leave epoch %d within %d ms",
+            group_id,
+            member_id,
+            epoch,
+            member.rebalance_timeout_ms,
+        )
+        return Result(self.remove(group, [member]), None)
+
+    # Members that go.
+
+    def remove(self, group: ConsumerGroup, members: Sequence[Member]) -> list[CoordinatorRecord]:
+        """The records that remove members, of which there is one at least.
+
+        They bump the epoch of the group, or make it a classic group if only such members stay.
+        """
+        assert members, f"nobody leaves group {group.group_id}"
+        for member in members:
+            self.cancel_timers(group.group_id, member.member_id)
+        if self.downgrade is not None:
+            downgraded = self.downgrade(group, members)
+            if downgraded is not None:
+                return downgraded
+        records: list[CoordinatorRecord] = []
+        for member in members:
+            records += member_removal(group.group_id, member.member_id)
+        going = {member.member_id for member in members}
+        regexes = {member.subscribed_regex for member in members if member.subscribed_regex}
+        for regex in sorted(regexes & group.regexes.keys()):
+            if not any(
+                one.subscribed_regex == regex for one in group.members.values() if one.member_id not in going
+            ):
+                records.append(regex_record(group.group_id, regex, None))
+        if len(members) == 1:
+            topics = subscribed_topics(group, self.topics, without=members[0])
+            if topics != group.topics:
+                records.append(topics_record(group.group_id, topics))
+        records.append(group_epoch_record(group.group_id, group.epoch + 1))
+        return records
+
+
+def _session_key(group_id: str, member_id: str) -> str:
+    return f"consumer-session/{group_id}/{member_id}"
+
+
+def _revocation_key(group_id: str, member_id: str) -> str:
+    return f"consumer-revocation/{group_id}/{member_id}"
+
+
+def _classic_key(group_id: str, member_id: str, phase: str) -> str:
+    return f"consumer-{phase}/{group_id}/{member_id}"

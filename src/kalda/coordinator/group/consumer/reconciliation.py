@@ -1,0 +1,98 @@
+"""One member's next step towards its target: give back first, then take what is free (KIP-848).
+
+A pure function. An example: A has p0 and p1, and the target of the new epoch gives p1 to B. A is told to give
+p1 back and stays in its epoch (UNREVOKED_PARTITIONS); B goes to the new epoch with nothing
+(UNRELEASED_PARTITIONS). When A's heartbeat does not name p1 any more, A goes to the new epoch, and B's next
+heartbeat gets p1.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.group.consumer.model import Assignment, Member, MemberState, overlaps
+
+__all__ = ["reconcile"]
+
+
+def reconcile(
+    member: Member,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    owner_of: Callable[[UUID, int], str | None],
+) -> Member:
+    """The member after the step; the same object if there is none to take.
+
+    `owned` is what the member says that it has, None if it did not say; `owner_of` who has a partition now.
+
+    Raises:
+        ApiError: FENCED_MEMBER_EPOCH: a newer broker left it in a state that is not known here.
+    """
+    match member.state:
+        case MemberState.STABLE:
+            if member.epoch == target_epoch:
+                return member
+            return _advance(member, member.epoch, target_epoch, target, owned, owner_of)
+        case MemberState.UNREVOKED_PARTITIONS:
+            if owned is None or overlaps(owned, member.pending_revocation):
+                return member
+            return _advance(member, member.epoch + 1, target_epoch, target, owned, owner_of)
+        case MemberState.UNRELEASED_PARTITIONS:
+            return _advance(member, member.epoch, target_epoch, target, owned, owner_of)
+        case MemberState.UNKNOWN:
+            if owned is None or owned:
+                raise ApiError(
+                    ErrorCode.FENCED_MEMBER_EPOCH,
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin.",
+                )
+            return _advance(member, target_epoch, target_epoch, target, owned, owner_of)
+
+
+def _advance(
+    member: Member,
+    epoch: int,
+    target_epoch: int,
+    target: Assignment,
+    owned: Assignment | None,
+    owner_of: Callable[[UUID, int], str | None],
+) -> Member:
+    """Compute what stays, what must go and what can come; `epoch` is where the member is while it revokes."""
+    keep: dict[UUID, frozenset[int]] = {}
+    revoke: dict[UUID, frozenset[int]] = {}
+    for topic_id, partitions in member.assigned.items():
+        staying = partitions & target.get(topic_id, frozenset())
+        if staying:
+            keep[topic_id] = staying
+        if len(staying) < len(partitions):
+            revoke[topic_id] = partitions - staying
+    if revoke and (owned is None or overlaps(owned, revoke)):
+        return _changed(member, MemberState.UNREVOKED_PARTITIONS, epoch, keep, revoke)
+    has_unreleased = False
+    for topic_id, partitions in target.items():
+        wanted = partitions - keep.get(topic_id, frozenset())
+        # What it gives back just now counts as owned still: it becomes free with this very change, and only
+        # others want it.
+        free = frozenset(partition for partition in wanted if owner_of(topic_id, partition) is None)
+        has_unreleased = has_unreleased or len(free) < len(wanted)
+        if free:
+            keep[topic_id] = keep.get(topic_id, frozenset()) | free
+    state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+    return _changed(member, state, target_epoch, keep, {})
+
+
+def _changed(
+    member: Member, state: MemberState, epoch: int, assigned: Assignment, pending_revocation: Assignment
+) -> Member:
+    """The member with all that; its epoch before becomes the previous one, even if it is the same."""
+    changed = replace(
+        member,
+        state=state,
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        assigned=assigned,
+        pending_revocation=pending_revocation,
+    )
+    return member if changed == member else changed

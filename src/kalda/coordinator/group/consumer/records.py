@@ -1,0 +1,229 @@
+"""The records of ``__consumer_offsets`` that consumer groups write, from the values of `model` and back.
+
+What must not break: equal state gives equal bytes (topics by id, partitions by number), so that a compacted
+log and its copies can be compared.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kalda.coordinator.group.consumer.model import (
+    Assignment,
+    ClassicProtocolOffer,
+    ClassicSide,
+    Member,
+    MemberState,
+    RegularExpression,
+    TopicMetadata,
+    assignment_of,
+)
+from kalda.coordinator.records import CoordinatorRecord, encode_record
+from kalda.protocol.messages.consumer_group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+    TopicPartitions,
+)
+from kalda.protocol.messages.consumer_group_records import TopicMetadata as TopicMetadataStruct
+
+GROUP_KEY: Final = 3
+TOPICS_KEY: Final = 4
+MEMBER_KEY: Final = 5
+TARGET_EPOCH_KEY: Final = 6
+TARGET_KEY: Final = 7
+CURRENT_KEY: Final = 8
+REGEX_KEY: Final = 16
+
+
+def group_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
+    """The group and its epoch; None removes the group."""
+    value = None if epoch is None else ConsumerGroupMetadataValue(epoch=epoch)
+    return encode_record(ConsumerGroupMetadataKey(group_id=group_id), GROUP_KEY, value)
+
+
+def topics_record(group_id: str, topics: Mapping[str, TopicMetadata] | None) -> CoordinatorRecord:
+    """The topics that the group is subscribed to, as it saw them last."""
+    value = None
+    if topics is not None:
+        value = ConsumerGroupPartitionMetadataValue(
+            topics=[
+                TopicMetadataStruct(topic_id=topic_id, topic_name=name, num_partitions=count)
+                for name, (topic_id, count) in sorted(topics.items())
+            ]
+        )
+    return encode_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), TOPICS_KEY, value)
+
+
+def member_record(group_id: str, member: Member) -> CoordinatorRecord:
+    """What a member told of itself."""
+    classic = None
+    if member.classic is not None:
+        classic = ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=offer.name, metadata=offer.metadata)
+                for offer in member.classic.protocols
+            ],
+        )
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_names),
+        subscribed_topic_regex=member.subscribed_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=classic,
+    )
+    key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
+    return encode_record(key, MEMBER_KEY, value)
+
+
+def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
+    """The member is gone; its assignments go first."""
+    return encode_record(
+        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), MEMBER_KEY, None
+    )
+
+
+def target_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
+    """The target assignment of that group epoch is complete; None removes it with the group."""
+    value = None if epoch is None else ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
+    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value)
+
+
+def target_record(group_id: str, member_id: str, target: Assignment | None) -> CoordinatorRecord:
+    """What a member shall have; None with the member."""
+    value = None
+    if target is not None:
+        value = ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=[
+                TopicPartition(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in _ordered(target)
+            ]
+        )
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return encode_record(key, TARGET_KEY, value)
+
+
+def current_record(group_id: str, member: Member) -> CoordinatorRecord:
+    """What a member has now, and what it must give back."""
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_topic_partitions(member.assigned),
+        partitions_pending_revocation=_topic_partitions(member.pending_revocation),
+    )
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    return encode_record(key, CURRENT_KEY, value)
+
+
+def current_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
+    """The member has nothing any more."""
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
+    return encode_record(key, CURRENT_KEY, None)
+
+
+def regex_record(group_id: str, regex: str, resolved: RegularExpression | None) -> CoordinatorRecord:
+    """The topics that a regular expression matched; None when nobody subscribes by it any more."""
+    value = None
+    if resolved is not None:
+        value = ConsumerGroupRegularExpressionValue(
+            topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
+        )
+    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    return encode_record(key, REGEX_KEY, value)
+
+
+def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """All that removes a member."""
+    return [
+        current_tombstone(group_id, member_id),
+        target_record(group_id, member_id, None),
+        member_tombstone(group_id, member_id),
+    ]
+
+
+def group_removal(
+    group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
+) -> list[CoordinatorRecord]:
+    """All that removes a group, its offsets aside."""
+    ids = sorted(member_ids)
+    return [
+        *(current_tombstone(group_id, member_id) for member_id in ids),
+        *(target_record(group_id, member_id, None) for member_id in ids),
+        target_epoch_record(group_id, None),
+        *(member_tombstone(group_id, member_id) for member_id in ids),
+        *(regex_record(group_id, regex, None) for regex in sorted(regexes)),
+        topics_record(group_id, None),
+        group_epoch_record(group_id, None),
+    ]
+
+
+def read_member(base: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
+    """The member with what the record says of it; its assignment stays that of `base`."""
+    metadata = value.classic_member_metadata
+    classic = None
+    if metadata is not None:
+        classic = ClassicSide(
+            metadata.session_timeout_ms,
+            tuple(ClassicProtocolOffer(offer.name, offer.metadata) for offer in metadata.supported_protocols),
+        )
+    return Member(
+        member_id=base.member_id,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_names=frozenset(value.subscribed_topic_names),
+        subscribed_regex=value.subscribed_topic_regex,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        classic=classic,
+        epoch=base.epoch,
+        previous_epoch=base.previous_epoch,
+        state=base.state,
+        assigned=base.assigned,
+        pending_revocation=base.pending_revocation,
+    )
+
+
+def read_assigned(value: ConsumerGroupCurrentMemberAssignmentValue) -> tuple[Assignment, Assignment]:
+    """What a record says that a member has, and that it must give back."""
+    return assignment_of(value.assigned_partitions), assignment_of(value.partitions_pending_revocation)
+
+
+def read_state(value: ConsumerGroupCurrentMemberAssignmentValue) -> MemberState:
+    """The state in a record."""
+    return MemberState.read(value.state)
+
+
+def _ordered(assignment: Assignment) -> list[tuple[UUID, list[int]]]:
+    return [
+        (topic_id, sorted(assignment[topic_id]))
+        for topic_id in sorted(assignment, key=lambda topic_id: topic_id.int)
+    ]
+
+
+def _topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in _ordered(assignment)
+    ]

@@ -1,0 +1,67 @@
+"""A new target assignment for a whole group: what the assignor says, and the records that make it so.
+
+It is computed before the change that asks for it is replayed: members and subscriptions are those of the
+group, but for the one that is about to be put or removed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from kalda.coordinator.group.consumer.assignors.spec import Assignor, GroupSpec, MemberSpec
+from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.group.consumer.model import EMPTY_ASSIGNMENT, Assignment, Member, TopicMetadata
+from kalda.coordinator.group.consumer.records import target_epoch_record, target_record
+from kalda.coordinator.records import CoordinatorRecord
+
+__all__ = ["Target", "compute_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target assignment and the records that differ from the one before."""
+
+    assignments: Mapping[str, Assignment]
+    records: list[CoordinatorRecord]
+
+
+def compute_target(
+    group: ConsumerGroup,
+    epoch: int,
+    assignor: Assignor,
+    topics: Mapping[str, TopicMetadata],
+    member: Member | None,
+) -> Target:
+    """Assign anew for that group epoch; `member` joins, changes, or takes over its instance id."""
+    members = dict(group.members)
+    inherited: str | None = None
+    if member is not None:
+        inherited = group.static_members.get(member.instance_id) if member.instance_id is not None else None
+        if inherited is not None and inherited != member.member_id:
+            members.pop(inherited, None)
+        members[member.member_id] = member
+    topic_ids: dict[tuple[frozenset[str], str | None], frozenset[UUID]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member_id, one in members.items():
+        subscription = (one.subscribed_names, one.subscribed_regex)
+        ids = topic_ids.get(subscription)
+        if ids is None:
+            ids = topic_ids[subscription] = _topic_ids(group, one, topics)
+        before = group.targets.get(member_id)
+        if before is None and member is not None and member_id == member.member_id and inherited is not None:
+            before = group.targets.get(inherited)
+        specs[member_id] = MemberSpec(ids, before or EMPTY_ASSIGNMENT, one.instance_id, one.rack_id)
+    counts = dict(topics.values())
+    assignments = assignor.assign(GroupSpec(specs, counts))
+    records = [
+        target_record(group.group_id, member_id, assignments[member_id])
+        for member_id in sorted(specs)
+        if group.targets.get(member_id) != assignments[member_id]
+    ]
+    records.append(target_epoch_record(group.group_id, epoch))
+    return Target(assignments, records)
+
+
+def _topic_ids(group: ConsumerGroup, member: Member, topics: Mapping[str, TopicMetadata]) -> frozenset[UUID]:
+    names = group.subscription_of(member)
+    return frozenset(topics[name][0] for name in names if name in topics)

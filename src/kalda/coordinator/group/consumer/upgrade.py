@@ -1,0 +1,17 @@
+"""The hook by which a classic group becomes a consumer group when its first consumer member joins."""
+
+from typing import Protocol
+
+from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.group.group import Group
+from kalda.coordinator.records import CoordinatorRecord
+
+__all__ = ["Upgrade"]
+
+
+class Upgrade(Protocol):
+    """Turns a group into a consumer group."""
+
+    def __call__(self, group: Group, records: list[CoordinatorRecord]) -> ConsumerGroup | None:
+        """The group as it will be when `records`, which are added to, are replayed; None if it may not be."""
+        ...
