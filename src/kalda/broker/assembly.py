@@ -13,6 +13,7 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.controller_link.channel import ControllerChannel
 from kalda.broker.controller_link.requests import ControllerRequests
+from kalda.broker.coordinators import build_coordinators
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.fetch_session import FetchSessionCache
@@ -83,6 +84,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
         lambda: chance.randint(1, _SESSION_ID_MAX),
     )
     services.producer_ids = ProducerIds(services.broker_id, cluster)
+    services.coordinators = build_coordinators(services)
     services.controller_requests = ControllerRequests(
         cluster,
         services.config_store,

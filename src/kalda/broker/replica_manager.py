@@ -7,7 +7,7 @@ waiting (`kalda.broker.delayed`).
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
 from kalda.broker.partition import NO_EPOCH, Partition
@@ -38,6 +38,18 @@ CONSUMER_ID: Final = -1
 
 LAG_SECONDS_DEFAULT: Final = 30.0
 """``replica.lag.time.max.ms`` unless told otherwise."""
+
+
+class PartitionListener(Protocol):
+    """Hears what happens to the partitions of internal topics."""
+
+    def on_role(self, partition: Partition) -> None:
+        """The partition is led here, followed here, or gone; maybe as before."""
+        ...
+
+    def on_high_watermark(self, partition: Partition) -> None:
+        """The high watermark may have moved."""
+        ...
 
 
 class ConsumerPlace(NamedTuple):
@@ -137,6 +149,7 @@ class ReplicaManager:
         self._by_id: Final = self._hosted.by_id
         rules = ReplicationRules(clock, lag_seconds, is_alive)
         self._roles: Final = RoleChanges(broker_id, self._hosted, log_manager, rules, fetching, self.wake_all)
+        self._listener: PartitionListener | None = None
         # Counters of the data path, read by the metrics when they are rendered.
         self.bytes_in = 0
         self.messages_in = 0
@@ -198,8 +211,15 @@ class ReplicaManager:
         """Give up the replicas in a log directory that failed; return them."""
         return self._roles.take_offline(directory)
 
+    def listen(self, listener: PartitionListener) -> None:
+        """Tell `listener` what happens to the partitions of internal topics from now on."""
+        self._listener = listener
+        self._roles.on_internal_role = listener.on_role
+
     def wake(self, partition: Partition) -> None:
         """Complete what waits for the partition's high watermark and can be completed."""
+        if partition.is_internal and self._listener is not None:
+            self._listener.on_high_watermark(partition)
         self._produce_purgatory.check_and_complete(partition)
         self._fetch_purgatory.check_and_complete(partition)
 

@@ -146,6 +146,7 @@ class BrokerServer:
             self._stop_metrics()
         for purgatory in services.purgatories.values():
             purgatory.close()
+        services.coordinators.close()
         await machinery.server.close(0.0 if hurried.is_set() else DRAIN_SECONDS)
         machinery.dispatcher.close()
         await services.replica_fetchers.close()

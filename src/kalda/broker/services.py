@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig, ConfigStore
     from kalda.broker.controller_link.requests import ControllerRequests
+    from kalda.broker.coordinators import Coordinators
     from kalda.broker.fetch_session import FetchSessionCache
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
@@ -37,6 +38,7 @@ class BrokerServices:
     metrics: "Metrics"
     coordination: "Cluster"
     controller: "ControllerDriver"
+    coordinators: "Coordinators"
     controller_requests: "ControllerRequests"
     isr_changes: "IsrChanges"
     log_manager: "LogManager"

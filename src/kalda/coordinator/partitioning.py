@@ -17,7 +17,7 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-def partition_for(key: str, partition_count: int) -> int:
+def partition_of(key: str, partition_count: int) -> int:
     """The partition of a group id or a transactional id."""
     value = java_hash(key)
     # The least integer has no absolute value in 32 bits; Kafka takes 0.

@@ -1,44 +1,108 @@
-"""FindCoordinator: a live broker for every group, a final error for what is not built."""
+"""FindCoordinator: the leader of the partition that a key's hash names; topics are made when first needed."""
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from kalda.broker.coordinators import Coordinators
 from kalda.broker.handlers.find_coordinator import error_response, handle
+from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.errors import ErrorCode
+from kalda.common.metrics import Metrics
+from kalda.coordinator.partitioning import partition_of
+from kalda.coordinator.runtime.runtime import RuntimeConfig
 from kalda.protocol.messages.find_coordinator import (
     KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,
+    Coordinator,
     FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
+from tests.unit.coordinator.fakes import FakeLoop, TableShard
+
+PARTITIONS = 4
+
+
+class FakeTopicAdmin:
+    """Notes what is to be created, and answers as told."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.code = ErrorCode.LEADER_NOT_AVAILABLE
+
+    async def auto_create(self, names: list[str]) -> dict[str, ErrorCode]:
+        self.created.extend(names)
+        return dict.fromkeys(names, self.code)
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
+    services = path.services
+    services.metrics = Metrics()
+    services.topic_admin = cast("Any", FakeTopicAdmin())
+    services.config.offsets_topic_num_partitions = PARTITIONS
+    services.config.transaction_state_log_num_partitions = PARTITIONS
+    coordinators = services.coordinators = Coordinators(services, FakeLoop(path.clock))
+    coordinators.add(TableShard, RuntimeConfig(GROUP_METADATA_TOPIC))
     path.host(leadership())
     yield path
     path.close()
 
 
-def test_a_group_has_a_live_broker_for_coordinator_and_always_the_same(broker: DataPath) -> None:
-    cache = broker.services.metadata_cache
-    first = handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
-    assert 0 == first.error_code
-    found = cache.endpoint(first.node_id, "PLAINTEXT")
-    assert found is not None
-    assert (found.host, found.port) == (first.host, first.port)
-    assert first == handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
+def create_topic(broker: DataPath, topic: str = GROUP_METADATA_TOPIC) -> None:
+    """Make the topic as the controller does; broker 1 + number % 3 leads partition number."""
+    broker.host(
+        *(
+            leadership(number, topic=topic, topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, topic), leader=leader)
+            for number, leader in ((number, 1 + number % 3) for number in range(PARTITIONS))
+        )
+    )
 
 
-def test_many_groups_are_answered_each_and_spread(broker: DataPath) -> None:
+async def find(broker: DataPath, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+    answer = handle(broker.services, request, broker.context(version))
+    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+
+
+async def test_the_coordinator_leads_the_partition_of_the_key(broker: DataPath) -> None:
+    create_topic(broker)
     keys = [f"group-{number}" for number in range(30)]
-    request = FindCoordinatorRequest(coordinator_keys=keys)
-    found = handle(broker.services, request, broker.context(4)).coordinators
-    assert [(key, 0) for key in keys] == [(each.key, each.error_code) for each in found]
-    assert set(broker.services.metadata_cache.brokers) == {each.node_id for each in found}
+    found = await find(broker, FindCoordinatorRequest(coordinator_keys=keys), 4)
+    assert [
+        Coordinator(key=key, node_id=node, host=f"host{node}", port=9092, error_code=0, error_message=None)
+        for key, node in ((key, 1 + partition_of(key, PARTITIONS) % 3) for key in keys)
+    ] == found.coordinators
+    first = await find(broker, FindCoordinatorRequest(key=keys[0]), 3)
+    assert (0, found.coordinators[0].node_id) == (first.error_code, first.node_id)
+
+
+async def test_a_topic_that_does_not_exist_is_created_and_the_client_asks_again(broker: DataPath) -> None:
+    response = await find(broker, FindCoordinatorRequest(key="g"), 3)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == response.error_code
+    assert [GROUP_METADATA_TOPIC] == cast("Any", broker.services.topic_admin).created
+    create_topic(broker)
+    response = await find(broker, FindCoordinatorRequest(key="g"), 3)
+    assert 0 == response.error_code
+
+
+async def test_too_few_brokers_for_the_topic_are_no_coordinator_yet(
+    broker: DataPath, caplog: pytest.LogCaptureFixture
+) -> None:
+    cast("Any", broker.services.topic_admin).code = ErrorCode.INVALID_REPLICATION_FACTOR
+    response = await find(broker, FindCoordinatorRequest(key="g"), 3)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE == response.error_code
+    assert "INVALID_REPLICATION_FACTOR" in caplog.text
+
+
+async def test_a_partition_without_leader_has_no_coordinator(broker: DataPath) -> None:
+    broker.host(*(leadership(number, topic=GROUP_METADATA_TOPIC, leader=-1) for number in range(PARTITIONS)))
+    response = await find(broker, FindCoordinatorRequest(key="g"), 3)
+    assert (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1) == (response.error_code, response.node_id)
 
 
 @pytest.mark.parametrize(
@@ -49,17 +113,27 @@ def test_many_groups_are_answered_each_and_spread(broker: DataPath) -> None:
         (9, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_built_is_refused_for_good(broker: DataPath, key_type: int, expected: ErrorCode) -> None:
+async def test_what_is_not_served_is_refused_for_good(
+    broker: DataPath, key_type: int, expected: ErrorCode
+) -> None:
     """A retriable error would keep a client waiting for its whole time-out."""
-    request = FindCoordinatorRequest(key="k", key_type=key_type)
-    response = handle(broker.services, request, broker.context(3))
+    response = await find(broker, FindCoordinatorRequest(key="k", key_type=key_type), 3)
     assert (expected, -1) == (response.error_code, response.node_id)
     assert not expected.retriable
 
 
-def test_an_unknown_listener_has_no_coordinator(broker: DataPath) -> None:
+async def test_transactional_ids_have_a_topic_of_their_own(broker: DataPath) -> None:
+    broker.services.coordinators.add(TableShard, RuntimeConfig(TRANSACTION_STATE_TOPIC))
+    create_topic(broker, TRANSACTION_STATE_TOPIC)
+    request = FindCoordinatorRequest(key="t", key_type=KEY_TYPE_TRANSACTION)
+    response = await find(broker, request, 3)
+    assert (0, 1 + partition_of("t", PARTITIONS) % 3) == (response.error_code, response.node_id)
+
+
+async def test_an_unknown_listener_has_no_coordinator(broker: DataPath) -> None:
+    create_topic(broker)
     broker.connection.listener = "OTHER"
-    response = handle(broker.services, FindCoordinatorRequest(key="g"), broker.context(3))
+    response = await find(broker, FindCoordinatorRequest(key="g"), 3)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE == response.error_code
 
 

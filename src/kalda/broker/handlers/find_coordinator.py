@@ -1,30 +1,31 @@
 """FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
 
-v1 adds the key's type and a message, v4 asks for many keys (KIP-699), v6 knows share groups (KIP-932).
+v1 adds the key's type and a message, v4 asks for many keys (KIP-699), v6 knows share groups (KIP-932), which
+are not served.
 
-Groups are not built yet, but every broker names the same live one for a group. Saying so is what clients need
-that consume by assignment with a ``group.id``: without an answer kafka-python refuses to poll and librdkafka
-waits 45 s in ``close()`` for a coordinator to commit to; with it they find that the broker has no
-OffsetCommit and JoinGroup, and say so at once. Transactions are refused with an error that producers do not
-retry.
+The coordinator of a key is the leader of the partition of an internal topic that the key's hash names. A
+topic that does not exist is created, and the client, told COORDINATOR_NOT_AVAILABLE, asks again.
 """
 
-from typing import Final
-from zlib import crc32
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.find_coordinator import (
+    KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 
-KEY_TYPE_GROUP: Final = 0
 MANY_KEYS_FROM: Final = 4
+
+_TOPICS: Final = {KEY_TYPE_GROUP: GROUP_METADATA_TOPIC, KEY_TYPE_TRANSACTION: TRANSACTION_STATE_TOPIC}
 
 _NO_NODE: Final = -1
 _NO_PORT: Final = -1
@@ -32,27 +33,35 @@ _NO_PORT: Final = -1
 
 def handle(
     services: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Name the coordinator of each key."""
     many = context.api_version >= MANY_KEYS_FROM
     keys = request.coordinator_keys if many else [request.key]
-    found = [_find(services, request.key_type, key, context.listener) for key in keys]
-    return _response(found, many)
+    topic = _TOPICS.get(request.key_type)
+    if topic is None:
+        message = f"There is no coordinator for key type {request.key_type}."
+        return _response([_failure(key, ErrorCode.INVALID_REQUEST, message) for key in keys], many)
+    if not services.coordinators.is_served(topic):
+        # Producers do not ask again after this one.
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        message = "This version of the broker does not serve transactions."
+        return _response([_failure(key, code, message) for key in keys], many)
+    if topic not in services.metadata_cache:
+        return _create(services, topic, keys, many)
+    return _response([_find(services, topic, key, context.listener) for key in keys], many)
 
 
-def _find(services: BrokerServices, key_type: int, key: str, listener: str) -> Coordinator:
-    if key_type == KEY_TYPE_TRANSACTION:
-        return _failure(
-            key,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "This version of the broker does not serve transactions.",
-        )
-    if key_type != KEY_TYPE_GROUP:
-        return _failure(key, ErrorCode.INVALID_REQUEST, f"There is no coordinator for key type {key_type}.")
-    endpoints = services.metadata_cache.endpoints(listener)
-    if not endpoints:
+async def _create(
+    services: BrokerServices, topic: str, keys: list[str], many: bool
+) -> FindCoordinatorResponse:
+    await services.coordinators.create_topic(topic)
+    return _response([_failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys], many)
+
+
+def _find(services: BrokerServices, topic: str, key: str, listener: str) -> Coordinator:
+    endpoint = services.coordinators.coordinator(topic, key, listener)
+    if endpoint is None:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    endpoint = endpoints[crc32(key.encode()) % len(endpoints)]
     return Coordinator(
         key=key, node_id=endpoint.id, host=endpoint.host, port=endpoint.port, error_code=0, error_message=None
     )

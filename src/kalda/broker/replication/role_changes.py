@@ -52,6 +52,8 @@ class RoleChanges:
         self._fetching: Final = fetching
         self._wake: Final = wake
         self._controller_epoch = -1
+        self.on_internal_role: Callable[[Partition], None] | None = None
+        """Told of the partitions of internal topics, after each change of role."""
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         """Lead or follow the partitions of a request; return what went wrong with which."""
@@ -132,6 +134,7 @@ class RoleChanges:
             )
         )
         self._wake(partition)
+        self._tell(partition)
         self._follow([partition])
 
     def take_offline(self, directory: str) -> list[TopicPartition]:
@@ -231,6 +234,7 @@ class RoleChanges:
             followed.append(hosted)
         if partition is None:
             self._replicas.host(hosted)
+        self._tell(hosted)
 
     def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
         """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
@@ -268,6 +272,11 @@ class RoleChanges:
         partition.is_gone = True
         partition.resign()
         self._wake(partition)
+        self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        if partition.is_internal and self.on_internal_role is not None:
+            self.on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
         if self._fetching is not None and partitions:

@@ -159,8 +159,13 @@ class CoordinatorRuntime(Generic[S]):
         self._load(partition, leader_epoch)
 
     def resign(self, partition: int, leader_epoch: int | None = None) -> None:
-        """Give a partition up; nothing happens if it is led in a newer epoch than `leader_epoch`."""
-        if leader_epoch is not None:
+        """Give a partition up, unless it is led in a newer epoch than `leader_epoch`.
+
+        Without an epoch it is gone for good: one of its name, made anew, begins with the first epoch again.
+        """
+        if leader_epoch is None:
+            self._epochs.pop(partition, None)
+        else:
             if leader_epoch < self._epochs.get(partition, -1):
                 return
             self._epochs[partition] = leader_epoch
