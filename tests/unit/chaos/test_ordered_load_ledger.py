@@ -39,6 +39,16 @@ def test_damage_is_a_violation(records: tuple[tuple[int, int], ...]) -> None:
     assert ledger_of(*records).violations
 
 
+def test_markers_may_lie_between_copies_but_nothing_else_may_be_wrong() -> None:
+    ledger = Ledger(partitions=1, is_dense=False)
+    for offset, number in ((0, 0), (1, 1), (3, 2)):
+        ledger.read(Record(0, offset, number))
+    assert ledger.violations == []
+    ledger.read(Record(0, 5, 2))
+    ledger.read(Record(0, 4, 3))
+    assert len(ledger.violations) == 2
+
+
 def test_an_acknowledged_record_that_nobody_read_is_a_violation() -> None:
     ledger = ledger_of((0, 0))
     ledger.acknowledge(Record(0, 0, 0))

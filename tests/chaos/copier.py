@@ -1,0 +1,170 @@
+"""A transactional copier as a process of its own: consume, produce, commit offsets and output as one.
+
+``python -m tests.chaos.copier --bootstrap … --id 0`` runs until it is ended, by whatever signal. It is
+written as an application should be: it aborts what can be aborted, begins anew where it is fenced or the
+client gave up, and never decides by itself what was committed.
+"""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import confluent_kafka
+
+GROUP = "copiers"
+SESSION_TIMEOUT_MS = 6_000
+TRANSACTION_TIMEOUT_MS = 10_000
+MESSAGES_PER_TRANSACTION = 200
+CALL_SECONDS = 20.0
+PAUSE_SECONDS = 0.2
+
+COMMON = {
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "socket.timeout.ms": 10_000,
+    "log_level": 0,
+}
+
+
+class Copier:
+    """One life of a consumer and a transactional producer; a fenced or failed one is thrown away."""
+
+    def __init__(self, bootstrap: str, number: int, source: str, target: str, protocol: str) -> None:
+        self._target = target
+        group_settings: dict[str, object] = (
+            {"group.protocol": "consumer"}
+            if protocol == "consumer"
+            else {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": 1_000}
+        )
+        self._consumer = confluent_kafka.Consumer(
+            {
+                **COMMON,
+                **group_settings,
+                "bootstrap.servers": bootstrap,
+                "group.id": GROUP,
+                "client.id": f"copier-{number}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        self._producer = confluent_kafka.Producer(
+            {
+                **COMMON,
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"copier-{number}",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "linger.ms": 2,
+            }
+        )
+        _until_done(lambda: self._producer.init_transactions(CALL_SECONDS))
+        self._is_rebalanced = False
+        self._consumer.subscribe(
+            [source],
+            on_assign=self._on_rebalance,
+            on_revoke=self._on_rebalance,
+            on_lost=self._on_rebalance,
+        )
+
+    def close(self) -> None:
+        """Let go of the group; the producer's transaction, if any, is left to be fenced."""
+        with contextlib.suppress(confluent_kafka.KafkaException, RuntimeError):
+            self._consumer.close()
+
+    def copy_some(self) -> int:
+        """Copy what has come, as one transaction; return how many records.
+
+        Raises:
+            confluent_kafka.KafkaException: this life is over.
+        """
+        self._is_rebalanced = False
+        messages = [
+            message
+            for message in self._consumer.consume(MESSAGES_PER_TRANSACTION, timeout=0.2)
+            if message.error() is None
+        ]
+        if not messages:
+            return 0
+        if self._is_rebalanced:
+            # Some of them may belong to somebody else by now.
+            self._go_back()
+            return 0
+        self._producer.begin_transaction()
+        try:
+            self._copy(messages)
+        except confluent_kafka.KafkaException as failure:
+            error = failure.args[0]
+            if not error.txn_requires_abort():
+                raise
+            _until_done(lambda: self._producer.abort_transaction(CALL_SECONDS))
+            self._go_back()
+            return 0
+        return len(messages)
+
+    def _copy(self, messages: Iterable[confluent_kafka.Message]) -> None:
+        ends: dict[tuple[str, int], int] = {}
+        for message in messages:
+            self._producer.produce(self._target, value=message.value(), partition=message.partition())
+            ends[message.topic(), message.partition()] = message.offset() + 1
+        offsets = [confluent_kafka.TopicPartition(*partition, end) for partition, end in ends.items()]
+        group = self._consumer.consumer_group_metadata()
+        _until_done(lambda: self._producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS))
+        _until_done(lambda: self._producer.commit_transaction(CALL_SECONDS))
+
+    def _on_rebalance(self, *_: object) -> None:
+        self._is_rebalanced = True
+
+    def _go_back(self) -> None:
+        """Read again what the aborted transaction had read."""
+        assigned = self._consumer.assignment()
+        for position in self._consumer.committed(assigned, CALL_SECONDS) if assigned else ():
+            if position.offset < 0:
+                position.offset = confluent_kafka.OFFSET_BEGINNING
+            self._consumer.seek(position)
+
+
+def _until_done(call: Callable[[], object]) -> None:
+    """Call again what the client says may be called again, as often as it takes."""
+    while True:
+        try:
+            call()
+            return
+        except confluent_kafka.KafkaException as failure:
+            if not failure.args[0].retriable():
+                raise
+
+
+def run(bootstrap: str, number: int, source: str, target: str, protocol: str) -> None:
+    """Copy for ever, one life after the other."""
+    while True:
+        copier: Copier | None = None
+        try:
+            copier = Copier(bootstrap, number, source, target, protocol)
+            while True:
+                copier.copy_some()
+        except confluent_kafka.KafkaException as failure:
+            print(f"copier {number} begins anew: {failure}", file=sys.stderr, flush=True)
+        finally:
+            if copier is not None:
+                copier.close()
+        time.sleep(PAUSE_SECONDS)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--id", type=int, required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    options = parser.parse_args()
+    run(options.bootstrap, options.id, options.source, options.target, options.protocol)
+
+
+if __name__ == "__main__":
+    main()
