@@ -97,14 +97,6 @@ class Coordinators:
     def complete_transaction(
         self, topic: str, partition: int, producer_id: int, producer_epoch: int, committed: bool
     ) -> None:
-        """Take note that a marker was appended to a partition that is led here."""
-        runtime = self._runtimes.get(topic)
-        if runtime is not None:
-            runtime.complete_transaction(partition, producer_id, producer_epoch, committed)
-
-    def complete_transaction(
-        self, topic: str, partition: int, producer_id: int, producer_epoch: int, committed: bool
-    ) -> None:
         """Take note that a transaction's marker was appended to a partition that is led here."""
         runtime = self._runtimes.get(topic)
         if runtime is not None:
