@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kalda.common.types import BrokerEndpoint
     from kalda.controller.driver import ControllerDriver
     from kalda.coordination.cluster import Cluster
+    from kalda.coordinator.group.coordinator import GroupCoordinator
     from kalda.storage.log_manager import LogManager
 
 
@@ -48,6 +49,7 @@ class BrokerServices:
     registration: "BrokerRegistration"
     topic_admin: "TopicAdmin"
     config_store: "ConfigStore"
+    group_coordinator: "GroupCoordinator"
     fetch_sessions: "FetchSessionCache"
     producer_ids: "ProducerIds"
     purgatories: "dict[str, DelayedOperationPurgatory]"

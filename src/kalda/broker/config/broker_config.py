@@ -46,6 +46,10 @@ class BrokerConfig:
     delete_topic_enable: bool
     fetch_max_bytes: int
     follower_replication_throttled_rate: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
     inter_broker_listener_name: str
     """The listener on which brokers reach each other, whichever setting names it."""
     leader_imbalance_check_interval_seconds: int
@@ -72,6 +76,12 @@ class BrokerConfig:
     metrics_port: int | None
     num_partitions: int
     num_replica_fetchers: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int

@@ -1,0 +1,44 @@
+"""DeleteGroups (key 42), versions 0-2: forget groups without members, and their offsets (KIP-229).
+
+v1 throttles after the response, v2 is flexible.
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
+) -> Pending[DeleteGroupsResponse]:
+    """Answer when every deletion is committed or refused."""
+    response: Pending[DeleteGroupsResponse] = Pending()
+
+    def answer(done: Pending[dict[str, ErrorCode]]) -> None:
+        response.complete(DeleteGroupsResponse(results=_results(done.value)))
+
+    services.group_coordinator.delete_groups(request.groups_names).add_done(answer)
+    return response
+
+
+def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
+    """Answer with an error for each group."""
+    return DeleteGroupsResponse(results=_results(dict.fromkeys(request.groups_names, code)))
+
+
+def _results(codes: dict[str, ErrorCode]) -> list[DeletableGroupResult]:
+    return [DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DELETE_GROUPS, versions=(0, 2), handle=handle, error_response=error_response
+)

@@ -1,0 +1,49 @@
+"""DescribeGroups (key 15), versions 0-6: state and members of classic groups.
+
+v3 tells what the client may do with a group (KIP-430), v4 the static members' instance ids (KIP-345). From v6
+on a group that does not exist, or speaks another protocol, is GROUP_ID_NOT_FOUND (KIP-1043); before, Dead.
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.authorized_operations import ALL_GROUP_OPERATIONS
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
+) -> Pending[DescribeGroupsResponse]:
+    """Answer when everything that is told is committed."""
+    response: Pending[DescribeGroupsResponse] = Pending()
+
+    def answer(done: Pending[list[DescribedGroup]]) -> None:
+        groups = done.value
+        if request.include_authorized_operations:
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = ALL_GROUP_OPERATIONS
+        response.complete(DescribeGroupsResponse(groups=groups))
+
+    services.group_coordinator.describe_groups(request.groups, context.api_version).add_done(answer)
+    return response
+
+
+def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    """Answer with an error for each group."""
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), handle=handle, error_response=error_response
+)

@@ -1,0 +1,146 @@
+"""OffsetCommit (key 8), versions 0-9: write a group's positions.
+
+v0 writes to ZooKeeper, all others to the group's coordinator. v1 has a time stamp per partition, v2 to v4 a
+retention time. v6 adds the leader epoch (KIP-320), v7 static members (KIP-345). v9 serves the consumer
+protocol, whose members have epochs (KIP-848).
+"""
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition
+from kalda.coordination.consumer_offsets import write_offset
+from kalda.coordination.errors import BadArgumentsError, CoordinationError
+from kalda.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+def handle(
+    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
+    """Answer when the positions are replicated; those of unknown partitions are refused one by one."""
+    refused = _refuse_unknown(services, request)
+    if refused and not request.topics:
+        return OffsetCommitResponse(topics=refused)
+    if context.api_version == 0:
+        return _commit_to_zookeeper(services, request, refused)
+    answer = services.group_coordinator.commit_offsets(request, context.api_version)
+    if not refused:
+        return answer
+    response: Pending[OffsetCommitResponse] = Pending()
+
+    def merge(done: Pending[OffsetCommitResponse]) -> None:
+        answered = done.value if done.error is None else None
+        if answered is None:
+            code = getattr(done.error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+            answered = error_response(request, code)
+        response.complete(OffsetCommitResponse(topics=_merged(answered.topics, refused)))
+
+    answer.add_done(merge)
+    return response
+
+
+def _refuse_unknown(
+    services: BrokerServices, request: OffsetCommitRequest
+) -> list[OffsetCommitResponseTopic]:
+    """Take partitions that do not exist out of the request; return what to answer for them."""
+    counts = [services.metadata_cache.partition_count(topic.name) for topic in request.topics]
+    if all(
+        0 <= each.partition_index < count
+        for topic, count in zip(request.topics, counts, strict=True)
+        for each in topic.partitions
+    ):
+        return []
+    refused = []
+    known = []
+    for topic, count in zip(request.topics, counts, strict=True):
+        good: list[OffsetCommitRequestPartition] = []
+        bad: list[OffsetCommitRequestPartition] = []
+        for each in topic.partitions:
+            (good if 0 <= each.partition_index < count else bad).append(each)
+        if good:
+            known.append(OffsetCommitRequestTopic(name=topic.name, partitions=good))
+        if bad:
+            refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    request.topics = known
+    return refused
+
+
+def _merged(
+    answered: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """Both lists as one that names each topic once."""
+    topics = {topic.name: topic for topic in answered}
+    for topic in refused:
+        present = topics.setdefault(topic.name, topic)
+        if present is not topic:
+            present.partitions.extend(topic.partitions)
+    return list(topics.values())
+
+
+async def _commit_to_zookeeper(
+    services: BrokerServices, request: OffsetCommitRequest, refused: list[OffsetCommitResponseTopic]
+) -> OffsetCommitResponse:
+    """Write each position to its znode, one after the other; there is no room for metadata there."""
+    metadata_max = services.group_coordinator.config.offset_metadata_max_bytes
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            code = ErrorCode.NONE
+            if len(each.committed_metadata or "") > metadata_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                partition = TopicPartition(topic.name, each.partition_index)
+                try:
+                    await write_offset(
+                        services.coordination.coordination,
+                        request.group_id,
+                        partition,
+                        each.committed_offset,
+                    )
+                except BadArgumentsError:
+                    # The group's name cannot be that of a znode.
+                    code = ErrorCode.INVALID_GROUP_ID
+                except CoordinationError:
+                    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            results.append(
+                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            )
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=results))
+    return OffsetCommitResponse(topics=_merged(topics, refused))
+
+
+def _answer(
+    topic: str, partitions: list[OffsetCommitRequestPartition], code: ErrorCode
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in partitions
+        ],
+    )
+
+
+def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """Answer with an error for each partition."""
+    return OffsetCommitResponse(
+        topics=[_answer(topic.name, topic.partitions, code) for topic in request.topics]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.OFFSET_COMMIT, versions=(0, 9), handle=handle, error_response=error_response
+)

@@ -1,0 +1,178 @@
+"""OffsetFetch (key 9), versions 0-9: read a group's committed positions.
+
+v0 reads from ZooKeeper, all others from the group's coordinator. v2 may ask for everything and adds an error
+for the whole. v5 adds the leader epoch (KIP-320). v7 can refuse positions that a transaction is about to
+change (KIP-447). v8 asks for many groups (KIP-709). v9 checks the member's epoch (KIP-848).
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition
+from kalda.coordination.consumer_offsets import read_offset
+from kalda.coordination.errors import BadArgumentsError, CoordinationError
+from kalda.coordinator.group.gathering import gather
+from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
+from kalda.coordinator.group.records import NO_LEADER_EPOCH
+from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_ERROR_FOR_ALL_FROM: Final = 2
+_MANY_GROUPS_FROM: Final = 8
+_NO_OFFSET: Final = -1
+
+
+def handle(
+    services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
+) -> Pending[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
+    """Answer when everything that is told is committed."""
+    if context.api_version == 0:
+        return _fetch_from_zookeeper(services, request)
+    coordinator = services.group_coordinator
+    if context.api_version >= _MANY_GROUPS_FROM:
+        fetches = [
+            coordinator.fetch_offsets(
+                group.group_id,
+                _wanted(group.topics),
+                member_id=group.member_id,
+                epoch=group.member_epoch,
+                require_stable=request.require_stable,
+            )
+            for group in request.groups
+        ]
+        return gather(fetches, lambda done: OffsetFetchResponse(groups=[_group(each.value) for each in done]))
+    response: Pending[OffsetFetchResponse] = Pending()
+
+    def answer(done: Pending[FetchedOffsets]) -> None:
+        response.complete(_single(request, done.value, context.api_version))
+
+    coordinator.fetch_offsets(
+        request.group_id, _wanted(request.topics), require_stable=request.require_stable
+    ).add_done(answer)
+    return response
+
+
+def _wanted(
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
+) -> dict[str, list[int]] | None:
+    if topics is None:
+        return None
+    return {topic.name: topic.partition_indexes for topic in topics}
+
+
+def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> OffsetFetchResponse:
+    """The answer of versions up to 7; before version 2 an error for all stands in every partition."""
+    if found.error is not ErrorCode.NONE:
+        if version >= _ERROR_FOR_ALL_FROM:
+            return OffsetFetchResponse(error_code=found.error)
+        return error_response(request, found.error)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(name=topic, partitions=[_partition(each) for each in partitions])
+            for topic, partitions in found.topics
+        ]
+    )
+
+
+def _partition(found: FetchedOffset) -> OffsetFetchResponsePartition:
+    partition, committed, code = found
+    return OffsetFetchResponsePartition(
+        partition_index=partition,
+        committed_offset=_NO_OFFSET if committed is None else committed.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=code,
+    )
+
+
+def _group(found: FetchedOffsets) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=found.group_id,
+        error_code=found.error,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic, partitions=[_partition_of_group(each) for each in partitions]
+            )
+            for topic, partitions in found.topics
+        ],
+    )
+
+
+def _partition_of_group(found: FetchedOffset) -> OffsetFetchResponsePartitions:
+    partition, committed, code = found
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=_NO_OFFSET if committed is None else committed.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=code,
+    )
+
+
+async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Read each position from its znode; where there is none, the partition is unknown, as in Kafka."""
+    topics = []
+    for topic in request.topics or ():
+        count = services.metadata_cache.partition_count(topic.name)
+        results = []
+        for index in topic.partition_indexes:
+            offset, code = None, ErrorCode.NONE
+            if 0 <= index < count:
+                partition = TopicPartition(topic.name, index)
+                try:
+                    offset = await read_offset(
+                        services.coordination.coordination, request.group_id, partition
+                    )
+                except BadArgumentsError:
+                    # The group's name cannot be that of a znode.
+                    code = ErrorCode.INVALID_GROUP_ID
+                except CoordinationError:
+                    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if offset is None and code is ErrorCode.NONE:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            results.append(
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=_NO_OFFSET if offset is None else offset,
+                    metadata="",
+                    error_code=code,
+                )
+            )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=results))
+    return OffsetFetchResponse(topics=topics)
+
+
+def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Answer with an error wherever a version may look for it."""
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[_partition((index, None, code)) for index in topic.partition_indexes],
+            )
+            for topic in request.topics or ()
+        ],
+        groups=[
+            OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
+        ],
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.OFFSET_FETCH, versions=(0, 9), handle=handle, error_response=error_response
+)
