@@ -4,7 +4,6 @@ import uuid
 from typing import TYPE_CHECKING
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.consumer_groups import consumer_protocol_maker
 from kalda.broker.topic_names import GROUP_METADATA_TOPIC
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.coordinator import GroupCoordinator
@@ -36,30 +35,26 @@ def group_config(config: BrokerConfig) -> GroupConfig:
 
 def build_group_coordinator(services: "BrokerServices") -> GroupCoordinator:
     """Make the group coordinator; from now on it hears of the partitions of ``__consumer_offsets``."""
-    settings = services.config
-    config = group_config(settings)
+    config = services.config
+    settings = group_config(config)
     statistics = GroupStatistics()
 
-    add_consumer_protocol = consumer_protocol_maker(services)
-
     def make_shard(partition: int) -> GroupPartition:
-        shard = GroupPartition(partition, config, statistics, new_id=_new_id)
-        add_consumer_protocol(shard)
-        return shard
+        return GroupPartition(partition, settings, statistics, new_id=_new_id)
 
     runtime = services.coordinators.add(
         make_shard,
         RuntimeConfig(
             name=GROUP_METADATA_TOPIC,
-            load_buffer_bytes=settings.offsets_load_buffer_size,
-            compression=Compression.from_id(settings.offsets_topic_compression_codec),
-            write_timeout_ms=config.offsets_commit_timeout_ms,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+            compression=Compression.from_id(config.offsets_topic_compression_codec),
+            write_timeout_ms=settings.offsets_commit_timeout_ms,
         ),
     )
     coordinators = services.coordinators
     coordinator = GroupCoordinator(
         runtime,
-        config,
+        settings,
         statistics,
         lambda group_id: coordinators.partition_for(GROUP_METADATA_TOPIC, group_id),
     )
