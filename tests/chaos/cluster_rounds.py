@@ -5,6 +5,9 @@ faults, their victims and pauses (not the scheduling of processes). Replication 
 idempotent producers with acks=all, unclean election off. A round is one fault, or two that overlap, then
 quiet until every partition acknowledges again. What must hold after all of it: no acknowledged record lost,
 none twice, no gap, no other order; the logs of all replicas byte-identical up to the high watermark.
+
+Transactional copiers (``--copiers``) copy the records meanwhile as members of a group, and are killed and
+paused too; what must be true of their copies is told in `tests.chaos.copies`.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +25,8 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda.testing import ProcessCluster
+from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
+from tests.chaos.copies import COPIES, CopierProcess, Copies
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
 from tests.integration import real_zookeeper
@@ -33,6 +38,7 @@ RECORDS_PER_SECOND = 3_000
 SEGMENT_BYTES = 1_048_576
 SESSION_TIMEOUT_MS = 2_000
 PROGRESS_SECONDS = 60.0
+START_SECONDS = 30.0
 IN_SYNC_SECONDS = 60.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -53,6 +59,20 @@ class Report:
     acknowledged: int
     recovery_seconds: list[float]
     """How long after the end of each round's faults every partition acknowledged again."""
+    stable_seconds: list[float]
+    """How long after it the group of the copiers was stable again; empty without copiers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is run, and where."""
+
+    rounds: int
+    seed: int
+    directory: Path
+    is_zookeeper_real: bool = False
+    copiers: int = 3
+    protocol: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +103,16 @@ class Coordinator(Protocol):
 class Chaos:
     """The cluster and the dice."""
 
-    def __init__(self, cluster: ProcessCluster, coordinator: Coordinator, choice: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: ProcessCluster,
+        coordinator: Coordinator,
+        copiers: Sequence[CopierProcess],
+        choice: random.Random,
+    ) -> None:
         self.cluster = cluster
         self.coordinator = coordinator
+        self.copiers = copiers
         self.choice = choice
 
     def any_broker(self) -> int:
@@ -162,6 +189,20 @@ def _kill_broker_and_coordinator(chaos: Chaos) -> None:
     chaos.cluster.start(victim)
 
 
+def _kill_copier(chaos: Chaos) -> None:
+    victim = chaos.choice.choice(chaos.copiers)
+    victim.kill()
+    chaos.wait(0.0, SESSION_TIMEOUT_MS / 1000)
+    victim.start()
+
+
+def _pause_copier(chaos: Chaos) -> None:
+    victim = chaos.choice.choice(chaos.copiers)
+    victim.pause()
+    chaos.wait(0.1, COPIER_SESSION_TIMEOUT_MS / 1000 + 2)
+    victim.resume()
+
+
 FAULTS = (
     Fault("kill a broker", 6, lambda chaos: _kill(chaos, [chaos.any_broker()])),
     Fault("pause a broker", 6, lambda chaos: _pause(chaos, chaos.any_broker())),
@@ -177,11 +218,18 @@ FAULTS = (
 )
 
 
-def run(rounds: int, seed: int, directory: Path, *, is_zookeeper_real: bool = False) -> Report:
-    """Run the rounds; an AssertionError names what went wrong, and the seed."""
-    if not is_zookeeper_real:
+COPIER_FAULTS = (
+    Fault("kill a copier", 4, _kill_copier),
+    Fault("pause a copier", 4, _pause_copier),
+)
+
+
+def run(options: Options) -> Report:
+    """Run the rounds; an AssertionError or TimeoutError names what went wrong."""
+    directory = options.directory
+    if not options.is_zookeeper_real:
         with ProcessCluster(directory, brokers=BROKERS, settings=SETTINGS) as cluster:
-            return _run(rounds, seed, cluster, cluster.coordinator)
+            return _run(options, cluster, cluster.coordinator)
     reason = real_zookeeper.missing()
     assert reason is None, reason
     with (
@@ -190,61 +238,90 @@ def run(rounds: int, seed: int, directory: Path, *, is_zookeeper_real: bool = Fa
             directory, brokers=BROKERS, settings=SETTINGS, zookeeper=f"{zookeeper.hosts}/chaos"
         ) as cluster,
     ):
-        return _run(rounds, seed, cluster, zookeeper)
+        return _run(options, cluster, zookeeper)
 
 
-def _run(rounds: int, seed: int, cluster: ProcessCluster, coordinator: Coordinator) -> Report:
-    choice = random.Random(seed)
-    faults: Counter[str] = Counter()
-    recoveries: list[float] = []
+def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) -> Report:
+    report = Report(options.seed, Counter(), 0, [], [])
     ledger = Ledger(PARTITIONS)
-    create_topic(cluster.bootstrap)
-    loads = [OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)]
+    create_topics(cluster.bootstrap)
+    load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
     reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
-    chaos = Chaos(cluster, coordinator, choice)
+    copies = Copies(
+        cluster.bootstrap,
+        TOPIC,
+        PARTITIONS,
+        options.directory,
+        copiers=options.copiers,
+        protocol=options.protocol,
+    )
+    chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
     try:
         reader.start()
-        for load in loads:
-            load.start()
-            load.wait_progress(PROGRESS_SECONDS)
-        for number in range(rounds):
-            fault = choice.choices(FAULTS, [each.weight for each in FAULTS])[0]
-            faults[fault.name] += 1
-            chaos.wait(0.0, 0.5)
-            fault.run(chaos)
-            took = max(load.wait_progress(PROGRESS_SECONDS) for load in loads)
-            recoveries.append(took)
-            print(f"{number + 1:>4} {fault.name}: serves again after {took:.2f} s", flush=True)
-            problems = [*ledger.violations, *reader.errors]
-            assert not problems, f"seed {seed}, round {number + 1}, {fault.name}: {problems}"
-        for load in loads:
-            load.stop()
-            assert not load.errors, f"seed {seed}: {load.errors[:3]}"
+        load.start()
+        load.wait_progress(PROGRESS_SECONDS)
+        if options.copiers:
+            copies.start()
+            copies.wait_stable(time.monotonic() + START_SECONDS)
+        for number in range(options.rounds):
+            _round(number, chaos, load, copies, report)
+            problems = [*ledger.violations, *reader.errors, *copies.problems]
+            assert not problems, f"round {number + 1}: {problems}"
+        load.stop()
+        assert not load.errors, str(load.errors[:3])
         reader.wait_all_read()
+        if options.copiers:
+            copies.wait_all_copied(load.produced)
+            copies.check_no_open_transaction()
         wait_in_sync(cluster.bootstrap)
+        # Clients may wait for their brokers; they go first.
+        copies.stop()
         reader.stop()
         for broker in range(BROKERS):
             cluster.stop(broker)
     finally:
-        for load in loads:
-            load.abandon()
+        load.abandon()
+        copies.stop()
         reader.stop()
     ledger.check_all_read()
-    problems = [*ledger.violations, *reader.errors]
-    assert not problems, f"seed {seed}: {problems}"
+    problems = [*ledger.violations, *reader.errors, *copies.problems]
+    assert not problems, str(problems)
     for partition in range(PARTITIONS):
         committed = check_replicas(cluster.log_directories, TOPIC, partition)
-        assert committed == ledger.next_offsets[partition], f"seed {seed}: partition {partition}: {committed}"
-    return Report(seed, faults, ledger.acknowledged_count, recoveries)
+        assert committed == ledger.next_offsets[partition], f"partition {partition}: {committed} committed"
+        if options.copiers:
+            check_replicas(cluster.log_directories, COPIES, partition)
+    return replace(report, acknowledged=ledger.acknowledged_count)
 
 
-def create_topic(bootstrap: str) -> None:
-    """Create the topic of the load."""
+def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report: Report) -> None:
+    """Let one fault happen and wait until all is well again."""
+    faults = FAULTS + COPIER_FAULTS if copies.copiers else FAULTS
+    fault = chaos.choice.choices(faults, [each.weight for each in faults])[0]
+    report.faults[fault.name] += 1
+    chaos.wait(0.0, 0.5)
+    fault.run(chaos)
+    ended = time.monotonic()
+    line = f"{number + 1:>4} {fault.name}:"
+    try:
+        report.recovery_seconds.append(load.wait_progress(PROGRESS_SECONDS))
+        line += f" serves again after {report.recovery_seconds[-1]:.2f} s"
+        if copies.copiers:
+            report.stable_seconds.append(copies.wait_stable(ended))
+            line += f", the group is stable after {report.stable_seconds[-1]:.2f} s"
+    finally:
+        print(line, flush=True)
+
+
+def create_topics(bootstrap: str) -> None:
+    """Create the topics of the load and of its copy."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    new = confluent_kafka.admin.NewTopic(
-        TOPIC, PARTITIONS, BROKERS, config={"min.insync.replicas": "2", "segment.bytes": str(SEGMENT_BYTES)}
-    )
-    admin.create_topics([new])[TOPIC].result(30)
+    config = {"min.insync.replicas": "2", "segment.bytes": str(SEGMENT_BYTES)}
+    new = [
+        confluent_kafka.admin.NewTopic(topic, PARTITIONS, BROKERS, config=config) for topic in (TOPIC, COPIES)
+    ]
+    for future in admin.create_topics(new).values():
+        future.result(30)
 
 
 def wait_in_sync(bootstrap: str) -> None:
@@ -266,23 +343,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
+    parser.add_argument("--copiers", type=int, default=3, help="how many transactional copiers (0: none)")
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kalda-cluster-chaos-") as temporary:
         report = run(
-            options.rounds,
-            options.seed,
-            options.keep or Path(temporary),
-            is_zookeeper_real=options.real_zookeeper,
+            Options(
+                given.rounds,
+                given.seed,
+                given.keep or Path(temporary),
+                given.real_zookeeper,
+                given.copiers,
+                given.protocol,
+            )
         )
     for name, count in sorted(report.faults.items()):
         print(f"{count:>5} x {name}")
     print(
-        f"{options.rounds} rounds: {report.acknowledged} acknowledged records, none lost, doubled or moved; "
+        f"{given.rounds} rounds: {report.acknowledged} acknowledged records, none lost, doubled or moved; "
         f"replicas identical; serves again after {statistics.median(report.recovery_seconds):.2f} s "
         f"(median), {max(report.recovery_seconds):.2f} s (worst)"
     )
+    if report.stable_seconds:
+        print(
+            "each record copied once, no offset went back, no transaction left open; group stable after "
+            f"{statistics.median(report.stable_seconds):.2f} s (median), "
+            f"{max(report.stable_seconds):.2f} s (worst)"
+        )
 
 
 if __name__ == "__main__":

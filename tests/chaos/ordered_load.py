@@ -144,6 +144,11 @@ class OrderedLoad:
         )
         self._thread = threading.Thread(target=self._run, name=f"load {topic}")
 
+    @property
+    def produced(self) -> list[int]:
+        """How many records were produced, by partition."""
+        return list(self._next)
+
     def start(self) -> None:
         """Begin to produce."""
         self._thread.start()
