@@ -14,6 +14,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.controller_link.channel import ControllerChannel
 from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.coordinators import build_coordinators
+from kalda.broker.consumer_groups import build_consumer_groups
 from kalda.broker.group_coordination import build_group_coordinator
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.early_requests import EarlyRequests
@@ -87,6 +88,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
     services.producer_ids = ProducerIds(services.broker_id, cluster)
     services.coordinators = build_coordinators(services)
     services.group_coordinator = build_group_coordinator(services)
+    services.consumer_groups = build_consumer_groups(services, services.group_coordinator)
     services.controller_requests = ControllerRequests(
         cluster,
         services.config_store,

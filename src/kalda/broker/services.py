@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kalda.controller.driver import ControllerDriver
     from kalda.coordination.cluster import Cluster
     from kalda.coordinator.group.coordinator import GroupCoordinator
+    from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
     from kalda.storage.log_manager import LogManager
 
 
@@ -39,6 +40,7 @@ class BrokerServices:
     metrics: "Metrics"
     coordination: "Cluster"
     controller: "ControllerDriver"
+    consumer_groups: "ConsumerGroupCoordinator"
     coordinators: "Coordinators"
     controller_requests: "ControllerRequests"
     isr_changes: "IsrChanges"

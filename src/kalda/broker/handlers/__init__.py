@@ -9,6 +9,8 @@ from kalda.broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     controlled_shutdown,
     create_partitions,
     create_topics,
@@ -78,6 +80,8 @@ HANDLERS: tuple[ApiHandler, ...] = (
     list_partition_reassignments.HANDLER,
     offset_delete.HANDLER,
     describe_cluster.HANDLER,
+    consumer_group_heartbeat.HANDLER,
+    consumer_group_describe.HANDLER,
     describe_topic_partitions.HANDLER,
 )
 """Every handler of this broker, by ascending API key."""

@@ -15,6 +15,7 @@ from kalda.common.types import TopicPartition
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester, Step
 from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.gathering import gather
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.listing import describe, list_groups
@@ -311,6 +312,19 @@ class GroupCoordinator:
 
         self._write(group_id, operation).add_done(go_on)
         return deleted
+
+    # Other protocols.
+
+    def run_consumer(
+        self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]]
+    ) -> Pending[T]:
+        """Run an operation of the consumer protocol in the shard of a group."""
+
+        def run(shard: GroupPartition) -> Result[T]:
+            assert shard.consumer is not None, "the shard was made without the consumer protocol"
+            return operation(shard.consumer)
+
+        return self._write(group_id, run)
 
     # Internals.
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from kalda.coordinator.group.classic.protocol import ClassicProtocol
 from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, cleanup
 from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.group.statistics import GroupStatistics
@@ -29,6 +30,8 @@ class GroupPartition(GroupShard):
     ) -> None:
         super().__init__(partition, config)
         self.statistics: Final = statistics
+        self.consumer: ConsumerProtocol | None = None
+        """The consumer protocol (KIP-848), where the broker has it."""
         self.classic: Final = ClassicProtocol(
             self, new_id=new_id, completed_rebalance=statistics.completed_rebalance
         )

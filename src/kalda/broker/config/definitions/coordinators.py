@@ -55,7 +55,7 @@ COORDINATORS: Final[tuple[ConfigKey, ...]] = (
     setting(
         "group.consumer.migration.policy",
         ConfigType.STRING,
-        "disabled",
+        "bidirectional",
         "Whether groups may change between the classic and the consumer protocol.",
         one_of("disabled", "downgrade", "upgrade", "bidirectional"),
         internal=True,
@@ -98,7 +98,7 @@ COORDINATORS: Final[tuple[ConfigKey, ...]] = (
     setting(
         "group.coordinator.rebalance.protocols",
         ConfigType.LIST,
-        ("classic",),
+        ("classic", "consumer"),
         "The rebalance protocols that groups may use.",
         list_of("consumer", "classic", "share", "unknown"),
     ),

@@ -1,0 +1,58 @@
+"""Puts the consumer protocol (KIP-848) into the shards of the group coordinator, with its settings."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.topics_view import CachedTopics
+from kalda.common.config_def import ConfigError
+from kalda.common.types import uuid_to_text
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig, MigrationPolicy
+from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
+from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.coordinator import GroupCoordinator
+from kalda.coordinator.group.partition import GroupPartition
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+__all__ = ["build_consumer_groups", "consumer_group_config", "consumer_protocol_maker"]
+
+
+def consumer_group_config(settings: BrokerConfig) -> ConsumerGroupConfig:
+    """Read and check the settings of consumer groups.
+
+    Raises:
+        ConfigError: they contradict each other, or name an assignor that there is not.
+    """
+    # The fields have the names of the settings.
+    values: dict[str, Any] = {
+        each.name: settings.value(each.name.replace("_", ".")) for each in fields(ConsumerGroupConfig)
+    }
+    policy = values["group_consumer_migration_policy"]
+    values["group_consumer_migration_policy"] = MigrationPolicy(policy)
+    try:
+        return ConsumerGroupConfig(**values)
+    except ValueError as error:
+        raise ConfigError("group.consumer", str(error)) from None
+
+
+def consumer_protocol_maker(services: "BrokerServices") -> Callable[[GroupPartition], None]:
+    """What gives a new shard its consumer protocol."""
+    config = consumer_group_config(services.config)
+    topics = CachedTopics(services.metadata_cache)
+
+    def add(shard: GroupPartition) -> None:
+        # Ids of members are random in Kafka, too; who knows one can speak for the member.
+        shard.consumer = ConsumerProtocol(shard, config, topics, lambda: uuid_to_text(uuid.uuid4()))
+
+    return add
+
+
+def build_consumer_groups(services: "BrokerServices", groups: GroupCoordinator) -> ConsumerGroupCoordinator:
+    """What handlers call; refuses everything where `group.coordinator.rebalance.protocols` says so."""
+    protocols = services.config.value("group.coordinator.rebalance.protocols")
+    assert isinstance(protocols, tuple), f"the protocols are a list, not {protocols!r}"
+    return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)

@@ -1,0 +1,48 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: state and members of consumer groups (KIP-848).
+
+v1 tells which protocol each member speaks (KIP-1099).
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.authorized_operations import ALL_GROUP_OPERATIONS
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+
+def handle(
+    services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> Pending[ConsumerGroupDescribeResponse]:
+    """Answer when everything that is told is committed."""
+    response: Pending[ConsumerGroupDescribeResponse] = Pending()
+
+    def answer(done: Pending[list[DescribedGroup]]) -> None:
+        groups = done.value
+        if request.include_authorized_operations:
+            for group in groups:
+                if not group.error_code:
+                    group.authorized_operations = ALL_GROUP_OPERATIONS
+        response.complete(ConsumerGroupDescribeResponse(groups=groups))
+
+    services.consumer_groups.describe(request.group_ids).add_done(answer)
+    return response
+
+
+def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> ConsumerGroupDescribeResponse:
+    """Answer with an error for each group."""
+    return ConsumerGroupDescribeResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), handle=handle, error_response=error_response
+)

@@ -1,0 +1,100 @@
+"""What request handlers call for consumer groups: finds the shard, answers failures in the response."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeVar
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.gathering import gather
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.messages.consumer_group_describe import DescribedGroup
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+__all__ = ["ConsumerGroupCoordinator", "ConsumerOperations"]
+
+T = TypeVar("T")
+
+
+class ConsumerOperations(Protocol):
+    """Runs operations on consumer groups where they belong."""
+
+    def __call__(self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]], /) -> Pending[T]:
+        """Run one in the shard of the group; what it gives fails with the code for the client."""
+        ...
+
+
+class ConsumerGroupCoordinator:
+    """The consumer groups that this broker coordinates."""
+
+    def __init__(self, run: ConsumerOperations, *, is_enabled: bool = True) -> None:
+        """`is_enabled` is whether `group.coordinator.rebalance.protocols` has ``consumer``."""
+        self._run: Final = run
+        self._is_enabled: Final = is_enabled
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+    ) -> Pending[ConsumerGroupHeartbeatResponse]:
+        """Join, stay or leave; answered when what it changes is replicated."""
+        answer: Pending[ConsumerGroupHeartbeatResponse] = Pending()
+        if not self._is_enabled:
+            answer.complete(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
+            return answer
+
+        def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
+            return protocol.heartbeat(request, api_version, client_id, client_host)
+
+        def on_done(done: Pending[ConsumerGroupHeartbeatResponse]) -> None:
+            error = done.error
+            if error is None:
+                answer.complete(done.value)
+            elif isinstance(error, ApiError):
+                answer.complete(_refused(error))
+            else:
+                answer.fail(error)
+
+        self._run(request.group_id, operation).add_done(on_done)
+        return answer
+
+    def describe(self, group_ids: Iterable[str]) -> Pending[list[DescribedGroup]]:
+        """Describe groups in the order asked for; an entry may be an error."""
+        ids = list(group_ids)
+        if not self._is_enabled:
+            refused: Pending[list[DescribedGroup]] = Pending()
+            refused.complete(
+                [_not_described(group_id, ApiError(ErrorCode.UNSUPPORTED_VERSION)) for group_id in ids]
+            )
+            return refused
+        reads = [self._describe(group_id) for group_id in ids]
+
+        def combine(done: list[Pending[DescribedGroup]]) -> list[DescribedGroup]:
+            return [
+                each.value if each.error is None else _not_described(group_id, each.error)
+                for group_id, each in zip(ids, done, strict=True)
+            ]
+
+        return gather(reads, combine)
+
+    def _describe(self, group_id: str) -> Pending[DescribedGroup]:
+        if not group_id:
+            invalid: Pending[DescribedGroup] = Pending()
+            invalid.fail(ApiError(ErrorCode.INVALID_GROUP_ID))
+            return invalid
+
+        def operation(protocol: ConsumerProtocol) -> Result[DescribedGroup]:
+            return Result((), protocol.describe(group_id))
+
+        return self._run(group_id, operation)
+
+
+def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+
+def _not_described(group_id: str, error: Exception) -> DescribedGroup:
+    if isinstance(error, ApiError):
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DescribedGroup(group_id=group_id, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,53 @@
+"""The consumer protocol of one shard: all that requests may ask of its consumer groups."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.describe import describe
+from kalda.coordinator.group.consumer.heartbeat import Heartbeats
+from kalda.coordinator.group.consumer.part import ConsumerPart
+from kalda.coordinator.group.consumer.topics import TopicsView
+from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.messages.consumer_group_describe import DescribedGroup
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+__all__ = ["ConsumerProtocol"]
+
+
+class ConsumerProtocol:
+    """Registers itself with the shard, whose records of KIP-848 it reads from then on."""
+
+    def __init__(
+        self,
+        shard: GroupShard,
+        config: ConsumerGroupConfig,
+        topics: TopicsView,
+        new_id: Callable[[], str],
+    ) -> None:
+        """`new_id` makes the ids of members whose clients leave that to the coordinator."""
+        self.part: Final = ConsumerPart(shard, config, topics, new_id)
+        self._heartbeats: Final = Heartbeats(self.part)
+
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+    ) -> Result[ConsumerGroupHeartbeatResponse]:
+        """Join, stay or leave.
+
+        Raises:
+            ApiError: the request is refused.
+        """
+        return self._heartbeats.heartbeat(request, api_version, client_id, client_host)
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Describe a group.
+
+        Raises:
+            ApiError: GROUP_ID_NOT_FOUND.
+        """
+        default = next(iter(self.part.assignors))
+        return describe(self.part.group(group_id), self.part.topics, default)
