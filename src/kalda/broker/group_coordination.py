@@ -4,6 +4,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.consumer_groups import consumer_protocol_maker
 from kalda.broker.topic_names import GROUP_METADATA_TOPIC
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.coordinator import GroupCoordinator
@@ -39,8 +40,12 @@ def build_group_coordinator(services: "BrokerServices") -> GroupCoordinator:
     settings = group_config(config)
     statistics = GroupStatistics()
 
+    add_consumer_protocol = consumer_protocol_maker(services)
+
     def make_shard(partition: int) -> GroupPartition:
-        return GroupPartition(partition, settings, statistics, new_id=_new_id)
+        shard = GroupPartition(partition, settings, statistics, new_id=_new_id)
+        add_consumer_protocol(shard)
+        return shard
 
     runtime = services.coordinators.add(
         make_shard,
