@@ -95,6 +95,8 @@ class BrokerRegistration:
         self._epoch = -1
         self._own_sessions: dict[int, None] = {}
         """Sessions of this process, oldest first: what they left may be replaced."""
+        self._watched_session = 0
+        """The session whose watch will tell what becomes of the znode; 0 for none."""
         self._changed = asyncio.Event()
         self._registrations = 0
         self._expiries = 0
@@ -137,22 +139,24 @@ class BrokerRegistration:
         return await self._register()
 
     async def run(self) -> None:
-        """Register again after each expiry of the session, until cancelled.
+        """Register again when the session has expired or the znode was deleted, until cancelled.
 
         Raises:
             BrokerIdInUseError: meanwhile another live broker took the id; this one must end.
         """
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if self._state is not RegistrationState.NOT_REGISTERED:
-                continue
             try:
-                await self._register()
+                if self._state is RegistrationState.NOT_REGISTERED:
+                    await self._register()
+                elif self._state is RegistrationState.REGISTERED:
+                    await self._watch()
             except CoordinationError as error:
-                logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
+                if self._state is RegistrationState.NOT_REGISTERED:
+                    logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._changed.set()
+            await self._changed.wait()
+            self._changed.clear()
 
     async def withdraw(self) -> None:
         """Leave the cluster. The session's end does the same where coordination cannot be reached."""
@@ -198,6 +202,8 @@ class BrokerRegistration:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 if self._accept(info, session_id, epoch):
+                    # `run` looks whether it stays.
+                    self._changed.set()
                     return epoch
 
     def _accept(self, info: BrokerInfo, session_id: int, epoch: int) -> bool:
@@ -236,6 +242,31 @@ class BrokerRegistration:
         logger.info("broker %d ends session %#x, which its former life left", info.id, key.session_id)
         await coordination.end_session(key)
         return True
+
+    async def _watch(self) -> None:
+        """Notice a registration that somebody deleted, or put another in the place of."""
+        coordination = self._cluster.coordination
+        session_id, epoch = coordination.session_id, self._epoch
+        if self._watched_session == session_id:
+            return
+        stat = await coordination.exists(paths.broker(self._broker_id), self._on_znode)
+        self._watched_session = session_id
+        is_ours = stat is not None and stat.czxid == epoch
+        if is_ours or self._state is not RegistrationState.REGISTERED or self._epoch != epoch:
+            return
+        logger.warning(
+            "%s was deleted while its session lasts; broker %d registers again",
+            paths.broker(self._broker_id),
+            self._broker_id,
+        )
+        self._state = RegistrationState.NOT_REGISTERED
+        self._epoch = -1
+        self._changed.set()
+
+    def _on_znode(self, _: WatchEvent) -> None:
+        # A watch tells once: the next look arms another.
+        self._watched_session = 0
+        self._changed.set()
 
     def _note_session(self) -> int:
         session_id = self._cluster.coordination.session_id

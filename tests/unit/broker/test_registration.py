@@ -94,6 +94,29 @@ async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_registration_that_somebody_deleted_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator's slip must not leave a broker that looks well out of the cluster until its next start."""
+    world = World()
+    registration, _, cluster = await world.broker()
+    epoch = await registration.start()
+    task = asyncio.create_task(registration.run())
+    await turn()
+    for _ in range(2):
+        await cluster.unregister_broker(7)
+        await turn()
+        (found,) = (await cluster.brokers()).values()
+        assert registration.is_healthy
+        assert found.epoch == registration.broker_epoch > epoch
+        epoch = found.epoch
+    assert "was deleted while its session lasts" in caplog.text
+    await registration.withdraw()
+    await turn()
+    assert await cluster.brokers() == {}
+    assert registration.statistics().registrations == 3
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_former_life_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """A broker killed and restarted within its session time-out must come back by itself."""
     world = World()

@@ -290,8 +290,13 @@ class FetcherCore:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.status is FetchStatus.FETCHING:
             self._resolve(state)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
-            # The leader has a newer epoch, of which the controller will tell us too.
-            self._report(state, f"epoch {state.leader_epoch} is fenced by leader {self.leader_id}", now)
+            # The leader has a newer epoch, of which the controller will tell us too: so it is at an election.
+            _log.debug(
+                "%s: epoch %d is fenced by leader %d",
+                state.topic_partition,
+                state.leader_epoch,
+                self.leader_id,
+            )
             self._leave(state, FetchStatus.FAILED)
             state.retry_at = _NEVER
         else:
