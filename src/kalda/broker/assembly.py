@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.consumer_groups import build_consumer_groups
 from kalda.broker.controller_link.channel import ControllerChannel
 from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.coordinators import build_coordinators
-from kalda.broker.consumer_groups import build_consumer_groups
-from kalda.broker.group_coordination import build_group_coordinator
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.fetch_session import FetchSessionCache
+from kalda.broker.group_coordination import build_group_coordinator
 from kalda.broker.handlers import HANDLERS
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
@@ -28,6 +28,7 @@ from kalda.broker.replication.follower.assembly import build_replica_fetchers
 from kalda.broker.replication.leader.assembly import build_replica_manager
 from kalda.broker.services import BrokerServices
 from kalda.broker.topic_admin import TopicAdmin
+from kalda.broker.transactions.assembly import build_transactions
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
@@ -89,6 +90,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
     services.coordinators = build_coordinators(services)
     services.group_coordinator = build_group_coordinator(services)
     services.consumer_groups = build_consumer_groups(services, services.group_coordinator)
+    services.transactions = build_transactions(services, dialer)
     services.controller_requests = ControllerRequests(
         cluster,
         services.config_store,

@@ -121,6 +121,7 @@ class BrokerServer:
             start_log_upkeep(upkeep, services)
             start_log_cleaner(upkeep, services, self._file_system)
             start_leader_upkeep(services, upkeep)
+            services.transactions.start(upkeep)
             upkeep.run("controller", services.controller.run())
             await self._wait_told()
             await self._serve_metrics()

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from kalda.broker.replication.follower.manager import ReplicaFetcherManager
     from kalda.broker.replication.leader.isr_changes import IsrChanges
     from kalda.broker.topic_admin import TopicAdmin
+    from kalda.broker.transactions.assembly import Transactions
+    from kalda.broker.transactions.marker_appends import MarkerAppends
+    from kalda.broker.transactions.produce_gate import ProduceGate
+    from kalda.broker.transactions.verification import TransactionVerification
     from kalda.common.clock import Clock
     from kalda.common.metrics import Metrics
     from kalda.common.types import BrokerEndpoint
     from kalda.controller.driver import ControllerDriver
     from kalda.coordination.cluster import Cluster
-    from kalda.coordinator.group.coordinator import GroupCoordinator
     from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
+    from kalda.coordinator.group.coordinator import GroupCoordinator
+    from kalda.coordinator.transaction.coordinator import TransactionCoordinator
     from kalda.storage.log_manager import LogManager
 
 
@@ -44,6 +49,7 @@ class BrokerServices:
     coordinators: "Coordinators"
     controller_requests: "ControllerRequests"
     isr_changes: "IsrChanges"
+    group_coordinator: "GroupCoordinator"
     log_manager: "LogManager"
     replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"
@@ -51,9 +57,13 @@ class BrokerServices:
     registration: "BrokerRegistration"
     topic_admin: "TopicAdmin"
     config_store: "ConfigStore"
-    group_coordinator: "GroupCoordinator"
     fetch_sessions: "FetchSessionCache"
     producer_ids: "ProducerIds"
+    marker_appends: "MarkerAppends"
+    produce_gate: "ProduceGate"
+    transaction_coordinator: "TransactionCoordinator"
+    transaction_verification: "TransactionVerification"
+    transactions: "Transactions"
     purgatories: "dict[str, DelayedOperationPurgatory]"
     """By name: ``fetch``, ``produce``, ``delete_records``, ``topic``."""
     listeners: "tuple[BrokerEndpoint, ...]"

@@ -246,8 +246,3 @@ async def test_id_and_epoch_come_together_or_not_at_all(
     handled = init_producer_id.handle(broker.services, request, broker.context(5))
     answer = handled if isinstance(handled, InitProducerIdResponse) else await handled
     assert expected == answer.error_code
-
-
-async def test_transactional_producers_are_refused(broker: DataPath) -> None:
-    assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED == (await init_producer(broker, "t")).error_code
-    assert ErrorCode.INVALID_REQUEST == (await init_producer(broker, "")).error_code

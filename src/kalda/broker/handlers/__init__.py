@@ -6,6 +6,8 @@ clients.
 
 from kalda.broker.api import ApiHandler
 from kalda.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -21,8 +23,11 @@ from kalda.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -34,6 +39,7 @@ from kalda.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -42,7 +48,9 @@ from kalda.broker.handlers import (
     produce,
     stop_replica,
     sync_group,
+    txn_offset_commit,
     update_metadata,
+    write_txn_markers,
 )
 
 HANDLERS: tuple[ApiHandler, ...] = (
@@ -69,6 +77,11 @@ HANDLERS: tuple[ApiHandler, ...] = (
     delete_records.HANDLER,
     init_producer_id.HANDLER,
     offset_for_leader_epoch.HANDLER,
+    add_partitions_to_txn.HANDLER,
+    add_offsets_to_txn.HANDLER,
+    end_txn.HANDLER,
+    write_txn_markers.HANDLER,
+    txn_offset_commit.HANDLER,
     describe_configs.HANDLER,
     alter_configs.HANDLER,
     describe_log_dirs.HANDLER,
@@ -80,6 +93,9 @@ HANDLERS: tuple[ApiHandler, ...] = (
     list_partition_reassignments.HANDLER,
     offset_delete.HANDLER,
     describe_cluster.HANDLER,
+    describe_producers.HANDLER,
+    describe_transactions.HANDLER,
+    list_transactions.HANDLER,
     consumer_group_heartbeat.HANDLER,
     consumer_group_describe.HANDLER,
     describe_topic_partitions.HANDLER,

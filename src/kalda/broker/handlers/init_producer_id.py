@@ -1,36 +1,76 @@
-"""InitProducerId (key 22), versions 0-5: an id for an idempotent producer (KIP-98).
+"""InitProducerId (key 22), versions 0-6: an id for an idempotent or transactional producer (KIP-98).
 
 v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
 a new id instead: that is as good, and what Kafka answers; an id without an epoch, or an epoch without an
-id, is an invalid request. Transactions are not built: a transactional id is
-refused with an error that producers do not retry, as FindCoordinator does.
+id, is an invalid request. Before v4 a fenced producer is told INVALID_PRODUCER_EPOCH. v6 enables two-phase
+commit and may keep a prepared transaction open (KIP-939).
 """
 
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.api import ApiHandler, Pending, RequestContext
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordination.errors import CoordinationError
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+FENCED_FROM: Final = 4
+"""The first version whose producers know PRODUCER_FENCED."""
 
 
 def handle(
     services: BrokerServices, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
-    """Answer with a new id, at once while the broker's block of ids lasts."""
-    if request.transactional_id is not None:
-        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return error_response(request, refusal if request.transactional_id else ErrorCode.INVALID_REQUEST)
+) -> InitProducerIdResponse | Pending[InitProducerIdResponse] | Coroutine[Any, Any, InitProducerIdResponse]:
+    """Answer with an id, at once where only a new one is asked for and the broker's block lasts."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return error_response(request, ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _begin(services, request, request.transactional_id, context.api_version)
     producer_id = services.producer_ids.take_nowait()
     if producer_id is None:
         return _take(services, request)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _begin(
+    services: BrokerServices, request: InitProducerIdRequest, transactional_id: str, version: int
+) -> Pending[InitProducerIdResponse]:
+    """Ask the transaction coordinator."""
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = Identity(request.producer_id, request.producer_epoch)
+    answer: Pending[InitProducerIdResponse] = Pending()
+
+    def decided(pending: Pending[Decision]) -> None:
+        decision = pending.value
+        code = decision.code
+        if code is not ErrorCode.NONE:
+            if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            answer.complete(error_response(request, code))
+            return
+        answer.complete(
+            InitProducerIdResponse(
+                producer_id=decision.identity.producer_id,
+                producer_epoch=decision.identity.epoch,
+                ongoing_txn_producer_id=decision.ongoing.producer_id,
+                ongoing_txn_producer_epoch=decision.ongoing.epoch,
+            )
+        )
+
+    services.transaction_coordinator.begin(
+        transactional_id,
+        request.transaction_timeout_ms,
+        expected=expected,
+        enables_two_phase_commit=request.enable2_pc,
+        keeps_prepared=request.keep_prepared_txn,
+    ).add_done(decided)
+    return answer
 
 
 async def _take(services: BrokerServices, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -48,5 +88,5 @@ def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProdu
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.INIT_PRODUCER_ID, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.INIT_PRODUCER_ID, versions=(0, 6), handle=handle, error_response=error_response
 )

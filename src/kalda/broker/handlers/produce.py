@@ -5,9 +5,9 @@ append, answer, with nothing made per record. Everything else about a request go
 
 Versions 0-2 carry message sets of the formats before 0.11. They are advertised, because librdkafka before
 2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
-UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). Transactions do not exist yet: a
-transactional batch is answered as one whose partition was never added to its transaction, or as one of a
-producer that has no right to a transactional id where the request names none.
+UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). A transactional batch waits until its
+coordinator has said that its transaction is open (KIP-890), unless the log knows it is; one in a request that
+names no transactional id is refused like that of a producer without the right to it.
 """
 
 import logging
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
 from kalda.broker.delayed.produce import DelayedProduce, ProduceWait
 from kalda.broker.partition import ACKS_ALL, Partition
+from kalda.broker.transactions.produce_gate import Refusals
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -72,6 +73,7 @@ _CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4
 _TRANSACTIONAL: Final = 0x10
 
+NO_REFUSALS: Final[Refusals] = {}
 Answer = tuple[bytes, PartitionProduceResult]
 
 
@@ -90,6 +92,8 @@ def handle_produce(
     """Append what a request carries and answer as its acks asks."""
     version = context.api_version
     fields = parse_produce_request(frame, body_position, version)
+    if fields.transactional_id is not None:
+        return _handle_transactional(services, context, fields)
     topics = fields.topics
     if len(topics) == 1 and len(topics[0][1]) == 1 and fields.acks in (1, ACKS_ALL):
         name = topics[0][0]
@@ -114,8 +118,47 @@ def handle_produce(
     return _handle_general(services, context, fields)
 
 
-def _handle_general(
+def _handle_transactional(
     services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+) -> RawResult:
+    """Handle a request of a transaction, which may have to wait for its coordinator first."""
+    wait = services.produce_gate.admit(fields, context.api_version)
+    if wait is None:
+        return _handle_general(services, context, fields)
+    _own_records(fields)
+    pending: Pending[RawReply | None] = Pending()
+
+    def resume(refusals: Refusals) -> None:
+        result = _handle_general(services, context, fields, refusals)
+        if isinstance(result, Pending):
+            pending.on_abandoned = result.on_abandoned
+            result.add_done(lambda done: pending.complete(done.value))
+        else:
+            pending.complete(result)
+
+    wait(resume)
+    return pending
+
+
+def _own_records(fields: ProduceRequestFields) -> None:
+    """Copy the records out of the frame, which is gone when the request goes on."""
+    fields.topics = [
+        (
+            name,
+            [
+                (index, None if records is None else memoryview(bytearray(records)))
+                for index, records in partitions
+            ],
+        )
+        for name, partitions in fields.topics
+    ]
+
+
+def _handle_general(
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    refusals: Refusals = NO_REFUSALS,
 ) -> RawResult:
     """Handle any request: many partitions, acks=0, replicas to wait for, acks that do not exist."""
     acks = fields.acks
@@ -131,6 +174,8 @@ def _handle_general(
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
+                if refusals and partition.topic_partition in refusals:
+                    raise _RefusedError(*refusals[partition.topic_partition])
                 info = _append(services, context, partition, records, fields)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
                 answers.append((name, _failure(partition, index, error)))
@@ -191,14 +236,10 @@ def _checked_batch(records: memoryview | None, version: int, transactional_id: b
     if attributes & (_ZSTD | _TRANSACTIONAL):
         if attributes & _CODEC_MASK == _ZSTD and version < ZSTD_FROM:
             raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if attributes & _TRANSACTIONAL:
-            if transactional_id is None:
-                raise _RefusedError(
-                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    "A request with transactional records must name a transactional id.",
-                )
+        if attributes & _TRANSACTIONAL and transactional_id is None:
             raise _RefusedError(
-                ErrorCode.INVALID_TXN_STATE, "The partition was not added to the transaction."
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "A request with transactional records must name a transactional id.",
             )
     return records
 

@@ -88,9 +88,8 @@ class TransactionShard:
             error = pending.error
             if error is None or self._context is not context:
                 return
-            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
-            if code is not ErrorCode.NOT_COORDINATOR:
-                logger.warning("the end of %r is not written yet: %s", transactional_id, code.name)
+            if not _is_lost(error):
+                logger.warning("the end of %r is not written yet: %s", transactional_id, error)
                 context.schedule(f"complete-{transactional_id}", RETRY_MS, operation)
 
         context.write(operation).add_done(done)
@@ -156,6 +155,8 @@ class TransactionShard:
             if self._context is not context:
                 return
             if pending.error is not None:
+                if _is_lost(pending.error):
+                    return
                 # A wait that was too long says nothing: the record is in the log, and counts.
                 context.schedule(f"announce-{prepared[0].transactional_id}", RETRY_MS, again)
                 return
@@ -169,6 +170,11 @@ class TransactionShard:
             return NOTHING
 
         context.write(_nothing).add_done(committed)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the leadership is gone, and with it all that was to be done."""
+    return isinstance(error, ApiError) and error.code is ErrorCode.NOT_COORDINATOR
 
 
 NOTHING: Final[Result[None]] = Result((), None)

@@ -382,6 +382,13 @@ COORDINATORS: Final[tuple[ConfigKey, ...]] = (
         importance=Importance.HIGH,
     ),
     setting(
+        "transaction.two.phase.commit.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether producers may take part in a two-phase commit: their transactions never time out.",
+        importance=Importance.LOW,
+    ),
+    setting(
         "transactional.id.expiration.ms",
         ConfigType.INT,
         604_800_000,

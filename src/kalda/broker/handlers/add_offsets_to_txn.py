@@ -1,0 +1,48 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: a group's offsets become part of a transaction (KIP-98).
+
+What becomes part is the partition of ``__consumer_offsets`` that the group belongs to. Before v2 a fenced
+producer is told INVALID_PRODUCER_EPOCH. v4 may answer TRANSACTION_ABORTABLE, which never comes up here.
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.metadata import Identity
+from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FENCED_FROM: Final = 2
+"""The first version whose producers know PRODUCER_FENCED."""
+
+
+def handle(
+    services: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> Pending[AddOffsetsToTxnResponse]:
+    """Take the group's partition into the transaction."""
+    answer: Pending[AddOffsetsToTxnResponse] = Pending()
+
+    def decided(pending: Pending[Decision]) -> None:
+        code = pending.value.code
+        if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        answer.complete(AddOffsetsToTxnResponse(error_code=code))
+
+    services.transaction_coordinator.add_partitions(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        [services.transactions.offsets_partition(request.group_id)],
+    ).add_done(decided)
+    return answer
+
+
+def error_response(request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:
+    """Answer with an error."""
+    return AddOffsetsToTxnResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), handle=handle, error_response=error_response
+)

@@ -1,0 +1,157 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: partitions become part of a transaction (KIP-98).
+
+Before v2 a fenced producer is told INVALID_PRODUCER_EPOCH. From v4 brokers ask for many transactions, and
+whether partitions are in them without adding any (KIP-890); before v5 they are told INVALID_TXN_STATE for
+one that is not.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
+from kalda.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+FENCED_FROM: Final = 2
+BATCHED_FROM: Final = 4
+ABORTABLE_FROM: Final = 5
+"""The first versions that know PRODUCER_FENCED, many transactions, and TRANSACTION_ABORTABLE."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+def handle(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Pending[AddPartitionsToTxnResponse]:
+    """Take a client's partitions into its transaction, or answer another broker."""
+    if context.api_version >= BATCHED_FROM:
+        return _handle_batch(services, request, context.api_version)
+    return _handle_client(services, request, context.api_version)
+
+
+def _handle_client(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+) -> Pending[AddPartitionsToTxnResponse]:
+    answer: Pending[AddPartitionsToTxnResponse] = Pending()
+    partitions = _partitions(request.v3_and_below_topics)
+    unknown = {each for each in partitions if services.metadata_cache.partition(each) is None}
+    if unknown:
+        # All or nothing: the others are not even tried.
+        codes = {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if each in unknown
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for each in partitions
+        }
+        answer.complete(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
+        return answer
+
+    def decided(pending: Pending[Decision]) -> None:
+        code = pending.value.code
+        if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        answer.complete(
+            AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=_results(dict.fromkeys(partitions, code))
+            )
+        )
+
+    services.transaction_coordinator.add_partitions(
+        request.v3_and_below_transactional_id,
+        Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        partitions,
+    ).add_done(decided)
+    return answer
+
+
+def _handle_batch(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+) -> Pending[AddPartitionsToTxnResponse]:
+    """Answer for each transaction; the request is complete when the slowest of them is."""
+    answer: Pending[AddPartitionsToTxnResponse] = Pending()
+    results: dict[int, AddPartitionsToTxnResult] = {}
+    count = len(request.transactions)
+
+    def give(at: int, transaction: AddPartitionsToTxnTransaction, codes: Codes) -> None:
+        if version < ABORTABLE_FROM:
+            codes = {
+                each: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
+                for each, code in codes.items()
+            }
+        results[at] = AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id, topic_results=_results(codes)
+        )
+        if len(results) == count:
+            answer.complete(
+                AddPartitionsToTxnResponse(results_by_transaction=[results[each] for each in range(count)])
+            )
+
+    if not count:
+        answer.complete(AddPartitionsToTxnResponse())
+    for at, transaction in enumerate(request.transactions):
+        _ask(services, at, transaction, give)
+    return answer
+
+
+def _ask(
+    services: BrokerServices,
+    at: int,
+    transaction: AddPartitionsToTxnTransaction,
+    give: Callable[[int, AddPartitionsToTxnTransaction, Codes], None],
+) -> None:
+    partitions = _partitions(transaction.topics)
+    producer = Identity(transaction.producer_id, transaction.producer_epoch)
+    coordinator = services.transaction_coordinator
+    if transaction.verify_only:
+        coordinator.verify_partitions(transaction.transactional_id, producer, partitions).add_done(
+            lambda pending: give(at, transaction, pending.value)
+        )
+        return
+    coordinator.add_partitions(
+        transaction.transactional_id, producer, partitions, client_version=EPOCH_BUMP_FROM
+    ).add_done(lambda pending: give(at, transaction, dict.fromkeys(partitions, pending.value.code)))
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=each.partition, partition_error_code=codes[each]
+                )
+                for each in group
+            ],
+        )
+        for topic, group in by_topic(codes).items()
+    ]
+
+
+def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    """Answer with one error for everything that was asked."""
+    if request.transactions:
+        return AddPartitionsToTxnResponse(error_code=code)
+    codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), handle=handle, error_response=error_response
+)

@@ -1,0 +1,75 @@
+"""DescribeTransactions (key 65), version 0: where transactions stand, by transactional id (KIP-664)."""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import by_topic
+from kalda.coordinator.transaction.metadata import TransactionMetadata
+from kalda.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+Found = tuple[ErrorCode, TransactionMetadata | None]
+
+
+def handle(
+    services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
+) -> Pending[DescribeTransactionsResponse]:
+    """Describe each id; partitions of a transaction that is being ended are those without a marker."""
+    answer: Pending[DescribeTransactionsResponse] = Pending()
+    states: dict[int, TransactionState] = {}
+    names = request.transactional_ids
+    if not names:
+        answer.complete(DescribeTransactionsResponse())
+
+    def give(at: int, found: Found) -> None:
+        states[at] = _state(services, names[at], found)
+        if len(states) == len(names):
+            answer.complete(
+                DescribeTransactionsResponse(transaction_states=[states[each] for each in range(len(names))])
+            )
+
+    for at, transactional_id in enumerate(names):
+        services.transaction_coordinator.describe(transactional_id).add_done(
+            lambda pending, at=at: give(at, pending.value)  # type: ignore[misc]  # bound early on purpose
+        )
+    return answer
+
+
+def _state(services: BrokerServices, transactional_id: str, found: Found) -> TransactionState:
+    code, metadata = found
+    if metadata is None:
+        return TransactionState(error_code=code, transactional_id=transactional_id)
+    partitions = sorted(services.transaction_coordinator.remaining_partitions(metadata))
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.title,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=[each.partition for each in group])
+            for topic, group in by_topic(partitions).items()
+        ],
+    )
+
+
+def error_response(request: DescribeTransactionsRequest, code: ErrorCode) -> DescribeTransactionsResponse:
+    """Answer every id with one error."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=code, transactional_id=each) for each in request.transactional_ids
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), handle=handle, error_response=error_response
+)

@@ -1,0 +1,58 @@
+"""EndTxn (key 26), versions 0-5: commit or abort a transaction (KIP-98).
+
+The answer comes when the outcome is decided for good, before it is written everywhere. Before v2 a fenced
+producer is told INVALID_PRODUCER_EPOCH. v4 may answer TRANSACTION_ABORTABLE. From v5 every end raises the
+producer's epoch, which is in the answer (KIP-890).
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
+from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+FENCED_FROM: Final = 2
+"""The first version whose producers know PRODUCER_FENCED."""
+RAISES_EPOCH_FROM: Final = 5
+
+
+def handle(
+    services: BrokerServices, request: EndTxnRequest, context: RequestContext
+) -> Pending[EndTxnResponse]:
+    """Decide the outcome."""
+    answer: Pending[EndTxnResponse] = Pending()
+    version = context.api_version
+
+    def decided(pending: Pending[Decision]) -> None:
+        decision = pending.value
+        code = decision.code
+        if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        if code is ErrorCode.NONE and version >= RAISES_EPOCH_FROM:
+            answer.complete(
+                EndTxnResponse(
+                    producer_id=decision.identity.producer_id, producer_epoch=decision.identity.epoch
+                )
+            )
+        else:
+            answer.complete(EndTxnResponse(error_code=code))
+
+    services.transaction_coordinator.end(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        is_commit=request.committed,
+        client_version=EPOCH_BUMP_FROM if version >= RAISES_EPOCH_FROM else 0,
+    ).add_done(decided)
+    return answer
+
+
+def error_response(request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
+    """Answer with an error."""
+    return EndTxnResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(key=ApiKey.END_TXN, versions=(0, 5), handle=handle, error_response=error_response)

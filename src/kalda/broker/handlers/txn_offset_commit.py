@@ -1,0 +1,105 @@
+"""TxnOffsetCommit (key 28), versions 0-5: a group's positions as part of a transaction (KIP-98).
+
+The group coordinator writes them; they count when the transaction's marker follows. Before the first of a
+transaction the transaction's coordinator is asked whether it is open (KIP-890). v3 adds what fences members
+that are no longer in the group (KIP-447). Before v4 a transaction that is not open is INVALID_TXN_STATE, then
+TRANSACTION_ABORTABLE. From v5 the group becomes part of the transaction by this request (transactions V2).
+"""
+
+from typing import Final
+
+from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.transaction.metadata import Identity
+from kalda.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+ABORTABLE_FROM: Final = 4
+ADDS_FROM: Final = 5
+_RETRIABLE: Final = frozenset(
+    (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+"""What the other coordinator says and what passes by itself: not a reason to look for another group
+coordinator."""
+
+
+def handle(
+    services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+    """Commit, once the transaction is known to be open."""
+    version = context.api_version
+    answer: Pending[TxnOffsetCommitResponse] = Pending()
+
+    def verified(pending: Pending[ErrorCode]) -> None:
+        code = _translated(pending.value, version)
+        if code is not ErrorCode.NONE:
+            answer.complete(error_response(request, code))
+            return
+        try:
+            result = services.group_coordinator.txn_offset_commit(request, version)
+        except ApiError as error:
+            answer.complete(error_response(request, error.code))
+            return
+        if isinstance(result, Pending):
+            result.add_done(committed)
+        else:
+            answer.complete(result)
+
+    def committed(pending: Pending[TxnOffsetCommitResponse]) -> None:
+        if isinstance(pending.error, ApiError):
+            answer.complete(error_response(request, pending.error.code))
+        elif pending.error is not None:
+            answer.fail(pending.error)
+        else:
+            answer.complete(pending.value)
+
+    services.produce_gate.verify(
+        request.transactional_id,
+        Identity(request.producer_id, request.producer_epoch),
+        services.transactions.offsets_partition(request.group_id),
+        adds=version >= ADDS_FROM,
+    ).add_done(verified)
+    return answer
+
+
+def _translated(code: ErrorCode, version: int) -> ErrorCode:
+    if code in _RETRIABLE:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    """Answer every partition with one error."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), handle=handle, error_response=error_response
+)

@@ -1,0 +1,106 @@
+"""The partition's side of a transaction's end: a marker in the log, replicated before it counts as written.
+
+A marker for ``__consumer_offsets`` also tells the group coordinator, which holds the offsets of the
+transaction back until then.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.delayed.produce import DelayedProduce, ProduceWait
+from kalda.broker.partition import ACKS_ALL
+from kalda.broker.topic_names import GROUP_METADATA_TOPIC
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
+from kalda.storage.errors import LOG_ERRORS
+from kalda.storage.producer_state import AppendOrigin
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of one producer's transaction in some partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class MarkerAppends:
+    """Appends markers to the partitions that this broker leads."""
+
+    def __init__(self, services: "BrokerServices", *, timeout_ms: int) -> None:
+        self._services: Final = services
+        self._timeout_ms: Final = timeout_ms
+
+    def write(self, markers: list[Marker], on_done: Callable[[list[Codes]], None]) -> None:
+        """Append every marker and call `on_done` with what became of each, in order, once that is known."""
+        codes: list[Codes] = []
+        waits: list[tuple[int, TopicPartition, ProduceWait]] = []
+        for at, marker in enumerate(markers):
+            results: Codes = {}
+            codes.append(results)
+            for topic_partition in marker.partitions:
+                try:
+                    wait = self._append(marker, topic_partition)
+                except (ApiError, *LOG_ERRORS) as error:
+                    results[topic_partition] = error.code
+                    continue
+                results[topic_partition] = ErrorCode.NONE
+                if wait is not None:
+                    waits.append((at, topic_partition, wait))
+        if not waits:
+            on_done(codes)
+            return
+        operation = DelayedProduce(
+            self._timeout_ms,
+            [wait for _, _, wait in waits],
+            partial(_after_wait, codes, waits, on_done),
+        )
+        self._services.purgatories["produce"].try_complete_else_watch(operation, operation.partitions)
+
+    def _append(self, marker: Marker, topic_partition: TopicPartition) -> ProduceWait | None:
+        """Append one marker; return what to wait for, if anything."""
+        replicas = self._services.replica_manager
+        partition = replicas.partition(topic_partition)
+        control_type = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
+        batch = build_end_transaction_marker(
+            EndTransactionMarker(control_type, marker.coordinator_epoch),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp=self._services.clock.time_ms(),
+        )
+        info = replicas.append(partition, memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self._services.coordinators.complete_transaction(
+                topic_partition.topic,
+                topic_partition.partition,
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.is_commit,
+            )
+        if partition.log.high_watermark > info.last_offset:
+            return None
+        return ProduceWait(partition, info.last_offset + 1)
+
+
+def _after_wait(
+    codes: list[Codes],
+    waits: list[tuple[int, TopicPartition, ProduceWait]],
+    on_done: Callable[[list[Codes]], None],
+) -> None:
+    for at, topic_partition, wait in waits:
+        codes[at][topic_partition] = wait.code
+    on_done(codes)

@@ -1,0 +1,274 @@
+"""Sends the markers of ended transactions to the leaders of their partitions, until every one is written.
+
+It fills `kalda.coordinator.transaction.ports.MarkerSender`. A leader that cannot take a marker, is not known
+or is not there is asked again, or whoever leads by then; only a partition that no longer exists is left out.
+A marker that is written twice does no harm.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
+from kalda.broker.transactions.peer_batches import PeerBatches
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.coordinator.transaction.ports import MarkerWork
+from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.dialer import Dialer
+from kalda.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+logger: Final = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.1
+"""Pause before partitions are tried again: leaders change within seconds, and producers wait for this."""
+
+UNKNOWN_SECONDS_MAX: Final = 5.0
+"""For how long a partition has to be unknown to count as deleted. A broker may hear of its leadership of the
+state before it hears of all partitions."""
+
+FENCED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
+"""Somebody else has taken the transaction over."""
+LEFT_OUT: Final = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
+"""A log that cannot hold markers has nothing that would need one."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """The markers of one transaction on their way."""
+
+    work: MarkerWork
+    is_dropped: bool = False
+    unknown_since: dict[TopicPartition, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The part of a job that one broker gets."""
+
+    job: _Job
+    partitions: tuple[TopicPartition, ...]
+
+    def marker(self) -> Marker:
+        """What is to be written."""
+        work = self.job.work
+        return Marker(
+            work.metadata.producer_id,
+            work.metadata.producer_epoch,
+            work.metadata.is_commit,
+            work.coordinator_epoch,
+            self.partitions,
+        )
+
+
+class TransactionMarkers:
+    """The markers that this broker's coordinator has to get written."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        metadata_cache: MetadataCache,
+        appends: MarkerAppends,
+        clock: Clock,
+        dialer: Dialer,
+        *,
+        listener: str,
+        timeout_ms: int,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._cache: Final = metadata_cache
+        self._appends: Final = appends
+        self._clock: Final = clock
+        self._timeout_seconds: Final = timeout_ms / 1000
+        self._jobs: Final[dict[int, set[_Job]]] = {}
+        """By partition of ``__transaction_state``."""
+        self._retries: list[_Piece] = []
+        self._has_retries: Final = asyncio.Event()
+        self._peers: Final = PeerBatches[_Piece](
+            "transaction markers",
+            dialer,
+            client_id=str(broker_id),
+            endpoint=lambda other: metadata_cache.endpoint(other, listener),
+            timeout_ms=timeout_ms,
+            request=self._request,
+            failed=self._retry_all,
+        )
+
+    @property
+    def waiting_count(self) -> int:
+        """Transactions with markers that are not written."""
+        return sum(map(len, self._jobs.values()))
+
+    def send(self, work: MarkerWork) -> None:
+        """Begin to write the markers of a transaction."""
+        job = _Job(work)
+        self._jobs.setdefault(work.state_partition, set()).add(job)
+        self._dispatch(job, tuple(work.remaining))
+
+    def drop(self, state_partition: int) -> None:
+        """Give up the transactions of a partition that is coordinated elsewhere now."""
+        for job in self._jobs.pop(state_partition, ()):
+            job.is_dropped = True
+
+    async def run(self) -> None:
+        """Serve other brokers and retry, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._peers.run(), name="transaction markers to brokers")
+            while True:
+                await self._has_retries.wait()
+                await asyncio.sleep(RETRY_SECONDS)
+                self.retry_now()
+
+    def retry_now(self) -> None:
+        """Try again what could not be written; leaders are looked up anew."""
+        self._has_retries.clear()
+        pieces, self._retries = self._retries, []
+        for piece in pieces:
+            self._dispatch(piece.job, piece.partitions)
+
+    def _dispatch(self, job: _Job, partitions: tuple[TopicPartition, ...]) -> None:
+        """Give each partition's marker to whoever leads it now."""
+        if job.is_dropped:
+            return
+        by_leader: dict[int, list[TopicPartition]] = {}
+        unknown = []
+        for topic_partition in partitions:
+            leadership = self._cache.partition(topic_partition)
+            if leadership is None:
+                unknown.append(topic_partition)
+            else:
+                by_leader.setdefault(leadership.leader, []).append(topic_partition)
+        self._look_for(job, unknown)
+        for leader, led in by_leader.items():
+            piece = _Piece(job, tuple(led))
+            if leader == self._broker_id:
+                self._appends.write([piece.marker()], _Taker(self, piece))
+            elif leader < 0:
+                self._retry_all([piece])
+            else:
+                self._peers.submit(leader, piece)
+
+    def _look_for(self, job: _Job, unknown: list[TopicPartition]) -> None:
+        """Wait a while for partitions to become known, then take them for deleted."""
+        now = self._clock.monotonic()
+        missing = []
+        for topic_partition in unknown:
+            since = job.unknown_since.setdefault(topic_partition, now)
+            if now - since < UNKNOWN_SECONDS_MAX:
+                missing.append(topic_partition)
+            else:
+                logger.info(
+                    "%s is gone: the transaction of %r ends without it",
+                    topic_partition,
+                    job.work.metadata.transactional_id,
+                )
+                self._written(job, topic_partition)
+        if missing:
+            self._retry_all([_Piece(job, tuple(missing))])
+
+    async def _request(self, connection: PeerConnection, pieces: list[_Piece]) -> None:
+        live = [piece for piece in pieces if not piece.job.is_dropped]
+        if not live:
+            return
+        request = WriteTxnMarkersRequest(markers=[_wire(piece.marker()) for piece in live])
+        response = await connection.request(request, timeout_seconds=self._timeout_seconds)
+        if not isinstance(response, WriteTxnMarkersResponse) or len(response.markers) != len(live):
+            connection.close()
+            raise ConnectionError("the answer to WriteTxnMarkers names other markers than the request")
+        for piece, result in zip(live, response.markers, strict=True):
+            self.take(
+                piece,
+                {
+                    TopicPartition(topic.name, each.partition_index): _code(each.error_code)
+                    for topic in result.topics
+                    for each in topic.partitions
+                },
+            )
+
+    def take(self, piece: _Piece, codes: Codes) -> None:
+        """Take in what became of a piece."""
+        job = piece.job
+        again = []
+        for topic_partition in piece.partitions:
+            if job.is_dropped:
+                return
+            code = codes.get(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if code is ErrorCode.NONE or code in LEFT_OUT:
+                self._written(job, topic_partition)
+            elif code in FENCED:
+                self._give_up(job, topic_partition, code)
+            else:
+                logger.debug("the marker for %s is to be sent again: %s", topic_partition, code.name)
+                again.append(topic_partition)
+        if again:
+            self._retry_all([_Piece(job, tuple(again))])
+
+    def _written(self, job: _Job, topic_partition: TopicPartition) -> None:
+        work = job.work
+        work.remaining.discard(topic_partition)
+        if not work.remaining and not job.is_dropped:
+            self._forget(job)
+            work.on_done(work)
+
+    def _give_up(self, job: _Job, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        logger.warning(
+            "the transaction of %r is somebody else's now: %s refused its marker with %s",
+            job.work.metadata.transactional_id,
+            topic_partition,
+            code.name,
+        )
+        self._forget(job)
+
+    def _forget(self, job: _Job) -> None:
+        job.is_dropped = True
+        jobs = self._jobs.get(job.work.state_partition)
+        if jobs is not None:
+            jobs.discard(job)
+
+    def _retry_all(self, pieces: list[_Piece]) -> None:
+        live = [piece for piece in pieces if not piece.job.is_dropped]
+        if live:
+            self._retries.extend(live)
+            self._has_retries.set()
+
+
+class _Taker:
+    """Takes in what became of a marker that this broker wrote to its own log."""
+
+    __slots__ = ("_markers", "_piece")
+
+    def __init__(self, markers: TransactionMarkers, piece: _Piece) -> None:
+        self._markers: Final = markers
+        self._piece: Final = piece
+
+    def __call__(self, codes: list[Codes]) -> None:
+        (only,) = codes
+        self._markers.take(self._piece, only)
+
+
+def _wire(marker: Marker) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        transaction_result=marker.is_commit,
+        topics=[
+            WritableTxnMarkerTopic(name=topic, partition_indexes=[each.partition for each in group])
+            for topic, group in by_topic(marker.partitions).items()
+        ],
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,245 @@
+"""Lets transactional batches into a log only when their transaction is known to be open (KIP-890).
+
+Most pass at once: the log has the transaction open already. The first batch of a transaction waits for the
+coordinator's word, and whatever its producer sends meanwhile waits behind it, since sequence numbers allow no
+overtaking. A marker that is written while a batch waits makes the word worthless; the batch is refused.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition
+from kalda.coordinator.transaction.metadata import Identity
+from kalda.protocol.fast.produce import ProduceRequestFields
+from kalda.storage.producer_state import ProducerState, VerificationGuard
+
+if TYPE_CHECKING:
+    from kalda.broker.partition import Partition
+    from kalda.broker.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+ADDS_FROM: Final = 12
+"""The Produce version from which producers leave it to the broker to add partitions (transactions V2)."""
+ABORTABLE_FROM: Final = 11
+"""The first version whose producers know TRANSACTION_ABORTABLE."""
+
+_SIZE_MIN: Final = 61
+_ATTRIBUTES: Final = Struct(">h")
+_ATTRIBUTES_POSITION: Final = 21
+_TRANSACTIONAL: Final = 0x10
+_PRODUCER: Final = Struct(">qh")
+_PRODUCER_POSITION: Final = 43
+
+_RETRIABLE: Final = frozenset(
+    (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+"""What passes by itself; producers are told NOT_ENOUGH_REPLICAS, which all of them retry as it is."""
+
+Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
+
+
+class _Entry:
+    """A request that waits."""
+
+    __slots__ = ("guards", "is_ready", "producer", "refusals", "resume")
+
+    def __init__(self, producer: Identity, resume: Callable[[Refusals], None]) -> None:
+        self.producer: Final = producer
+        self.resume: Final = resume
+        self.refusals: Refusals = {}
+        self.guards: list[tuple[TopicPartition, ProducerState, VerificationGuard]] = []
+        """The logs' own marks of what is being asked."""
+        self.is_ready = False
+
+    def void(self) -> None:
+        """Refuse the partitions in which a transaction of the producer ended meanwhile."""
+        producer = self.producer
+        for topic_partition, state, guard in self.guards:
+            if topic_partition not in self.refusals and not (
+                state.is_being_verified(producer.producer_id, guard)
+                or state.is_in_transaction(producer.producer_id, producer.epoch)
+            ):
+                self.refusals[topic_partition] = (
+                    ErrorCode.INVALID_TXN_STATE,
+                    "The transaction ended while the batch was on its way.",
+                )
+
+    def release(self) -> None:
+        """Give the marks back."""
+        for _, state, guard in self.guards:
+            state.end_verification(self.producer.producer_id, guard)
+
+
+class ProduceGate:
+    """Where transactional batches wait."""
+
+    def __init__(self, services: "BrokerServices", *, is_verifying: Callable[[], bool]) -> None:
+        """`is_verifying` is ``transaction.partition.verification.enable``."""
+        self._services: Final = services
+        self._is_verifying: Final = is_verifying
+        self._queues: Final[dict[int, deque[_Entry]]] = {}
+        """By producer id, in the order of arrival."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait."""
+        return sum(map(len, self._queues.values()))
+
+    def admit(
+        self, fields: ProduceRequestFields, version: int
+    ) -> "Callable[[Callable[[Refusals], None]], None] | None":
+        """Return None if a request may go on at once, else a function that has it wait.
+
+        That function takes what is to be called, with the partitions that are refused, when the wait is over.
+        The records have to be copied before: the frame is gone by then.
+        """
+        found = self._unverified(fields, version)
+        if found is None:
+            return None
+        producer, unverified = found
+        if not unverified and producer.producer_id not in self._queues:
+            return None
+        transactional_id = (fields.transactional_id or b"").decode(errors="replace")
+
+        def wait(resume: Callable[[Refusals], None]) -> None:
+            self._wait(transactional_id, unverified, version, _Entry(producer, resume))
+
+        return wait
+
+    def verify(
+        self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, *, adds: bool
+    ) -> Pending[ErrorCode]:
+        """Tell whether a producer may write to one partition in its transaction.
+
+        Whoever asks must write in the very turn in which it is told.
+        """
+        answer: Pending[ErrorCode] = Pending()
+        partition = self._services.replica_manager.partitions.get(topic_partition)
+        if partition is None or not partition.is_leader:
+            answer.complete(ErrorCode.NOT_COORDINATOR)
+            return answer
+        state = partition.log.producer_state
+        if not (adds or self._is_verifying()) or state.is_in_transaction(
+            producer.producer_id, producer.epoch
+        ):
+            answer.complete(ErrorCode.NONE)
+            return answer
+        guard = state.begin_verification(producer.producer_id)
+
+        def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
+            code = pending.value[topic_partition]
+            if code is ErrorCode.NONE and not (
+                state.is_being_verified(producer.producer_id, guard)
+                or state.is_in_transaction(producer.producer_id, producer.epoch)
+            ):
+                code = ErrorCode.INVALID_TXN_STATE
+            try:
+                answer.complete(code)
+            finally:
+                state.end_verification(producer.producer_id, guard)
+
+        self._services.transaction_verification.ask(
+            transactional_id, producer, (topic_partition,), adds=adds
+        ).add_done(answered)
+        return answer
+
+    def _unverified(
+        self, fields: ProduceRequestFields, version: int
+    ) -> "tuple[Identity, dict[TopicPartition, Partition]] | None":
+        """The producer and its partitions whose logs do not have its transaction open.
+
+        None if the request has no transactional batch that could wait.
+        """
+        producer: Identity | None = None
+        unverified: dict[TopicPartition, Partition] = {}
+        asks = version >= ADDS_FROM or self._is_verifying()
+        for name, partitions in fields.topics:
+            for index, records in partitions:
+                if records is None or len(records) < _SIZE_MIN:
+                    continue
+                if not _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_POSITION)[0] & _TRANSACTIONAL:
+                    continue
+                identity = Identity(*_PRODUCER.unpack_from(records, _PRODUCER_POSITION))
+                producer = producer or identity
+                partition = self._services.replica_manager.find(name, index)
+                if (
+                    asks
+                    and partition is not None
+                    and partition.is_leader
+                    and not partition.log.producer_state.is_in_transaction(
+                        identity.producer_id, identity.epoch
+                    )
+                ):
+                    unverified[partition.topic_partition] = partition
+        return None if producer is None else (producer, unverified)
+
+    def _wait(
+        self,
+        transactional_id: str,
+        unverified: "dict[TopicPartition, Partition]",
+        version: int,
+        entry: _Entry,
+    ) -> None:
+        producer = entry.producer
+        queue = self._queues.setdefault(producer.producer_id, deque())
+        queue.append(entry)
+        if not unverified:
+            entry.is_ready = True
+            self._advance(producer.producer_id)
+            return
+        for topic_partition, partition in unverified.items():
+            state = partition.log.producer_state
+            guard = state.begin_verification(producer.producer_id)
+            entry.guards.append((topic_partition, state, guard))
+
+        def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
+            for topic_partition, code in pending.value.items():
+                if code is not ErrorCode.NONE:
+                    entry.refusals[topic_partition] = _refusal(code, version)
+            entry.is_ready = True
+            self._advance(producer.producer_id)
+
+        self._services.transaction_verification.ask(
+            transactional_id, producer, tuple(unverified), adds=version >= ADDS_FROM
+        ).add_done(answered)
+
+    def _advance(self, producer_id: int) -> None:
+        """Let go on whatever is first in line and has its answer."""
+        queue = self._queues.get(producer_id)
+        while queue and queue[0].is_ready:
+            entry = queue[0]
+            entry.void()
+            try:
+                entry.resume(entry.refusals)
+            finally:
+                entry.release()
+                # Only now: what comes in between must not overtake.
+                queue.popleft()
+        if queue is not None and not queue:
+            self._queues.pop(producer_id, None)
+
+
+def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:
+    """Say it in words that a producer of this version understands."""
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE, "The partition was not added to the transaction."
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH, "The producer was fenced by a newer one."
+    if code in _RETRIABLE:
+        return (
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The partition's place in the transaction could not be verified: {code.name}.",
+        )
+    return code, code.message

@@ -1,0 +1,193 @@
+"""Asks the coordinator of a transaction whether partitions are part of it, or to make them so (KIP-890).
+
+Logs ask before the first batch of a transaction: without the coordinator's word, what a zombie writes after
+its transaction ended would stay open for ever. Questions for one coordinator travel together.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.transactions.peer_batches import PeerBatches
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.common.types import TopicPartition, by_topic
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
+from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.dialer import Dialer
+from kalda.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+BATCHED_FROM: Final = 4
+Codes = dict[TopicPartition, ErrorCode]
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Question:
+    """Whether partitions are in a producer's transaction; with `adds` they shall be from now on."""
+
+    transactional_id: str
+    producer: Identity
+    partitions: tuple[TopicPartition, ...]
+    adds: bool
+    answer: Pending[Codes]
+
+    def give(self, codes: Codes) -> None:
+        """Answer; a partition that the answer leaves out counts as failed."""
+        self.answer.complete(
+            {each: codes.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in self.partitions}
+        )
+
+    def give_all(self, code: ErrorCode) -> None:
+        """Answer with one code."""
+        self.answer.complete(dict.fromkeys(self.partitions, code))
+
+
+class TransactionVerification:
+    """The questions of this broker's logs."""
+
+    def __init__(
+        self,
+        services: "BrokerServices",
+        dialer: Dialer,
+        *,
+        partition_for: Callable[[str], int],
+        listener: str,
+        timeout_ms: int,
+    ) -> None:
+        self._services: Final = services
+        self._partition_for: Final = partition_for
+        self._timeout_seconds: Final = timeout_ms / 1000
+        self._peers: Final = PeerBatches[Question](
+            "transaction verification",
+            dialer,
+            client_id=str(services.broker_id),
+            endpoint=lambda other: services.metadata_cache.endpoint(other, listener),
+            timeout_ms=timeout_ms,
+            request=self._request,
+            failed=_fail_all,
+        )
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: tuple[TopicPartition, ...],
+        *,
+        adds: bool = False,
+    ) -> Pending[Codes]:
+        """Return the coordinator's word on each partition, when it is there."""
+        answer: Pending[Codes] = Pending()
+        question = Question(transactional_id, producer, partitions, adds, answer)
+        services = self._services
+        state = TopicPartition(TRANSACTION_STATE_TOPIC, self._partition_for(transactional_id))
+        leadership = services.metadata_cache.partition(state)
+        if leadership is None or leadership.leader < 0:
+            question.give_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif leadership.leader == services.broker_id:
+            self._ask_here(question)
+        else:
+            self._peers.submit(leadership.leader, question)
+        return answer
+
+    async def run(self) -> None:
+        """Ask other brokers, until cancelled."""
+        await self._peers.run()
+
+    def _ask_here(self, question: Question) -> None:
+        coordinator = self._services.transaction_coordinator
+        if question.adds:
+
+            def added(pending: Pending[Decision]) -> None:
+                question.give_all(pending.value.code)
+
+            coordinator.add_partitions(
+                question.transactional_id,
+                question.producer,
+                question.partitions,
+                client_version=EPOCH_BUMP_FROM,
+            ).add_done(added)
+            return
+
+        def verified(pending: Pending[Codes]) -> None:
+            question.give(pending.value)
+
+        coordinator.verify_partitions(
+            question.transactional_id, question.producer, question.partitions
+        ).add_done(verified)
+
+    async def _request(self, connection: PeerConnection, questions: list[Question]) -> None:
+        if connection.version_of(ApiKey.ADD_PARTITIONS_TO_TXN) < BATCHED_FROM:
+            raise ConnectionError("the coordinator's broker cannot be asked by brokers")
+        # One transactional id may stand only once in a request.
+        rounds: list[dict[str, Question]] = []
+        for question in questions:
+            for each in rounds:
+                if question.transactional_id not in each:
+                    each[question.transactional_id] = question
+                    break
+            else:
+                rounds.append({question.transactional_id: question})
+        for at, by_id in enumerate(rounds):
+            try:
+                await self._ask_round(connection, by_id)
+            except ConnectionError:
+                _fail_all([question for each in rounds[at:] for question in each.values()])
+                connection.close()
+                return
+
+    async def _ask_round(self, connection: PeerConnection, by_id: dict[str, Question]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_wire(each) for each in by_id.values()])
+        response = await connection.request(request, timeout_seconds=self._timeout_seconds)
+        if not isinstance(response, AddPartitionsToTxnResponse):
+            raise ConnectionError(f"an answer of class {type(response).__name__}")
+        results = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
+        for transactional_id, question in by_id.items():
+            if response.error_code != ErrorCode.NONE:
+                question.give_all(_code(response.error_code))
+                continue
+            question.give(
+                {
+                    TopicPartition(topic.name, each.partition_index): _code(each.partition_error_code)
+                    for topic in results.get(transactional_id, ())
+                    for each in topic.results_by_partition
+                }
+            )
+
+
+def _fail_all(questions: list[Question]) -> None:
+    for question in questions:
+        question.give_all(ErrorCode.NETWORK_EXCEPTION)
+
+
+def _wire(question: Question) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.epoch,
+        verify_only=not question.adds,
+        topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=[each.partition for each in group])
+            for topic, group in by_topic(question.partitions).items()
+        ],
+    )
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
