@@ -226,6 +226,17 @@ class ConsumerSimulation:
                 client.owned = set(client.given)
         return response
 
+    def subscribe(self, client: Client) -> ConsumerGroupHeartbeatResponse:
+        """Tell a changed subscription, as joining members do and others may; the answer is lost."""
+        first: dict[str, Any] = {} if client.epoch else {"rebalance_timeout_ms": 1000, "topic_partitions": []}
+        return self.send(
+            member_id=client.member_id,
+            member_epoch=client.epoch,
+            instance_id=client.instance_id,
+            subscribed_topic_names=list(client.topics),
+            **first,
+        )
+
     def leave(self, client: Client, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
         """Leave, for good or (-2) for now."""
         response = self.send(member_id=client.member_id, member_epoch=epoch, instance_id=client.instance_id)
