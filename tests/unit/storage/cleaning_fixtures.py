@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from kalda.common.clock import ManualClock
 from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
+from kalda.records.control import ControlRecordType
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
 from kalda.storage.cleaner.job import CleaningJob, CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
@@ -13,9 +14,10 @@ from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, OnGroup
 from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
-from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, Broker
+from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, Broker, marker
 
 COMPACT = frozenset({CleanupPolicy.COMPACT})
 COMPACT_AND_DELETE = frozenset({CleanupPolicy.COMPACT, CleanupPolicy.DELETE})
@@ -76,6 +78,17 @@ class CompactedBroker(Broker):
     def put(self, *pairs: Pair, timestamp: int = NOW_MS, **fields: object) -> int:
         """Append one batch and make it visible; returns its first offset."""
         return put(self.log, *pairs, timestamp=timestamp, **fields)
+
+    def mark(self, control_type: ControlRecordType, producer_id: int, epoch: int = 0) -> int:
+        """End the producer's transaction; returns the marker's offset."""
+        records = marker(control_type, producer_id, epoch)
+        offset = self.log.append_as_leader(records, 0, origin=AppendOrigin.COORDINATOR).first_offset
+        self.log.advance_high_watermark(self.log.log_end_offset)
+        return offset
+
+    def roll(self) -> None:
+        """Close the active segment, so that all that is there may be cleaned."""
+        self.log.roll()
 
     def restarted(self) -> "CompactedBroker":
         """Be killed and start again."""

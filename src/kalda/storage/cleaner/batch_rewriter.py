@@ -26,18 +26,18 @@ def keep_records(
 ) -> bytearray:
     """Return the batch with the records `kept`, indices in ascending order; their bytes do not change."""
     assert kept, f"a batch at {header.base_offset} without records is empty_batch's"
-    bounds = (*starts, end)
-    parts = []
-    at = 0
-    while at < len(kept):
-        first = last = kept[at]
-        at += 1
-        # Neighbours are copied together.
-        while at < len(kept) and kept[at] == last + 1:
-            last += 1
-            at += 1
-        parts.append(data[bounds[first] : bounds[last + 1]])
-    max_timestamp = _max_timestamp(header, data, [starts[index] for index in kept])
+    bounds = [*starts, end]
+    if 2 * len(kept) < len(starts):
+        parts = [data[bounds[index] : bounds[index + 1]] for index in kept]
+    else:
+        # What lies between two that go is copied as one.
+        parts = []
+        first = 0
+        for gone in sorted(set(range(len(starts))).difference(kept)):
+            parts.append(data[bounds[first] : bounds[gone]])
+            first = gone + 1
+        parts.append(data[bounds[first] : end])
+    max_timestamp = _max_timestamp(header, data, starts, kept)
     return _pack(header, b"".join(parts), len(kept), header.base_timestamp, max_timestamp, header.attributes)
 
 
@@ -59,7 +59,7 @@ def set_delete_horizon(
         body += data[behind : bounds[index + 1]]
         write_varint(records, len(body))
         records += body
-    max_timestamp = _max_timestamp(header, data, [starts[index] for index in kept])
+    max_timestamp = _max_timestamp(header, data, starts, kept)
     attributes = header.attributes | DELETE_HORIZON_FLAG
     return _pack(header, bytes(records), len(kept), horizon_ms, max_timestamp, attributes)
 
@@ -70,15 +70,15 @@ def empty_batch(header: BatchHeader) -> bytearray:
     return _pack(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, header.attributes & flags)
 
 
-def _max_timestamp(header: BatchHeader, data: bytes, starts: Sequence[int]) -> int:
-    """Return the largest time of the records at `starts`."""
+def _max_timestamp(header: BatchHeader, data: bytes, starts: Sequence[int], kept: Sequence[int]) -> int:
+    """Return the largest time of the records `kept`."""
     if header.attributes & LOG_APPEND_TIME_FLAG:
         return header.max_timestamp
     base, highest = header.base_timestamp, header.max_timestamp
     found = NO_TIMESTAMP
     # Times mostly ascend, so the last record has the batch's maximum, which none exceeds.
-    for start in reversed(starts):
-        timestamp = base + timestamp_delta(data, start)
+    for index in reversed(kept):
+        timestamp = base + timestamp_delta(data, starts[index])
         if timestamp > found:
             found = timestamp
             if found >= highest:

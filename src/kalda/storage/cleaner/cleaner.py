@@ -32,7 +32,7 @@ from kalda.storage.cleaner.cleaned_segment import CleanedSegment
 from kalda.storage.cleaner.grouping import group_segments
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningResult, SourceSegment
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap, Survivors, is_long, shorten
-from kalda.storage.cleaner.record_fields import ScannedRecords, offset_deltas, scan_keys
+from kalda.storage.cleaner.record_fields import offset_deltas, record_starts, scan_keys
 from kalda.storage.cleaner.throttle import Throttle
 from kalda.storage.cleaner.transactions import CleanedTransactions
 from kalda.storage.file_names import (
@@ -205,9 +205,10 @@ class Cleaning:
             return True
         data, start, end = _section(chunk, position, header)
         scanned = scan_keys(data, start, end, header.record_count)
-        offsets = _offsets(data, scanned, header)
+        offsets = _offsets(data, scanned.starts, header)
         keys = _table_keys(scanned.keys)
         if None in keys:
+            self._records_without_key += keys.count(None)
             offsets = [offset for key, offset in zip(keys, offsets, strict=True) if key is not None]
         present = [key for key in keys if key is not None] if None in keys else keys
         return self._map.add(present, offsets, header.base_offset, bool(scanned.tombstones))  # type: ignore[arg-type]
@@ -305,17 +306,19 @@ class Cleaning:
     ) -> bytearray | None:
         """Decide on a batch of the dirty part, some of whose records survive."""
         data, start, end = _section(chunk, position, header)
-        scanned = scan_keys(data, start, end, header.record_count)
+        tombstones: list[int] = []
+        if has_tombstones:
+            _, starts, tombstones = scan_keys(data, start, end, header.record_count)
+        else:
+            starts = record_starts(data, start, end, header.record_count)
         base_offset = header.base_offset
         if header.record_count == header.last_offset_delta + 1:
             kept = [offset - base_offset for offset in survivors]
         else:
             alive = set(survivors)
-            offsets = _offsets(data, scanned, header)
+            offsets = _offsets(data, starts, header)
             kept = [index for index, offset in enumerate(offsets) if offset in alive]
-        if None in scanned.keys:
-            self._records_without_key += scanned.keys.count(None)
-        return self._keep(header, (data, start, end), scanned, kept, has_tombstones)
+        return self._keep(header, data, end, starts, tombstones, kept)
 
     def _clean_again(self, chunk: bytes, position: int, header: BatchHeader) -> bytearray | None:
         """Decide on a batch below the dirty part: its keys are unique there, unless they came again since."""
@@ -327,31 +330,31 @@ class Cleaning:
             return None
         kept = [index for index, key in enumerate(keys) if key is not None and key not in superseding]
         self._records_without_key += keys.count(None)
-        return self._keep(header, (data, start, end), scanned, kept, bool(scanned.tombstones))
+        return self._keep(header, data, end, scanned.starts, scanned.tombstones, kept)
 
     def _keep(
         self,
         header: BatchHeader,
-        section: Section,
-        scanned: ScannedRecords,
+        data: bytes,
+        end: int,
+        starts: list[int],
+        tombstones: list[int],
         kept: list[int],
-        has_tombstones: bool,
     ) -> bytearray | None:
         """Return the batch with the records `kept` but for tombstones whose time has come."""
-        data, _, end = section
         horizon_ms = header.delete_horizon_ms
-        if has_tombstones:
-            tombstones = set(scanned.tombstones)
+        if tombstones:
+            deletes = set(tombstones)
             if horizon_ms is not None and horizon_ms <= self._job.now_ms:
-                kept = [index for index in kept if index not in tombstones]
-            elif horizon_ms is None and not tombstones.isdisjoint(kept):
+                kept = [index for index in kept if index not in deletes]
+            elif horizon_ms is None and not deletes.isdisjoint(kept):
                 horizon_ms = self._job.now_ms + self._job.delete_retention_ms
-                return set_delete_horizon(header, data, scanned.starts, end, kept, horizon_ms)
+                return set_delete_horizon(header, data, starts, end, kept, horizon_ms)
         if not kept:
             return self._without_records(header)
         if len(kept) == header.record_count:
             return None
-        return keep_records(header, data, scanned.starts, end, kept)
+        return keep_records(header, data, starts, end, kept)
 
     def _clean_marker(
         self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactions
@@ -422,11 +425,11 @@ def _section(chunk: bytes, position: int, header: BatchHeader) -> Section:
     return data, 0, len(data)
 
 
-def _offsets(data: bytes, scanned: ScannedRecords, header: BatchHeader) -> "range | list[int]":
+def _offsets(data: bytes, starts: list[int], header: BatchHeader) -> "range | list[int]":
     base_offset, count = header.base_offset, header.record_count
     if count == header.last_offset_delta + 1:
         return range(base_offset, base_offset + count)
-    return [base_offset + delta for delta in offset_deltas(data, scanned.starts)]
+    return [base_offset + delta for delta in offset_deltas(data, starts)]
 
 
 def _table_keys(keys: list[bytes | None]) -> list[bytes | None]:

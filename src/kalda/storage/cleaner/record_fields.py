@@ -57,6 +57,67 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
     return ScannedRecords(keys, starts, tombstones)
 
 
+def record_starts(data: bytes, position: int, end: int, count: int) -> list[int]:
+    """Return where each of the `count` records begins; only their lengths are read.
+
+    Raises:
+        CorruptRecordError: the lengths do not add up.
+    """
+    starts: list[int] = []
+    add = starts.append
+    at = position
+    try:
+        left = count
+        while left:
+            run, size = _run_of_one_size(data, at, end, left) if left >= _RUN_MIN else (0, 1)
+            if run >= _RUN_MIN:
+                starts.extend(range(at, at + run * size, size))
+                at += run * size
+                left -= run
+                continue
+            walk = min(left, _RUN_MIN * 8)
+            left -= walk
+            for _ in repeat(None, walk):
+                add(at)
+                raw = data[at]
+                if raw < 0x80:
+                    at += 1 + (raw >> 1)
+                elif (second := data[at + 1]) < 0x80:
+                    at += (raw >> 1) + (second << 6) - 62
+                else:
+                    size, at = read_varint(data, at)
+                    if size < 0:
+                        raise CorruptRecordError(f"record at byte {starts[-1]} has size {size}")
+                    at += size
+    except (IndexError, NeedMoreBytes):
+        at = -1
+    if at != end:
+        raise CorruptRecordError(f"what lies between bytes {position} and {end} are not {count} records")
+    return starts
+
+
+def _run_of_one_size(data: bytes, at: int, limit: int, count: int) -> tuple[int, int]:
+    """Return how many records from `at` on have the size of the first, and that size with its varint.
+
+    If the varints at p, p+s, p+2s, … are all that of size s, each record ends where the next begins.
+    """
+    first = data[at]
+    if first < 0x80:
+        size, width = 1 + (first >> 1), 1
+    elif (second := data[at + 1]) < 0x80:
+        size, width = (first >> 1) + (second << 6) - 62, 2
+    else:
+        return 0, 1
+    run = min(count, (limit - at) // size) if size > 0 else 0
+    # A look at the second record spares most of those that vary the rest.
+    if run < _RUN_MIN or data[at + size : at + size + width] != data[at : at + width]:
+        return 0, 1
+    for same in range(at, at + width):
+        column = data[same : at + run * size : size]
+        run -= len(column.lstrip(column[:1]))
+    return run, size
+
+
 def _walk(
     data: bytes,
     at: int,
@@ -117,22 +178,12 @@ def _take_run(
     before the key have one width have their keys at one distance; a strided slice for each byte of those
     fields tells how far that holds.
     """
+    run, size = _run_of_one_size(data, at, limit, count)
+    if run < _RUN_MIN:
+        return 0, at
     fields: list[int] = []
-    size_at = at
-    first = data[at]
-    if first < 0x80:
-        size, width = 1 + (first >> 1), 1
-    elif (second := data[at + 1]) < 0x80:
-        size, width = (first >> 1) + (second << 6) - 62, 2
-    else:
-        return 0, at
-    count = min(count, (limit - at) // size) if size > 0 else 0
-    if count < _RUN_MIN:
-        return 0, at
-    # A look at the second record spares most of those that vary the rest.
-    if data[at + size : at + size + width] != data[at : at + width]:
-        return 0, at
-    position = at + width + 1
+    # Behind the length, of one byte or two, and the attributes.
+    position = at + 2 if data[at] < 0x80 else at + 3
     for _ in range(2):
         while data[position] > 0x7F:
             fields.append(position)
@@ -143,10 +194,8 @@ def _take_run(
     value_at = position + 1 + (key_size >> 1)
     if key_size > 0x7F or key_size & 1 or value_at + 2 > at + size or data[value_at] == NULL:
         return 0, at
-    run = count
-    for same in (*range(size_at, size_at + width), position):
-        column = data[same : at + run * size : size]
-        run -= len(column.lstrip(column[:1]))
+    column = data[position : at + run * size : size]
+    run -= len(column.lstrip(column[:1]))
     for field in fields:
         run = _count_alike(data[field : at + run * size : size], run)
     column = data[value_at : at + run * size : size]

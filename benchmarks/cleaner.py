@@ -1,0 +1,148 @@
+"""Compaction: how fast logs are cleaned, and what that does to the event loop beside it.
+
+A rate is bytes of the log over the processor time of the whole cleaning, both walks through the log, on one
+core. Run by hand, `python -m benchmarks.cleaner`, it also compares a thread with a child process.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+
+from kalda.common.clock import SystemClock
+from kalda.common.types import TopicPartition
+from kalda.records.compression import Compression
+from kalda.records.record import RecordBatchBuilder
+from kalda.storage.cleaner.cleanable import look_at
+from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningResult
+from kalda.storage.cleaner.planning import CleanerConfig, plan_job
+from kalda.storage.cleaner.runner import ProcessRunner
+from kalda.storage.config import CleanupPolicy, LogConfig
+from kalda.storage.filesystem import OsFileSystem
+from kalda.storage.log_manager import LogManager
+
+Figure = tuple[str, float, str]
+
+_LOG_BYTES = 60 * 1024 * 1024
+_CONFIG = LogConfig(
+    cleanup_policy=frozenset({CleanupPolicy.COMPACT}),
+    segment_bytes=16 * 1024 * 1024,
+    min_cleanable_dirty_ratio=0.0,
+)
+_CASES = (
+    ("1 KB records", 1000, 0, 16, Compression.NONE),
+    ("1 KB records of many sizes", 1000, 300, 16, Compression.NONE),
+    ("100 B records", 100, 0, 150, Compression.NONE),
+    ("100 B records of many sizes", 100, 40, 150, Compression.NONE),
+    ("100 B records, one a batch", 100, 0, 1, Compression.NONE),
+    ("1 KB records, one a batch", 1000, 0, 1, Compression.NONE),
+    ("1 KB records, lz4", 1000, 0, 16, Compression.LZ4),
+    ("100 B records, lz4", 100, 0, 150, Compression.LZ4),
+    ("100 B records, zstd", 100, 0, 150, Compression.ZSTD),
+)
+
+
+def run() -> list[Figure]:
+    """Measure every case with 90 % and with 10 % of the records surviving, and the loop's delay."""
+    figures: list[Figure] = []
+    for name, size, spread, count, codec in _CASES:
+        for survive in (90, 10):
+            directory = tempfile.mkdtemp(prefix="kalda-bench-")
+            try:
+                job = _make(directory, size, spread, count, codec, survive)
+                figures.append((f"cleaner: {name}, {survive} % survive", *_clean(job)))
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
+    figures += asyncio.run(_loop_delays("process"))
+    return figures
+
+
+def _make(
+    directory: str, size: int, spread: int, count: int, codec: Compression, survive: int
+) -> CleaningJob:
+    """Fill a log with records of `size` bytes, `spread` more or less, and return the job that cleans it."""
+    chance = random.Random(1)
+    # So many keys that the given share of all records is the last of its key; words compress as text does.
+    records = _LOG_BYTES // (size + 10)
+    keys = records * survive // 100
+    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(2000)]
+    text = b" ".join(chance.choices(words, k=200_000))
+    manager = LogManager([directory], lambda _: _CONFIG, SystemClock())
+    manager.load()
+    log = manager.get_or_create(TopicPartition("bench", 0))
+    order = [*range(keys), *(chance.randrange(keys) for _ in range(records - keys))]
+    chance.shuffle(order)
+    now_ms = int(time.time() * 1000)
+    for start in range(0, records, count):
+        builder = RecordBatchBuilder(compression=codec)
+        for number in order[start : start + count]:
+            length = size - 20 + (chance.randint(-spread, spread) if spread else 0)
+            at = chance.randrange(len(text) - 2 * size)
+            builder.append(b"key-%010d" % number, text[at : at + length], now_ms + start)
+        log.append_as_leader(builder.build(), 0)
+    log.advance_high_watermark(log.log_end_offset)
+    log.roll()
+    candidate = look_at(log, None, now_ms)
+    return asyncio.run(plan_job(candidate, CleanerConfig(), now_ms))
+
+
+def _clean(job: CleaningJob) -> tuple[float, str]:
+    started = time.process_time()
+    *_, result = Cleaning(job, OsFileSystem()).run()
+    seconds = time.process_time() - started
+    assert isinstance(result, CleaningResult), f"a cleaning ends with its result, not {result}"
+    assert result.end_offset == job.first_uncleanable_offset, "the keys did not fit into the table"
+    return result.bytes_read / 1e6 / seconds, "MB/s"
+
+
+async def _loop_delays(where: str) -> list[Figure]:
+    """Clean while the loop is asked 1,000 times a second how late it is; return the delays."""
+    directory = tempfile.mkdtemp(prefix="kalda-bench-")
+    try:
+        job = await asyncio.to_thread(_make, directory, 100, 40, 150, Compression.NONE, 50)
+        delays: list[float] = []
+
+        async def watch() -> None:
+            while True:
+                due = time.perf_counter() + 0.001
+                await asyncio.sleep(0.001)
+                # As a broker does between two requests, let go of the interpreter's lock.
+                os.sched_yield()
+                delays.append(1000 * (time.perf_counter() - due))
+
+        async def on_group(_: CleanedGroup) -> None:
+            return None
+
+        watcher = asyncio.create_task(watch())
+        if where == "process":
+            runner = ProcessRunner()
+            await runner.run(job, on_group)
+            await runner.rest()
+        elif where == "thread":
+            thread = threading.Thread(target=lambda: list(Cleaning(job, OsFileSystem()).run()))
+            thread.start()
+            while thread.is_alive():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        else:
+            await asyncio.sleep(2)
+        watcher.cancel()
+        delays.sort()
+        return [
+            (f"cleaner: delay of the loop, {where}, p50", delays[len(delays) // 2], "ms"),
+            (f"cleaner: delay of the loop, {where}, p99", delays[len(delays) * 99 // 100], "ms"),
+            (f"cleaner: delay of the loop, {where}, longest", delays[-1], "ms"),
+        ]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    for place in ("idle", "thread", "process"):
+        for figure in asyncio.run(_loop_delays(place)):
+            print(*figure)
+    for figure in run():
+        print(*figure)
