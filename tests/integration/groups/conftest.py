@@ -1,0 +1,58 @@
+"""Clusters for groups: the delays of rebalances are short, so that tests are."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kalda.testing import Cluster
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "200",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "offsets.topic.num.partitions": "12",
+}
+
+
+@pytest.fixture(scope="session")
+def one_broker() -> Iterator[str]:
+    """Address of a cluster of one."""
+    with Cluster(brokers=1, settings=SETTINGS) as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def three_brokers() -> Iterator[str]:
+    """Addresses of a cluster of three, in which nothing fails."""
+    with Cluster(brokers=3, settings=SETTINGS) as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture
+def make_topic() -> Callable[..., str]:
+    """Makes a topic filled with ``value-0`` ... and returns its name."""
+
+    def make(bootstrap: str, partitions: int = 6, values: int = 300, replicas: int = -1) -> str:
+        name = f"read-{uuid.uuid4().hex[:10]}"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
+        fill(bootstrap, name, range(values))
+        return name
+
+    return make
+
+
+def fill(bootstrap: str, topic: str, numbers: range) -> list[str]:
+    """Produce ``value-<n>`` for each number; return the values."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    values = [f"value-{number}" for number in numbers]
+    for value in values:
+        producer.produce(topic, key=value, value=value)
+    assert producer.flush(30) == 0
+    return values
