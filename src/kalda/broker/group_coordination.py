@@ -1,10 +1,11 @@
 """Builds the group coordinator of a broker: settings, runtime, metrics, and word of deleted topics."""
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.consumer_groups import consumer_protocol_maker
+from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.topic_names import GROUP_METADATA_TOPIC
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.coordinator import GroupCoordinator
@@ -64,7 +65,32 @@ def build_group_coordinator(services: "BrokerServices") -> GroupCoordinator:
         lambda group_id: coordinators.partition_for(GROUP_METADATA_TOPIC, group_id),
     )
     register_group_metrics(services.metrics, coordinator)
+    services.metadata_cache.on_change(_DeletedTopics(services.metadata_cache, coordinator).on_change)
     return coordinator
+
+
+class _DeletedTopics:
+    """Notices topics that go, or are made anew under the same name, and has their offsets forgotten.
+
+    Topics that went while no broker coordinated a group are not noticed: their offsets expire, as in Kafka.
+    """
+
+    def __init__(self, cache: MetadataCache, coordinator: GroupCoordinator) -> None:
+        self._cache: Final = cache
+        self._coordinator: Final = coordinator
+        self._known: Final[dict[str, uuid.UUID]] = {}
+
+    def on_change(self, changed: frozenset[str]) -> None:
+        """Take note of topics that changed."""
+        deleted = set()
+        for name in changed:
+            before = self._known.pop(name, None)
+            topic = self._cache.topic(name)
+            if topic is not None:
+                self._known[name] = topic.topic_id
+            if before is not None and (topic is None or topic.topic_id != before):
+                deleted.add(name)
+        self._coordinator.on_topics_deleted(deleted)
 
 
 def _new_id() -> str:

@@ -5,13 +5,12 @@ partition, runs the operation in its shard through the runtime, and turns what c
 the codes that clients of groups know. Decisions are made in the shard's parts, not here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.common.types import TopicPartition
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester, Step
 from kalda.coordinator.group.config import GroupConfig
@@ -214,22 +213,22 @@ class GroupCoordinator:
 
         return self._write(request.group_id, operation)
 
-    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """Forget what was committed for partitions of deleted topics, in every group coordinated here."""
+    def on_topics_deleted(self, deleted: Collection[str]) -> None:
+        """Forget what was committed for deleted topics, in every group coordinated here."""
         if deleted:
             for number in self._active():
-                self._forget_partitions(number, deleted)
+                self._forget_topics(number, deleted)
 
-    def _forget_partitions(self, number: int, deleted: Sequence[TopicPartition]) -> None:
+    def _forget_topics(self, number: int, deleted: Collection[str]) -> None:
         def operation(shard: GroupPartition) -> Result[bool]:
-            records = offset_operations.delete_partitions(shard, deleted)
+            records = offset_operations.delete_topics(shard, deleted)
             self.statistics.offset_deletions += len(records)
             return Result(records, len(records) >= TOMBSTONES_MAX)
 
         def go_on(done: Pending[bool]) -> None:
             # A new coordinator does not repeat this: what is left over expires by time.
             if done.error is None and done.value:
-                self._forget_partitions(number, deleted)
+                self._forget_topics(number, deleted)
 
         timeout_ms = self.config.offsets_commit_timeout_ms
         self.runtime.write(number, operation, timeout_ms=timeout_ms).add_done(go_on)
@@ -315,9 +314,7 @@ class GroupCoordinator:
 
     # Other protocols.
 
-    def run_consumer(
-        self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]]
-    ) -> Pending[T]:
+    def run_consumer(self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]]) -> Pending[T]:
         """Run an operation of the consumer protocol in the shard of a group."""
 
         def run(shard: GroupPartition) -> Result[T]:

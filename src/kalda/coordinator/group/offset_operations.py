@@ -5,13 +5,12 @@ are replayed. Who may do it, the group decides (see `Group`).
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import TopicPartition
 from kalda.coordinator.group.classic.group import ClassicGroup
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.records import (
@@ -50,7 +49,7 @@ __all__ = [
     "commit",
     "delete",
     "delete_all",
-    "delete_partitions",
+    "delete_topics",
     "fetch",
     "transactional_commit",
 ]
@@ -62,8 +61,7 @@ GROUP_ID_NOT_FOUND_FROM: Final = 9
 
 TOMBSTONES_MAX: Final = 5000
 """The most tombstones that housekeeping writes at once: they go out as one batch, which `max.message.bytes`
-limits to 1 MiB unless configured otherwise; group and topic names have at most 249 bytes in practice, 200 are
-reckoned with."""
+limits to 1 MiB unless configured otherwise: 200 bytes each are reckoned with."""
 
 FetchedOffset: TypeAlias = tuple[int, OffsetAndMetadata | None, ErrorCode]
 """Partition, what is committed, and UNSTABLE_OFFSET_COMMIT where a transaction is about to change it."""
@@ -255,21 +253,20 @@ def delete_all(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
     return [offset_commit_tombstone(group_id, topic, partition) for topic, partition in partitions]
 
 
-def delete_partitions(shard: GroupShard, deleted: Iterable[TopicPartition]) -> list[CoordinatorRecord]:
-    """What deletes every group's offsets for partitions that no longer exist; at most `TOMBSTONES_MAX`."""
-    by_topic: dict[str, set[int]] = {}
-    for topic, partition in deleted:
-        by_topic.setdefault(topic, set()).add(partition)
+def delete_topics(shard: GroupShard, deleted: Collection[str]) -> list[CoordinatorRecord]:
+    """What deletes every group's offsets in topics that no longer exist; at most `TOMBSTONES_MAX`."""
 
-    def found() -> Iterable[tuple[str, str, int]]:
+    def found() -> Iterator[tuple[str, str, int]]:
         for group_id in shard.groups:
             of_group = shard.offsets.of_group(group_id)
-            pending = set(shard.offsets.pending_of_group(group_id))
-            for topic, partitions in by_topic.items():
-                here = of_group.get(topic, {})
-                for partition in partitions:
-                    if partition in here or (topic, partition) in pending:
-                        yield group_id, topic, partition
+            partitions = {
+                (topic, partition): None for topic in deleted for partition in of_group.get(topic, ())
+            }
+            if shard.offsets.has_pending(group_id):
+                pending = shard.offsets.pending_of_group(group_id)
+                partitions.update((each, None) for each in pending if each[0] in deleted)
+            for topic, partition in partitions:
+                yield group_id, topic, partition
 
     return [offset_commit_tombstone(*each) for each in islice(found(), TOMBSTONES_MAX)]
 
