@@ -116,7 +116,11 @@ class TransactionShard:
             and step.transactional_id == transactional_id
             and step.identity == metadata.identity
         ):
-            metadata = replace(metadata, last_producer_epoch=step.last_producer_epoch)
+            metadata = replace(
+                metadata,
+                last_producer_epoch=step.last_producer_epoch,
+                previous_producer_id=step.previous_producer_id,
+            )
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
             self._ongoing.add(transactional_id)
