@@ -119,7 +119,8 @@ class Client:
     assignor: str | None = None
     rebalance_timeout_ms: int = 60_000
     epoch: int = 0
-    has_joined: bool = False
+    is_unsure: bool = False
+    """An answer was lost, so that the next heartbeat tells everything."""
     owned: set[tuple[UUID, int]] = field(default_factory=set)
     given: set[tuple[UUID, int]] | None = None
     """What the coordinator gave last and the client has not taken over yet."""
@@ -206,8 +207,9 @@ class ConsumerSimulation:
             member_epoch=client.epoch,
             instance_id=client.instance_id,
             topic_partitions=_partitions(client.owned),
-            **(self._told(client) if client.epoch == 0 else {}),
+            **(self._told(client) if client.epoch == 0 or client.is_unsure else {}),
         )
+        client.is_unsure = loses_response
         if loses_response:
             return response
         code = ErrorCode(response.error_code)

@@ -1,0 +1,175 @@
+"""confluent-kafka with ``group.protocol=consumer``: groups whose partitions the coordinator assigns (KIP-848)."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kalda.testing import Cluster
+from tests.integration.cluster.helpers import TIMEOUT_SECONDS, create_topic, wait_until
+
+SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "zookeeper.session.timeout.ms": "1500",
+}
+PARTITIONS = 6
+COUNT = 120
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["one-broker", "three-brokers"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    replicas = str(request.param)
+    settings = {**SETTINGS, "offsets.topic.replication.factor": replicas}
+    with Cluster(brokers=request.param, settings=settings) as started:
+        yield started
+
+
+class Group:
+    """Consumers of one group, polled in turn."""
+
+    def __init__(self, bootstrap: str, group_id: str) -> None:
+        self._bootstrap = bootstrap
+        self.group_id = group_id
+        self.consumers: list[confluent_kafka.Consumer] = []
+        self.values: list[bytes] = []
+
+    def join(self, topics: list[str], **settings: Any) -> confluent_kafka.Consumer:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": self.group_id,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                **settings,
+            }
+        )
+        consumer.subscribe(topics)
+        self.consumers.append(consumer)
+        return consumer
+
+    def close(self, consumer: confluent_kafka.Consumer) -> None:
+        self.consumers.remove(consumer)
+        consumer.close()
+
+    def poll_until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
+        def is_reached() -> bool:
+            for consumer in self.consumers:
+                message = consumer.poll(0.02)
+                if message is not None and message.error() is None:
+                    self.values.append(message.value())
+            return condition()
+
+        wait_until(is_reached, seconds)
+
+    def shares(self) -> list[list[int]]:
+        return [sorted(each.partition for each in consumer.assignment()) for consumer in self.consumers]
+
+    def is_shared(self, partitions: int) -> bool:
+        """Whether everything is assigned, to one each, evenly."""
+        shares = self.shares()
+        sizes = [len(share) for share in shares]
+        return sorted(sum(shares, [])) == list(range(partitions)) and max(sizes) - min(sizes) <= 1
+
+
+@pytest.fixture
+def make_group(cluster: Cluster, topic_name: Callable[[str], str]) -> Iterator[Callable[[], Group]]:
+    with contextlib.ExitStack() as stack:
+
+        def make() -> Group:
+            group = Group(cluster.bootstrap, topic_name("group"))
+            stack.callback(lambda: [consumer.close() for consumer in group.consumers])
+            return group
+
+        yield make
+
+
+@pytest.fixture
+def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
+    name = topic_name("shared")
+    replicas = min(3, len(cluster.running))
+    create_topic(cluster.bootstrap, name, partitions=PARTITIONS, replicas=replicas)
+    produce(cluster.bootstrap, name)
+    return name
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    for number in range(COUNT):
+        producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+    assert 0 == producer.flush(TIMEOUT_SECONDS)
+
+
+def test_members_share_commit_and_leave(
+    cluster: Cluster, topic: str, make_group: Callable[[], Group]
+) -> None:
+    group = make_group()
+    first = group.join([topic])
+    group.poll_until(lambda: len(group.values) == COUNT)
+    first.commit(asynchronous=False)
+    group.join([topic])
+    group.join([topic])
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    described = admin.describe_consumer_groups([group.group_id])[group.group_id].result(TIMEOUT_SECONDS)
+    assert "CONSUMER" == described.type.name
+    assert 3 == len(described.members)
+    listed = admin.list_consumer_groups().result(TIMEOUT_SECONDS).valid
+    assert (group.group_id, "CONSUMER") in {(each.group_id, each.type.name) for each in listed}
+    for consumer in group.consumers:
+        committed = consumer.committed(consumer.assignment(), timeout=TIMEOUT_SECONDS)
+        assert [COUNT // PARTITIONS] * 2 == [each.offset for each in committed]
+
+    group.close(first)
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+    for consumer in list(group.consumers):
+        group.close(consumer)
+    assert COUNT == len(group.values), "committed, so nobody reads it again"
+    admin.delete_consumer_groups([group.group_id])[group.group_id].result(TIMEOUT_SECONDS)
+
+
+def test_subscribes_by_expression_and_sees_new_partitions(
+    cluster: Cluster, topic: str, make_group: Callable[[], Group]
+) -> None:
+    group = make_group()
+    group.join([f"^{topic[:-2]}.*"])
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(TIMEOUT_SECONDS)
+
+    group.poll_until(lambda: group.is_shared(PARTITIONS + 2))
+
+
+def test_static_member_comes_back_to_its_partitions(
+    cluster: Cluster, topic: str, make_group: Callable[[], Group]
+) -> None:
+    group = make_group()
+    away = group.join([topic], **{"group.instance.id": "one", "client.id": "one"})
+    group.join([topic], **{"group.instance.id": "two", "client.id": "two"})
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+    before = group.shares()
+
+    group.close(away)
+    group.join([topic], **{"group.instance.id": "one", "client.id": "one"})
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+
+    assert before == [group.shares()[1], group.shares()[0]]
+
+
+def test_the_range_assignor_on_request(cluster: Cluster, topic: str, make_group: Callable[[], Group]) -> None:
+    group = make_group()
+    for number in range(2):
+        group.join([topic], **{"group.remote.assignor": "range", "group.instance.id": f"{number}"})
+
+    group.poll_until(lambda: group.shares() == [[0, 1, 2], [3, 4, 5]])
