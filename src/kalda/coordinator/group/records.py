@@ -26,6 +26,8 @@ _VALUE_VERSION_EXPIRING: Final = 1
 """The only version that carries an expiry of its own, which OffsetCommit up to version 4 may ask for."""
 
 _INT16: Final = Struct(">h")
+_UINT16: Final = Struct(">H")
+"""Lengths are signed on the wire; read so, a negative one is longer than any record instead of a position."""
 _INT32: Final = Struct(">i")
 _OFFSET: Final = Struct(">hq")
 _OFFSET_AND_EPOCH: Final = Struct(">hqi")
@@ -91,9 +93,9 @@ def read_offset_commit_key(data: bytes) -> tuple[str, str, int]:
         ProtocolError: the bytes are not such a key.
     """
     try:
-        end = 4 + _INT16.unpack_from(data, 2)[0]
+        end = 4 + _UINT16.unpack_from(data, 2)[0]
         group_id = data[4:end].decode()
-        topic_end = end + 2 + _INT16.unpack_from(data, end)[0]
+        topic_end = end + 2 + _UINT16.unpack_from(data, end)[0]
         topic = data[end + 2 : topic_end].decode()
         partition: int = _INT32.unpack_from(data, topic_end)[0]
     except (error, UnicodeDecodeError) as failure:
@@ -111,14 +113,14 @@ def read_offset_commit_value(data: bytes, record_offset: int) -> OffsetAndMetada
         version = _INT16.unpack_from(data)[0]
         if version == _VALUE_VERSION:
             _, offset, epoch = _OFFSET_AND_EPOCH.unpack_from(data)
-            end = 16 + _INT16.unpack_from(data, 14)[0]
+            end = 16 + _UINT16.unpack_from(data, 14)[0]
             timestamp = _TIMESTAMP.unpack_from(data, end)[0]
             return OffsetAndMetadata(
                 offset, epoch, data[16:end].decode(), timestamp, NO_EXPIRY, record_offset
             )
         if version < _VALUE_VERSION:
             _, offset = _OFFSET.unpack_from(data)
-            end = 12 + _INT16.unpack_from(data, 10)[0]
+            end = 12 + _UINT16.unpack_from(data, 10)[0]
             metadata = data[12:end].decode()
             timestamp = _TIMESTAMP.unpack_from(data, end)[0]
             expiry = NO_EXPIRY

@@ -1,0 +1,381 @@
+"""Committed offsets: who may commit, what is kept, what is forgotten, and what transactions hold back."""
+
+import pytest
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
+from kalda.protocol.messages.offset_commit import OffsetCommitRequest
+from kalda.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kalda.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.unit.coordinator.group.group_simulation import GROUP, Client, GroupSimulation, commit_request
+
+HOUR_MS = 3_600_000
+SIMPLE = Client("simple")
+
+
+def commit(simulation: GroupSimulation, request: OffsetCommitRequest, version: int = 9) -> ErrorCode:
+    """Commit and return the first partition's code, or the one of the whole."""
+    pending = simulation.coordinator.commit_offsets(request, version)
+    assert pending.is_done, "it waits to be replicated"
+    if pending.error is not None:
+        assert isinstance(pending.error, ApiError)
+        return pending.error.code
+    return ErrorCode(pending.value.topics[0].partitions[0].error_code)
+
+
+def fetch(simulation: GroupSimulation, *, stable: bool = False, group: str = GROUP) -> FetchedOffsets:
+    pending = simulation.coordinator.fetch_offsets(group, None, require_stable=stable)
+    assert pending.is_done
+    return pending.value
+
+
+def offsets(simulation: GroupSimulation, group: str = GROUP) -> dict[tuple[str, int], int]:
+    return {
+        (topic, partition): committed.offset
+        for topic, partitions in fetch(simulation, group=group).topics
+        for partition, committed, _ in partitions
+        if committed is not None
+    }
+
+
+def txn_commit(simulation: GroupSimulation, offset: int, *, producer: int = 7, partition: int = 0) -> None:
+    request = TxnOffsetCommitRequest(
+        transactional_id="copier",
+        group_id=GROUP,
+        producer_id=producer,
+        producer_epoch=0,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offset, committed_metadata=None
+                    )
+                ],
+            )
+        ],
+    )
+    pending = simulation.coordinator.txn_offset_commit(request, 3)
+    assert isinstance(pending, Pending)
+    assert pending.value.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def end_transaction(simulation: GroupSimulation, *, committed: bool, producer: int = 7) -> None:
+    simulation.log.add_marker(0, producer, 0, committed)
+    simulation.runtime.complete_transaction(0, producer, 0, committed)
+
+
+def delete(simulation: GroupSimulation, topic: str, *partitions: int) -> list[ErrorCode]:
+    request = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in partitions],
+            )
+        ],
+    )
+    pending = simulation.coordinator.delete_offsets(request)
+    assert isinstance(pending, Pending)
+    return [ErrorCode(each.error_code) for each in pending.value.topics[0].partitions]
+
+
+def stable_group() -> GroupSimulation:
+    """One member of a group, in generation 1."""
+    simulation = GroupSimulation(group_initial_rebalance_delay_ms=0)
+    simulation.join("a", version=3)
+    simulation.advance(100)
+    simulation.sync("a")
+    return simulation
+
+
+def test_everything_about_a_commit_comes_back() -> None:
+    simulation = GroupSimulation()
+    request = commit_request(SIMPLE, 42, committed_leader_epoch=3)
+    request.topics[0].partitions[0].committed_metadata = "méta"
+    assert commit(simulation, request) is ErrorCode.NONE
+    for _ in range(2):
+        ((topic, ((partition, committed, code),)),) = fetch(simulation).topics
+        assert committed is not None
+        assert ("t", 0, ErrorCode.NONE) == (topic, partition, code)
+        assert (42, 3, "méta") == (committed.offset, committed.leader_epoch, committed.metadata)
+        simulation.fail_over()
+
+
+def test_a_group_nobody_knows_has_no_offsets() -> None:
+    simulation = GroupSimulation()
+    pending = simulation.coordinator.fetch_offsets("unknown", {"t": [0, 1]})
+    assert [("t", [(0, None, ErrorCode.NONE), (1, None, ErrorCode.NONE)])] == pending.value.topics
+    assert [] == fetch(simulation).topics
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.GROUP_ID_NOT_FOUND), (8, ErrorCode.ILLEGAL_GENERATION)]
+)
+def test_a_member_of_a_group_that_is_not_there_cannot_commit(version: int, code: ErrorCode) -> None:
+    simulation = GroupSimulation()
+    assert commit(simulation, commit_request(Client("a", "a-1", 3), 1), version) is code
+
+
+def test_metadata_has_a_limit() -> None:
+    simulation = GroupSimulation(offset_metadata_max_bytes=4)
+    request = commit_request(SIMPLE, 1)
+    request.topics[0].partitions[0].committed_metadata = "12345"
+    assert commit(simulation, request) is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert {} == offsets(simulation)
+
+
+def test_members_alone_commit_while_there_are_members() -> None:
+    simulation = stable_group()
+    member = simulation.client("a")
+    assert commit(simulation, commit_request(SIMPLE, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    stale = Client("a", member.member_id, 0)
+    assert commit(simulation, commit_request(stale, 1)) is ErrorCode.ILLEGAL_GENERATION
+    assert commit(simulation, commit_request(member, 1)) is ErrorCode.NONE
+    simulation.join("a")
+    assert commit(simulation, commit_request(simulation.client("a"), 2)) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_commit_keeps_a_member_alive() -> None:
+    simulation = stable_group()
+    for _ in range(5):
+        simulation.advance(8000)
+        assert commit(simulation, commit_request(simulation.client("a"), 1)) is ErrorCode.NONE
+
+
+def test_an_answer_waits_until_the_commit_is_replicated() -> None:
+    simulation = GroupSimulation()
+    simulation.log.lag = True
+    pending = simulation.coordinator.commit_offsets(commit_request(SIMPLE, 5), 9)
+    fetched = simulation.coordinator.fetch_offsets(GROUP, None)
+    assert [False, False] == [pending.is_done, fetched.is_done]
+    simulation.replicate()
+    assert [True, True] == [pending.is_done, fetched.is_done]
+
+
+def test_a_commit_that_cannot_replicate_fails_so_that_clients_try_again() -> None:
+    simulation = GroupSimulation(offsets_commit_timeout_ms=2000)
+    simulation.log.lag = True
+    pending = simulation.coordinator.commit_offsets(commit_request(SIMPLE, 5), 9)
+    fetched = simulation.coordinator.fetch_offsets(GROUP, None)
+    simulation.advance(2100)
+    assert isinstance(pending.error, ApiError)
+    assert pending.error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert fetched.value.error is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+    ],
+)
+def test_what_the_log_refuses_has_a_code_that_clients_know(refusal: ErrorCode, code: ErrorCode) -> None:
+    simulation = GroupSimulation()
+    simulation.log.append_error = refusal
+    assert commit(simulation, commit_request(SIMPLE, 1)) is code
+    simulation.log.append_error = None
+    assert {} == offsets(simulation)
+
+
+# Transactions.
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed() -> None:
+    simulation = GroupSimulation()
+    assert commit(simulation, commit_request(SIMPLE, 1)) is ErrorCode.NONE
+    txn_commit(simulation, 5)
+    assert {("t", 0): 1} == offsets(simulation)
+    ((_, ((_, committed, code),)),) = fetch(simulation, stable=True).topics
+    assert (None, ErrorCode.UNSTABLE_OFFSET_COMMIT) == (committed, code)
+    simulation.fail_over()
+    assert {("t", 0): 1} == offsets(simulation)
+    end_transaction(simulation, committed=True)
+    assert {("t", 0): 5} == offsets(simulation)
+    assert fetch(simulation, stable=True).topics[0][1][0][2] is ErrorCode.NONE
+    simulation.fail_over()
+    assert {("t", 0): 5} == offsets(simulation)
+
+
+def test_offsets_of_an_aborted_transaction_are_dropped() -> None:
+    simulation = GroupSimulation()
+    txn_commit(simulation, 5)
+    end_transaction(simulation, committed=False)
+    assert {} == offsets(simulation)
+    assert not simulation.shard.offsets.has_pending(GROUP)
+
+
+def test_a_transaction_does_not_overwrite_a_later_commit() -> None:
+    """The order in the log decides, not the order of the markers."""
+    simulation = GroupSimulation()
+    txn_commit(simulation, 5)
+    assert commit(simulation, commit_request(SIMPLE, 9)) is ErrorCode.NONE
+    end_transaction(simulation, committed=True)
+    assert {("t", 0): 9} == offsets(simulation)
+
+
+def test_two_producers_do_not_mix() -> None:
+    simulation = GroupSimulation()
+    txn_commit(simulation, 5, producer=7, partition=0)
+    txn_commit(simulation, 6, producer=8, partition=1)
+    end_transaction(simulation, committed=True, producer=8)
+    assert {("t", 1): 6} == offsets(simulation)
+    assert simulation.shard.offsets.is_pending(GROUP, "t", 0)
+    assert not simulation.shard.offsets.is_pending(GROUP, "t", 1)
+
+
+# Deleting.
+
+
+def test_offsets_of_a_topic_that_is_subscribed_are_not_deleted() -> None:
+    simulation = stable_group()
+    member = simulation.client("a")
+    commit(simulation, commit_request(member, 1))
+    commit(simulation, commit_request(member, 2, "other"))
+    assert [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] == delete(simulation, "t", 0)
+    assert [ErrorCode.NONE, ErrorCode.NONE] == delete(simulation, "other", 0, 1)
+    assert {("t", 0): 1} == offsets(simulation)
+    simulation.fail_over()
+    assert {("t", 0): 1} == offsets(simulation)
+
+
+def test_a_deleted_group_is_gone_with_its_offsets() -> None:
+    simulation = stable_group()
+    commit(simulation, commit_request(simulation.client("a"), 1))
+    assert {GROUP: ErrorCode.NON_EMPTY_GROUP} == simulation.coordinator.delete_groups([GROUP]).value
+    simulation.leave("a")
+    txn_commit(simulation, 5, partition=3)
+    deleted = simulation.coordinator.delete_groups([GROUP, "unknown"]).value
+    assert {GROUP: ErrorCode.NONE, "unknown": ErrorCode.GROUP_ID_NOT_FOUND} == deleted
+    end_transaction(simulation, committed=True)
+    for _ in range(2):
+        assert simulation.group is None
+        assert {} == offsets(simulation)
+        simulation.fail_over()
+
+
+def test_a_group_with_very_many_offsets_is_deleted_in_parts() -> None:
+    simulation = GroupSimulation()
+    request = commit_request(SIMPLE, 1)
+    template = request.topics[0].partitions[0]
+    request.topics[0].partitions = [
+        type(template)(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in range(TOMBSTONES_MAX * 2 + 1)
+    ]
+    assert commit(simulation, request) is ErrorCode.NONE
+    batches = len(simulation.log.batches[0])
+    assert {GROUP: ErrorCode.NONE} == simulation.coordinator.delete_groups([GROUP]).value
+    assert 3 == len(simulation.log.batches[0]) - batches
+    assert simulation.shard.offsets.count == 0
+
+
+def test_offsets_go_with_their_topic() -> None:
+    simulation = GroupSimulation()
+    commit(simulation, commit_request(SIMPLE, 1))
+    commit(simulation, commit_request(SIMPLE, 2, "other"))
+    txn_commit(simulation, 5, partition=3)
+    simulation.coordinator.on_topics_deleted({"t"})
+    end_transaction(simulation, committed=True)
+    for _ in range(2):
+        assert {("other", 0): 2} == offsets(simulation)
+        simulation.fail_over()
+
+
+# Expiring.
+
+
+def expiring(**settings: int) -> GroupSimulation:
+    return GroupSimulation(
+        offsets_retention_minutes=60, offsets_retention_check_interval_ms=60_000, **settings
+    )
+
+
+def test_offsets_of_a_simple_group_expire_after_their_commit() -> None:
+    simulation = expiring()
+    commit(simulation, commit_request(SIMPLE, 1))
+    simulation.advance(HOUR_MS // 2)
+    commit(simulation, commit_request(SIMPLE, 2, partition=1))
+    simulation.advance(HOUR_MS // 2 + 120_000)
+    assert {("t", 1): 2} == offsets(simulation)
+    simulation.advance(HOUR_MS)
+    assert {} == offsets(simulation)
+    assert simulation.group is None
+    assert simulation.statistics.offset_expirations == 2
+
+
+def test_a_retention_of_the_commits_own_is_kept() -> None:
+    """Consumers of before Kafka 2.1 say how long; the record has a place for it in one version only."""
+    simulation = expiring()
+    request = commit_request(SIMPLE, 1)
+    request.retention_time_ms = 3 * HOUR_MS
+    commit(simulation, request, 4)
+    simulation.fail_over()
+    simulation.advance(2 * HOUR_MS)
+    assert {("t", 0): 1} == offsets(simulation)
+    simulation.advance(HOUR_MS + 120_000)
+    assert {} == offsets(simulation)
+
+
+def test_offsets_stay_while_members_subscribe() -> None:
+    simulation = expiring(group_initial_rebalance_delay_ms=0)
+    simulation.join("a", version=3, session_timeout_ms=1_000_000)
+    simulation.advance(100)
+    simulation.sync("a")
+    member = simulation.client("a")
+    commit(simulation, commit_request(member, 1))
+    commit(simulation, commit_request(member, 2, "other"))
+    for _ in range(5):
+        simulation.advance(HOUR_MS // 4)
+        simulation.heartbeat("a")
+    # KIP-211: what nobody subscribes to any more expires under a live group.
+    assert {("t", 0): 1} == offsets(simulation)
+    simulation.leave("a")
+    simulation.advance(HOUR_MS // 2)
+    assert {("t", 0): 1} == offsets(simulation)
+    simulation.advance(HOUR_MS // 2 + 120_000)
+    assert {} == offsets(simulation)
+    assert simulation.group is None
+
+
+def test_an_offset_in_a_transaction_does_not_expire() -> None:
+    simulation = expiring()
+    commit(simulation, commit_request(SIMPLE, 1))
+    txn_commit(simulation, 5)
+    simulation.advance(2 * HOUR_MS)
+    assert {("t", 0): 1} == offsets(simulation)
+    end_transaction(simulation, committed=True)
+    simulation.advance(2 * HOUR_MS)
+    assert {} == offsets(simulation)
+
+
+def test_a_group_that_never_came_to_be_is_not_kept() -> None:
+    simulation = expiring()
+    simulation.join("a")
+    simulation.advance(HOUR_MS)
+    assert simulation.group is None
+    assert 0 not in simulation.log.batches
+
+
+def test_very_many_expired_offsets_go_in_parts() -> None:
+    simulation = expiring()
+    request = commit_request(SIMPLE, 1)
+    template = request.topics[0].partitions[0]
+    request.topics[0].partitions = [
+        type(template)(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in range(TOMBSTONES_MAX * 2)
+    ]
+    commit(simulation, request)
+    simulation.advance(HOUR_MS + 61_000)
+    assert simulation.shard.offsets.count == 0
