@@ -10,6 +10,7 @@ from typing import Final
 from benchmarks import (
     columnar,
     coordination,
+    coordinators,
     end_to_end,
     failover,
     footprint,
@@ -31,6 +32,7 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
+    "coordinators": coordinators.run,
     "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,
