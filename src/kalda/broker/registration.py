@@ -101,7 +101,6 @@ class BrokerRegistration:
         self._registrations = 0
         self._expiries = 0
         self._disconnects = 0
-        self._epoch_listeners: list[Callable[[int], None]] = []
 
     @property
     def broker_epoch(self) -> int:
@@ -123,10 +122,6 @@ class BrokerRegistration:
         return RegistrationStatistics(
             self._state, self._epoch, self._registrations, self._expiries, self._disconnects
         )
-
-    def on_new_epoch(self, listener: Callable[[int], None]) -> None:
-        """Have `listener` called with the broker epoch after each registration; it must not raise."""
-        self._epoch_listeners.append(listener)
 
     async def start(self) -> int:
         """Register, waiting for a former life to end if need be; return the broker epoch.
@@ -222,8 +217,6 @@ class BrokerRegistration:
             epoch,
             ", ".join(endpoint.connection_string for endpoint in info.endpoints),
         )
-        for listener in self._epoch_listeners:
-            listener(epoch)
         return True
 
     async def _end_former_life(self, info: BrokerInfo) -> bool:

@@ -7,7 +7,7 @@ but not written.
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
@@ -46,7 +46,6 @@ _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, 
 _SECURITY_PROTOCOLS: Final = {number: name for name, number in _SECURITY_PROTOCOL_IDS.items()}
 
 Errors = Mapping[TopicPartition, ErrorCode]
-Item = TypeVar("Item")
 
 
 # LeaderAndIsr.

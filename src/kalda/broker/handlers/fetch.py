@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 MAX_BYTES_FROM: Final = 3
 """The first version with a limit for the whole response, and the promise of one batch at least (KIP-74)."""
 RECORD_BATCHES_FROM: Final = 4
-SESSIONS_FROM: Final = 7
 STORAGE_ERROR_FROM: Final = 6
 """The first version whose clients know KAFKA_STORAGE_ERROR."""
 ZSTD_FROM: Final = 10

@@ -48,8 +48,6 @@ ERROR: Final = -1
 NOTIFICATION_XID: Final = -1
 """The request id of a watch's event, which answers no request."""
 
-PING_XID: Final = -2
-
 OK: Final = 0
 SYSTEM_ERROR: Final = -1
 RUNTIME_INCONSISTENCY: Final = -2

@@ -64,11 +64,6 @@ class FollowerFetchSession:
         """Whether the next request names every partition."""
         return self._epoch == INITIAL_EPOCH
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether the next request tells the leader anything new."""
-        return bool(self._changed)
-
     def members(self) -> list[FetchState]:
         """Return the partitions that are asked for."""
         return [state for states in self._members.values() for state in states.values()]

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import uuid
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.log_dir_failures import LogDirFailures
@@ -39,7 +38,7 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
         services.purgatories["fetch"],
         services.purgatories["produce"],
         lambda partition: cache.partition(partition) is not None,
-        lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
+        cache.topic_name_by_bytes,
         services.replica_fetchers,
         isr_changes=services.isr_changes,
         delete_purgatory=services.purgatories["delete_records"],
