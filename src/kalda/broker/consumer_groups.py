@@ -46,7 +46,9 @@ def consumer_protocol_maker(services: "BrokerServices") -> Callable[[GroupPartit
 
     def add(shard: GroupPartition) -> None:
         # Ids of members are random in Kafka, too; who knows one can speak for the member.
-        shard.consumer = ConsumerProtocol(shard, config, topics, lambda: uuid_to_text(uuid.uuid4()))
+        shard.consumer = ConsumerProtocol(
+            shard, config, topics, lambda: uuid_to_text(uuid.uuid4()), shard.classic
+        )
 
     return add
 

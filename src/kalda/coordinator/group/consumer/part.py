@@ -32,6 +32,8 @@ __all__ = ["ConsumerPart", "Downgrade"]
 
 logger = logging.getLogger(__name__)
 
+_JOIN: Final = "join"
+
 
 class Downgrade(Protocol):
     """Turns a group that only classic members are left in into a classic group."""
@@ -58,7 +60,7 @@ class ConsumerPart:
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(self)
         self.downgrade: Downgrade | None = None
-        self.on_group_gone: Callable[[str], None] | None = None
+        self._told_to_join: Final[set[str]] = set()
         shard.readers.update(ConsumerReplay(shard.groups).readers())
         shard.parts.append(self)
 
@@ -98,6 +100,7 @@ class ConsumerPart:
     def on_unloaded(self) -> None:
         """Forget what was under way."""
         self.regexes.clear()
+        self._told_to_join.clear()
 
     # Time.
 
@@ -124,29 +127,40 @@ class ConsumerPart:
         """The member has revoked what it had to."""
         self.shard.context.cancel(_revocation_key(group_id, member_id))
 
-    def watch_classic(self, group_id: str, member: Member, phase: str, timeout_ms: int) -> None:
-        """Give a classic member so long to join again, or to fetch its assignment (`phase` join or sync)."""
+    def watch_classic(self, group_id: str, member: Member, phase: str) -> None:
+        """Give a classic member its rebalance timeout to join again or to sync (`phase` join or sync).
+
+        The time for joining counts from when it was first told to.
+        """
+        key = _classic_key(group_id, member.member_id, phase)
+        if phase == _JOIN:
+            if key in self._told_to_join:
+                return
+            self._told_to_join.add(key)
         self.shard.context.schedule(
-            _classic_key(group_id, member.member_id, phase),
-            timeout_ms,
+            key,
+            member.rebalance_timeout_ms,
             partial(self._on_expired, group_id, member.member_id, f"it did not {phase} in time"),
         )
 
     def unwatch_classic(self, group_id: str, member_id: str, phase: str) -> None:
         """The classic member did what it was to do."""
-        self.shard.context.cancel(_classic_key(group_id, member_id, phase))
+        key = _classic_key(group_id, member_id, phase)
+        self._told_to_join.discard(key)
+        self.shard.context.cancel(key)
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         """The member is gone."""
         context = self.shard.context
         context.cancel(_session_key(group_id, member_id))
         context.cancel(_revocation_key(group_id, member_id))
-        context.cancel(_classic_key(group_id, member_id, "join"))
-        context.cancel(_classic_key(group_id, member_id, "sync"))
+        self.unwatch_classic(group_id, member_id, _JOIN)
+        self.unwatch_classic(group_id, member_id, "sync")
 
     def _on_expired(self, group_id: str, member_id: str, reason: str) -> Result[None]:
         group = self.find(group_id)
         member = group.members.get(member_id) if group is not None else None
+        self._told_to_join.discard(_classic_key(group_id, member_id, _JOIN))
         if group is None or member is None:
             return Result((), None)
         logger.info("group %s: member %s is fenced because %s", group_id, member_id, reason)

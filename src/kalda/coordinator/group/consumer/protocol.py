@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
+from kalda.coordinator.group.classic.protocol import ClassicProtocol
+from kalda.coordinator.group.consumer.classic_members import ClassicMembers
 from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.describe import describe
 from kalda.coordinator.group.consumer.heartbeat import Heartbeats
+from kalda.coordinator.group.consumer.migration import Migration
 from kalda.coordinator.group.consumer.part import ConsumerPart
 from kalda.coordinator.group.consumer.topics import TopicsView
+from kalda.coordinator.group.group import GroupKind
 from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.runtime.ports import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
@@ -28,10 +32,22 @@ class ConsumerProtocol:
         config: ConsumerGroupConfig,
         topics: TopicsView,
         new_id: Callable[[], str],
+        classic: ClassicProtocol | None = None,
     ) -> None:
-        """`new_id` makes the ids of members whose clients leave that to the coordinator."""
+        """`new_id` makes the ids of members whose clients leave that to the coordinator.
+
+        With the shard's `classic` protocol, groups may have members that speak it, and change over.
+        """
         self.part: Final = ConsumerPart(shard, config, topics, new_id)
-        self._heartbeats: Final = Heartbeats(self.part)
+        if classic is None:
+            self._heartbeats = Heartbeats(self.part)
+            return
+        migration = Migration(self.part, classic.rebalance)
+        self._heartbeats = Heartbeats(self.part, migration.upgrade)
+        self.part.downgrade = migration.downgrade
+        classic.add_bridge(
+            GroupKind.CONSUMER, ClassicMembers(self.part, self._heartbeats, migration, classic)
+        )
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str

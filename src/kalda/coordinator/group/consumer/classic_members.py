@@ -1,0 +1,340 @@
+"""Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+JoinGroup is a heartbeat that tells everything; the member epoch is its generation, SyncGroup fetches what the
+member may use, and Heartbeat says REBALANCE_IN_PROGRESS when there is something to fetch or to give back. No
+member leads: the coordinator assigns.
+"""
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.join import REQUIRES_MEMBER_ID_FROM, Requester, Step
+from kalda.coordinator.group.classic.protocol import ClassicProtocol
+from kalda.coordinator.group.consumer.embedded import assignment_bytes, owned_assignment, read_subscription
+from kalda.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
+from kalda.coordinator.group.consumer.heartbeat import Heartbeats
+from kalda.coordinator.group.consumer.membership import check_not_fenced, takeover
+from kalda.coordinator.group.consumer.migration import Migration
+from kalda.coordinator.group.consumer.model import (
+    ClassicProtocolOffer,
+    ClassicSide,
+    Member,
+    MemberState,
+)
+from kalda.coordinator.group.consumer.part import ConsumerPart
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from kalda.protocol.messages.heartbeat import HeartbeatRequest
+from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kalda.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+__all__ = ["ClassicMembers"]
+
+logger = logging.getLogger(__name__)
+
+_JOIN: Final = "join"
+_SYNC: Final = "sync"
+
+
+class ClassicMembers:
+    """Fills `kalda.coordinator.group.classic.protocol.ClassicRequests` for consumer groups."""
+
+    def __init__(
+        self, part: ConsumerPart, heartbeats: Heartbeats, migration: Migration, classic: ClassicProtocol
+    ) -> None:
+        self._part: Final = part
+        self._heartbeats: Final = heartbeats
+        self._migration: Final = migration
+        self._classic: Final = classic
+
+    # JoinGroup.
+
+    def join(
+        self, request: JoinGroupRequest, requester: Requester, answer: Pending[JoinGroupResponse]
+    ) -> Step:
+        """Join, or join again; a group that has nobody left becomes a classic one."""
+        group = self._part.group(request.group_id)
+        if group.is_empty:
+            return self._join_anew(group, request, requester, answer)
+        try:
+            return self._join(group, request, requester, answer)
+        except ApiError as error:
+            answer.complete(JoinGroupResponse(error_code=error.code, member_id=request.member_id))
+            return Step()
+
+    def _join_anew(
+        self,
+        group: ConsumerGroup,
+        request: JoinGroupRequest,
+        requester: Requester,
+        answer: Pending[JoinGroupResponse],
+    ) -> Step:
+        """Remove the empty group, and let the classic protocol begin one of its own."""
+        del self._part.shard.groups[group.group_id]
+        step = self._classic.join(request, requester, answer)
+        return Step([*group.tombstones(), *step.records], step.on_written)
+
+    def _join(
+        self,
+        group: ConsumerGroup,
+        request: JoinGroupRequest,
+        requester: Requester,
+        answer: Pending[JoinGroupResponse],
+    ) -> Step:
+        is_unknown = not request.member_id
+        member_id = request.member_id or self._part.make_member_id()
+        self._check_join(group, request, member_id)
+        instance_id = request.group_instance_id
+        if is_unknown and instance_id is None and requester.api_version >= REQUIRES_MEMBER_ID_FROM:
+            answer.complete(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+            return Step()
+        subscription = _subscription(request)
+        records: list[CoordinatorRecord] = []
+        before = self._joining(group, member_id, instance_id, is_unknown, records)
+        told = _told(before, request, requester, subscription)
+        step = self._heartbeats.update(group, before, told, records)
+        owned = owned_assignment(subscription.owned_partitions, self._part.topics)
+        member = self._heartbeats.assign(step, owned, records)
+        response = JoinGroupResponse(
+            member_id=member_id,
+            generation_id=member.epoch,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=request.protocols[0].name,
+        )
+        return Step(records, partial(self._on_joined, group.group_id, member, answer, response))
+
+    def _on_joined(
+        self,
+        group_id: str,
+        member: Member,
+        answer: Pending[JoinGroupResponse],
+        response: JoinGroupResponse,
+        code: ErrorCode,
+    ) -> None:
+        if code is ErrorCode.NONE:
+            group = self._part.find(group_id)
+            if group is not None and member.member_id in group.members:
+                self._part.unwatch_classic(group_id, member.member_id, _JOIN)
+                self._part.touch_session(group_id, member)
+                self._part.watch_classic(group_id, member, _SYNC)
+                if group.is_all_classic:
+                    self._migration.check(group_id)
+        else:
+            response = JoinGroupResponse(error_code=code, member_id=response.member_id)
+        if not answer.is_done:
+            answer.complete(response)
+
+    def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
+        """Check that there is room, and that one of the protocols is everybody's."""
+        if len(group.members) >= self._part.config.group_consumer_max_size and member_id not in group.members:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        names = [protocol.name for protocol in request.protocols]
+        if request.protocol_type != PROTOCOL_TYPE or not group.supports_classic_protocols(
+            names, without=member_id
+        ):
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _joining(
+        self,
+        group: ConsumerGroup,
+        member_id: str,
+        instance_id: str | None,
+        is_unknown: bool,
+        records: list[CoordinatorRecord],
+    ) -> Member:
+        if instance_id is None:
+            return group.members.get(member_id) or Member(member_id)
+        present = group.static_member(instance_id)
+        if is_unknown:
+            return Member(member_id) if present is None else takeover(group, present, member_id, records)
+        if present is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        check_not_fenced(present, member_id, instance_id)
+        return present
+
+    # SyncGroup.
+
+    def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> Step:
+        """Fetch what the member may use."""
+        try:
+            group, member, classic = self._member(
+                request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            )
+            name = classic.protocols[0].name
+            if request.protocol_type not in (None, PROTOCOL_TYPE) or request.protocol_name not in (
+                None,
+                name,
+            ):
+                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+                self._part.watch_classic(group.group_id, member, _JOIN)
+                raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+        except ApiError as error:
+            answer.complete(SyncGroupResponse(error_code=error.code))
+            return Step()
+        response = SyncGroupResponse(
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=name,
+            assignment=assignment_bytes(member, member.assigned, self._part.topics),
+        )
+        return Step((), partial(self._on_synced, group.group_id, member, answer, response))
+
+    def _on_synced(
+        self,
+        group_id: str,
+        member: Member,
+        answer: Pending[SyncGroupResponse],
+        response: SyncGroupResponse,
+        code: ErrorCode,
+    ) -> None:
+        if code is not ErrorCode.NONE:
+            response = SyncGroupResponse(error_code=code)
+        elif self._part.find(group_id) is not None:
+            self._part.unwatch_classic(group_id, member.member_id, _SYNC)
+            self._part.touch_session(group_id, member)
+        if not answer.is_done:
+            answer.complete(response)
+
+    # Heartbeat.
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        """Note that the member lives; have it join again if it has something to take or to give back."""
+        try:
+            group, member, _ = self._member(
+                request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            )
+        except ApiError as error:
+            return error.code
+        self._part.touch_session(group.group_id, member)
+        if (
+            member.epoch < group.epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
+        ):
+            self._part.watch_classic(group.group_id, member, _JOIN)
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    # LeaveGroup.
+
+    def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
+        """Take classic members out, those that can be."""
+        group = self._part.group(request.group_id)
+        identities = request.members or [MemberIdentity(member_id=request.member_id)]
+        leaving: dict[str, Member] = {}
+        responses: list[MemberResponse] = []
+        for identity in identities:
+            response = MemberResponse(
+                member_id=identity.member_id, group_instance_id=identity.group_instance_id
+            )
+            responses.append(response)
+            try:
+                member = self._leaving(group, identity)
+            except ApiError as error:
+                response.error_code = error.code
+                continue
+            response.member_id = member.member_id
+            if member.member_id in leaving:
+                response.error_code = ErrorCode.UNKNOWN_MEMBER_ID
+            leaving[member.member_id] = member
+            logger.info(
+                "group %s: classic member %s leaves: %s",
+                group.group_id,
+                member.member_id,
+                identity.reason or "no reason given",
+            )
+        records = self._part.remove(group, list(leaving.values())) if leaving else []
+        return records, LeaveGroupResponse(members=responses)
+
+    def _leaving(self, group: ConsumerGroup, identity: MemberIdentity) -> Member:
+        """Who leaves; an administrator names a static member by its instance id alone."""
+        instance_id = identity.group_instance_id
+        if instance_id is None:
+            member = group.member(identity.member_id)
+        else:
+            found = group.static_member(instance_id)
+            if found is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if identity.member_id:
+                check_not_fenced(found, identity.member_id, instance_id)
+            member = found
+        if not member.speaks_classic:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def _member(
+        self, group_id: str, member_id: str, instance_id: str | None, generation_id: int
+    ) -> tuple[ConsumerGroup, Member, ClassicSide]:
+        """The classic member that sends a request.
+
+        Raises:
+            ApiError: it is none, or of another generation.
+        """
+        group = self._part.group(group_id)
+        if instance_id is None:
+            member = group.member(member_id)
+        else:
+            found = group.static_member(instance_id)
+            if found is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            check_not_fenced(found, member_id, instance_id)
+            member = found
+        if member.classic is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if member.epoch != generation_id:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        return group, member, member.classic
+
+
+def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
+    try:
+        return read_subscription(bytes(request.protocols[0].metadata))
+    except ProtocolError as error:
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
+
+
+def _told(
+    member: Member,
+    request: JoinGroupRequest,
+    requester: Requester,
+    subscription: ConsumerProtocolSubscription,
+) -> Member:
+    """The member with what its request says; before JoinGroup v1 its session is its rebalance timeout."""
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    told = replace(
+        member,
+        instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
+        client_id=requester.client_id,
+        client_host=requester.client_host,
+        subscribed_names=frozenset(subscription.topics),
+        subscribed_regex=None,
+        rebalance_timeout_ms=(
+            request.session_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms
+        ),
+        classic=ClassicSide(
+            request.session_timeout_ms,
+            tuple(ClassicProtocolOffer(each.name, bytes(each.metadata)) for each in request.protocols),
+        ),
+    )
+    return member if told == member else told
+
+
+def _waits_for_others(group: ConsumerGroup, member: Member) -> bool:
+    """Whether something of its target is still somebody else's."""
+    for topic_id, partitions in group.target_of(member.member_id).items():
+        missing = partitions - member.assigned.get(topic_id, frozenset())
+        if any(group.owner_of(topic_id, partition) is not None for partition in missing):
+            return True
+    return False

@@ -1,0 +1,76 @@
+"""The consumer's own protocol inside the opaque bytes of the classic one, as the coordinator reads it."""
+
+from struct import Struct
+from typing import Final
+
+from kalda.coordinator.group.consumer.model import Assignment, Member
+from kalda.coordinator.group.consumer.topics import TopicsView
+from kalda.protocol import codec
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+
+__all__ = ["assignment_bytes", "owned_assignment", "read_assignment", "read_subscription"]
+
+_VERSION: Final = Struct(">h")
+_VERSION_MAX: Final = 3
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """What a member subscribes to and owns.
+
+    Raises:
+        ProtocolError: the bytes are not that.
+    """
+    return codec.decode(ConsumerProtocolSubscription, _version(data), _body(data), allow_excess=True)
+
+
+def read_assignment(data: bytes, topics: TopicsView) -> Assignment:
+    """What a leader has assigned; without bytes nothing. Topics that are gone are left out.
+
+    Raises:
+        ProtocolError: the bytes are not that.
+    """
+    if not data:
+        return {}
+    decoded = codec.decode(ConsumerProtocolAssignment, _version(data), _body(data), allow_excess=True)
+    return owned_assignment(decoded.assigned_partitions, topics)
+
+
+def owned_assignment(partitions: list[TopicPartition], topics: TopicsView) -> Assignment:
+    """Partitions by name as partitions by id."""
+    found = ((topics.topic(each.topic), each.partitions) for each in partitions if each.partitions)
+    return {topic.topic_id: frozenset(numbers) for topic, numbers in found if topic is not None}
+
+
+def assignment_bytes(member: Member, assigned: Assignment, topics: TopicsView) -> bytes:
+    """An assignment in the version that the member subscribed in."""
+    assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
+    named = ((topics.topic_name(topic_id), numbers) for topic_id, numbers in assigned.items())
+    value = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            TopicPartition(topic=name, partitions=numbers)
+            for name, numbers in sorted(
+                (name, sorted(numbers)) for name, numbers in named if name is not None
+            )
+        ]
+    )
+    version = _version(member.classic.protocols[0].metadata)
+    return _VERSION.pack(version) + codec.encode(value, version)
+
+
+def _version(data: bytes) -> int:
+    """The version of some bytes; what is newer than we know begins with the fields that we know."""
+    if len(data) < _VERSION.size:
+        raise ProtocolError(f"{len(data)} bytes of the consumer protocol have no version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise ProtocolError(f"the consumer protocol has no version {version}")
+    return min(version, _VERSION_MAX)
+
+
+def _body(data: bytes) -> bytes:
+    return bytes(data[_VERSION.size :])

@@ -1,0 +1,194 @@
+"""A live group changes its protocol: up when its first consumer member joins, down when the last one leaves.
+
+Up: the generation becomes the epoch, the leader's last assignment what members have and shall have; they stay
+members and speak the classic protocol on (see `classic_members`). Down: the other way round, and the members
+are told to join again, because what the last consumer member had is free.
+"""
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from typing import Final
+
+from kalda.common.errors import ErrorCode
+from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
+from kalda.coordinator.group.classic.member import ClassicMember
+from kalda.coordinator.group.classic.rebalance import Rebalance
+from kalda.coordinator.group.consumer.embedded import assignment_bytes, read_assignment, read_subscription
+from kalda.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
+from kalda.coordinator.group.consumer.model import (
+    EMPTY_ASSIGNMENT,
+    ClassicProtocolOffer,
+    ClassicSide,
+    Member,
+)
+from kalda.coordinator.group.consumer.part import ConsumerPart
+from kalda.coordinator.group.consumer.records import (
+    current_record,
+    group_epoch_record,
+    member_record,
+    target_epoch_record,
+    target_record,
+)
+from kalda.coordinator.group.group import Group
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.ports import Result
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.messages.join_group import JoinGroupResponse
+from kalda.protocol.messages.sync_group import SyncGroupResponse
+
+__all__ = ["Migration"]
+
+logger = logging.getLogger(__name__)
+
+
+class Migration:
+    """Both ways, as far as `group.consumer.migration.policy` allows."""
+
+    def __init__(self, part: ConsumerPart, rebalance: Rebalance) -> None:
+        """`rebalance` is the classic protocol's, of the same shard."""
+        self._part: Final = part
+        self._rebalance: Final = rebalance
+
+    # Up.
+
+    def upgrade(self, group: Group, records: list[CoordinatorRecord]) -> ConsumerGroup | None:
+        """The consumer group that a classic one becomes when `records` are replayed; None if it may not."""
+        config = self._part.config
+        if (
+            not isinstance(group, ClassicGroup)
+            or group.protocol_type != PROTOCOL_TYPE
+            or not config.group_consumer_migration_policy.may_upgrade
+            or len(group.members) > config.group_consumer_max_size
+        ):
+            return None
+        try:
+            members = [self._upgraded(group, member) for member in group.members.values()]
+        except ProtocolError as error:
+            logger.warning("group %s cannot become a consumer group: %s", group.group_id, error)
+            return None
+        logger.info("group %s becomes a consumer group with %d members", group.group_id, len(members))
+        self._end_waits(group)
+        upgraded = ConsumerGroup(group.group_id)
+        upgraded.epoch = upgraded.assignment_epoch = group.generation_id
+        for member in members:
+            upgraded.put_member(member)
+            upgraded.targets[member.member_id] = member.assigned
+            self._part.touch_session(group.group_id, member)
+        records += group.tombstones()
+        records += _group_records(upgraded)
+        return upgraded
+
+    def _upgraded(self, group: ClassicGroup, member: ClassicMember) -> Member:
+        """A member as the last generation left it."""
+        name = group.protocol_name
+        metadata = member.protocols.get(name or "") or next(iter(member.protocols.values()), b"")
+        subscription = read_subscription(metadata)
+        return Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_names=frozenset(subscription.topics),
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            classic=ClassicSide(
+                member.session_timeout_ms,
+                tuple(ClassicProtocolOffer(each, bytes(data)) for each, data in member.protocols.items()),
+            ),
+            epoch=group.generation_id,
+            previous_epoch=group.generation_id,
+            assigned=read_assignment(member.assignment, self._part.topics),
+        )
+
+    def _end_waits(self, group: ClassicGroup) -> None:
+        """Have members that wait for a generation or an assignment join again."""
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            waiting = JoinGroupResponse(error_code=code, member_id=member.member_id)
+            self._rebalance.answer_join(group, member, waiting)
+            if member.awaiting_sync is not None:
+                self._rebalance.answers.add(member.awaiting_sync, SyncGroupResponse(error_code=code))
+                member.awaiting_sync = None
+        self._rebalance.answers.give()
+
+    # Down.
+
+    def downgrade(self, group: ConsumerGroup, leaving: Collection[Member]) -> list[CoordinatorRecord] | None:
+        """The records that make it a classic group without those who leave; None if it is to stay."""
+        going = {member.member_id for member in leaving}
+        staying = [member for member_id, member in group.members.items() if member_id not in going]
+        if (
+            not staying
+            or any(member.speaks_classic for member in leaving)
+            or not all(member.speaks_classic for member in staying)
+            or not self._part.config.group_consumer_migration_policy.may_downgrade
+            or len(staying) > self._part.shard.config.group_max_size
+        ):
+            return None
+        logger.info("group %s becomes a classic group with %d members", group.group_id, len(staying))
+        records = [*group.tombstones(), self._downgraded(group, staying).record()]
+        self._part.shard.context.schedule(
+            f"consumer-downgraded/{group.group_id}", 0, partial(self._rebalance_downgraded, group.group_id)
+        )
+        for member in staying:
+            self._part.cancel_timers(group.group_id, member.member_id)
+        return records
+
+    def check(self, group_id: str) -> None:
+        """See soon whether only classic members are left: one may have taken the place of the last other."""
+        self._part.shard.context.schedule(f"consumer-downgrade/{group_id}", 0, partial(self._check, group_id))
+
+    def _check(self, group_id: str) -> Result[None]:
+        group = self._part.find(group_id)
+        if group is None or not group.is_all_classic:
+            return Result((), None)
+        return Result(self.downgrade(group, ()) or (), None)
+
+    def _downgraded(self, group: ConsumerGroup, members: Collection[Member]) -> ClassicGroup:
+        classic = ClassicGroup(group.group_id, self._part.shard.context.time_ms())
+        classic.generation_id = group.epoch
+        for member in members:
+            assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
+            target = group.targets.get(member.member_id, EMPTY_ASSIGNMENT)
+            classic.add(
+                ClassicMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.classic.session_timeout_ms,
+                    protocol_type=PROTOCOL_TYPE,
+                    protocols={offer.name: offer.metadata for offer in member.classic.protocols},
+                    assignment=assignment_bytes(member, target, self._part.topics),
+                ),
+                None,
+            )
+        classic.protocol_name = classic.select_protocol()
+        classic.state = GroupState.STABLE
+        return classic
+
+    def _rebalance_downgraded(self, group_id: str) -> Result[None]:
+        """The record made a group; now its members are watched, and told to join again."""
+        group = self._part.shard.groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or group.state is not GroupState.STABLE:
+            return Result((), None)
+        for member in group.members.values():
+            self._rebalance.schedule_heartbeat(group, member)
+        records = self._rebalance.prepare(group, "it was a consumer group")
+        self._rebalance.answers.give()
+        return Result(records, None)
+
+
+def _group_records(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """All that makes a group from nothing."""
+    group_id = group.group_id
+    members = [member for _, member in sorted(group.members.items())]
+    return [
+        *(member_record(group_id, member) for member in members),
+        group_epoch_record(group_id, group.epoch),
+        *(target_record(group_id, member.member_id, group.targets[member.member_id]) for member in members),
+        target_epoch_record(group_id, group.assignment_epoch),
+        *(current_record(group_id, member) for member in members),
+    ]
