@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from kalda.broker.api import Pending
 from kalda.broker.handlers import delete_records, init_producer_id, list_offsets, offset_for_leader_epoch
 from kalda.broker.producer_ids import ProducerIds
 from kalda.common.errors import ErrorCode
@@ -214,7 +215,12 @@ class FakeCluster:
 
 async def init_producer(broker: DataPath, transactional_id: str | None = None) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+    return await answer_of(broker, request)
+
+
+async def answer_of(broker: DataPath, request: InitProducerIdRequest) -> InitProducerIdResponse:
     handled = init_producer_id.handle(broker.services, request, broker.context(5))
+    assert not isinstance(handled, Pending), "only transactional producers wait for a coordinator"
     return handled if isinstance(handled, InitProducerIdResponse) else await handled
 
 
@@ -243,6 +249,4 @@ async def test_id_and_epoch_come_together_or_not_at_all(
 ) -> None:
     broker.services.producer_ids = ProducerIds(1, cast("Any", FakeCluster()))
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
-    handled = init_producer_id.handle(broker.services, request, broker.context(5))
-    answer = handled if isinstance(handled, InitProducerIdResponse) else await handled
-    assert expected == answer.error_code
+    assert expected == (await answer_of(broker, request)).error_code

@@ -171,6 +171,9 @@ class MemoryFileSystem:
     def remove_tree(self, path: str) -> None:
         raise NotImplementedError("no directories here")
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        raise NotImplementedError("no times here")
+
     def sync_file(self, path: str) -> None:
         raise NotImplementedError("files are synced when open")
 

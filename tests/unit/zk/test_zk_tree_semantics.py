@@ -14,8 +14,9 @@ from kalda.coordination.errors import (
     StorageError,
 )
 from kalda.coordination.port import Check, Create, Delete, SetData, Stat
+from kalda.coordination.znode_paths import check_path
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.prep import DATA_BYTES_MAX, check_path
+from kalda.zk.server.prep import DATA_BYTES_MAX
 from kalda.zk.server.requests import CloseSession, Read
 from kalda.zk.server.txn_log import RESERVE_BYTES
 from tests.unit.zk.bench import Bench
