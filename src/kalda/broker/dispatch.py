@@ -22,6 +22,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.logging import LogLimiter
 from kalda.common.metrics import Metrics, RequestMetrics
+from kalda.coordination.errors import CoordinationError
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.errors import ProtocolError
@@ -309,6 +310,10 @@ class Dispatcher:
     ) -> object:
         if isinstance(error, ApiError):
             code = error.code
+        elif isinstance(error, CoordinationError):
+            # What was asked may have been done or not; clients try again after this code.
+            code = ErrorCode.REQUEST_TIMED_OUT
+            logger.warning("%s failed, as coordination did: %s: %r", api.title, error, context)
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             logger.error("%s failed: %r", api.title, context, exc_info=error)

@@ -41,7 +41,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
 from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.errors import BadVersionError, NodeExistsError
+from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError
 from kalda.coordination.port import WatchEvent
 from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
@@ -142,10 +142,8 @@ class TopicAdmin:
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create topics that a client asked about; return what it is to be told.
 
-        That is LEADER_NOT_AVAILABLE if all is well: the client asks again until there is a leader.
-
-        Raises:
-            CoordinationError: coordination could not be asked.
+        That is LEADER_NOT_AVAILABLE if all is well: the client asks again until there is a leader. It does so
+        too where coordination could not be asked.
         """
         codes: dict[str, ErrorCode] = {}
         wanted = []
@@ -161,6 +159,10 @@ class TopicAdmin:
             outcomes = await self.create_topics(
                 [auto_created_topic(name, self._config) for name in wanted], timeout_ms=0
             )
+        except CoordinationError as error:
+            # The topic may well exist, and this broker has not heard of it yet.
+            _log.warning("topics %s are not created automatically for now: %s", wanted, error)
+            return codes
         finally:
             self._being_auto_created.difference_update(wanted)
         for name, outcome in outcomes.items():

@@ -15,6 +15,7 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Counter, Histogram, Metrics
+from kalda.coordination.errors import ConnectionLossError
 from kalda.protocol import codec
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -282,6 +283,16 @@ class TestMessages:
         broker = Broker(find=find)
         assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+    def test_coordination_that_is_away_is_no_fault_of_the_broker(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def find(services: object, request: object, context: RequestContext) -> object:
+            raise ConnectionLossError("cannot be reached")
+
+        broker = Broker(find=find)
+        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert [(record.levelno, record.exc_info) for record in caplog.records] == [(logging.WARNING, None)]
 
     def test_response_that_cannot_be_encoded_becomes_unknown_server_error(
         self, caplog: pytest.LogCaptureFixture

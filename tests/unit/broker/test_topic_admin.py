@@ -9,6 +9,7 @@ from kalda.broker.handlers import create_partitions, create_topics, delete_topic
 from kalda.broker.topic_admin import CreatedTopic, Outcome
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid
+from kalda.coordination.errors import ConnectionLossError
 from kalda.coordination.schema import ReplicaAssignment
 from kalda.protocol import codec
 from kalda.protocol.messages.create_partitions import (
@@ -244,6 +245,24 @@ async def test_auto_creation_of_one_topic_by_many_clients_at_once() -> None:
 
     assert [{"a": ErrorCode.LEADER_NOT_AVAILABLE}] * 20 == answers
     assert {"a": ErrorCode.LEADER_NOT_AVAILABLE} == await world.admin.auto_create(["a"])
+
+
+async def test_clients_ask_again_for_a_topic_while_coordination_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that they take for final would end a producer to a topic that exists."""
+    world = AdminWorld()
+
+    async def away(*_: object) -> None:
+        raise ConnectionLossError("cannot be reached")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.cluster, "create_topics", away)
+        assert {"a": ErrorCode.LEADER_NOT_AVAILABLE} == await world.admin.auto_create(["a"])
+    assert ["WARNING"] == [record.levelname for record in caplog.records]
+    assert "a" not in world.cluster.assignments
+    await world.admin.auto_create(["a"])
+    assert "a" in world.cluster.assignments
 
 
 async def test_deletion_waits_until_the_topic_can_be_created_again() -> None:
