@@ -17,6 +17,7 @@ from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.features import Features
 from kalda.broker.log_cleaning import start_log_cleaner
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
@@ -122,6 +123,7 @@ class BrokerServer:
             start_log_cleaner(upkeep, services, self._file_system)
             start_leader_upkeep(services, upkeep)
             services.transactions.start(upkeep)
+            upkeep.run("features", services.features.run())
             upkeep.run("controller", services.controller.run())
             await self._wait_told()
             await self._serve_metrics()
@@ -182,6 +184,8 @@ class BrokerServer:
             stored = read_stored_identities(self._file_system, config.log_dirs)
             await self._check_coordination(stored)
             await self._cluster.ensure_layout()
+            services.features = Features(self._cluster.coordination)
+            await services.features.start()
             services.cluster_id = await self._cluster.cluster_id()
             check_cluster_id(stored, services.cluster_id)
             services.broker_id = await decide_broker_id(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig, ConfigStore
     from kalda.broker.controller_link.requests import ControllerRequests
     from kalda.broker.coordinators import Coordinators
+    from kalda.broker.features import Features
     from kalda.broker.fetch_session import FetchSessionCache
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
@@ -57,6 +58,7 @@ class BrokerServices:
     registration: "BrokerRegistration"
     topic_admin: "TopicAdmin"
     config_store: "ConfigStore"
+    features: "Features"
     fetch_sessions: "FetchSessionCache"
     producer_ids: "ProducerIds"
     marker_appends: "MarkerAppends"

@@ -31,7 +31,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=140)
 UUIDS = st.uuids() | st.just(uuid.UUID(int=0))
-PRODUCE_VERSIONS = st.integers(0, 11)
+PRODUCE_VERSIONS = st.integers(0, 12)
 FETCH_VERSIONS = st.integers(0, 17)
 
 

@@ -1,5 +1,8 @@
+from typing import Any, cast
+
 import pytest
 
+from kalda.broker.features import Features
 from kalda.broker.handlers import HANDLERS, api_versions
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -11,7 +14,10 @@ from tests.unit.broker.admin_fakes import context
 
 def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    return api_versions.handle(BrokerServices(), request, context(version))
+    services = BrokerServices()
+    services.features = Features(cast("Any", None))
+    services.features.levels, services.features.epoch = {"transaction.version": 2}, 5
+    return api_versions.handle(services, request, context(version))
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -23,7 +29,17 @@ def test_exactly_what_is_registered_is_told(version: int) -> None:
     assert [(h.key, *h.versions_advertised) for h in sorted(HANDLERS, key=lambda h: h.key)] == [
         (entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys
     ]
-    assert ([], -1) == (response.finalized_features, response.finalized_features_epoch)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features_in_force_are_told(version: int) -> None:
+    """Level 0 in a range makes older clients give up (KAFKA-17011)."""
+    response = ask(version)
+
+    (finalised,) = response.finalized_features
+    assert ("transaction.version", 2) == (finalised.name, finalised.max_version_level)
+    assert 5 == response.finalized_features_epoch
+    assert (version == 4) == bool(response.supported_features)
 
 
 @pytest.mark.parametrize(

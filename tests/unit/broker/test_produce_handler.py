@@ -112,7 +112,7 @@ def test_a_batch_above_the_limit_is_too_large_and_says_why(broker: DataPath) -> 
     assert "max.message.bytes=100" in (answer.error_message or "")
 
 
-@pytest.mark.parametrize("version", [3, 7, 8, 9, 11])
+@pytest.mark.parametrize("version", [3, 7, 8, 9, 11, 12])
 def test_a_compacted_topic_names_the_records_without_keys(tmp_path: Path, version: int) -> None:
     """KIP-467: a producer then tells which of its records are to blame for the batch."""
     path = DataPath(tmp_path, config=LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))

@@ -21,7 +21,7 @@ def test_request_and_response_of_an_api_agree() -> None:
 @pytest.mark.parametrize(
     ("key", "highest", "flexible_from"),
     [
-        (ApiKey.PRODUCE, 11, 9),
+        (ApiKey.PRODUCE, 12, 9),
         (ApiKey.FETCH, 17, 12),
         (ApiKey.LIST_OFFSETS, 9, 6),
         (ApiKey.METADATA, 12, 9),

@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0-11: append record batches.
+"""Produce (key 0), versions 0-12: append record batches.
 
 The path of the usual request, one batch for one partition, is the first function below: parse, look up,
 append, answer, with nothing made per record. Everything else about a request goes the general way.
@@ -7,7 +7,8 @@ Versions 0-2 carry message sets of the formats before 0.11. They are advertised,
 2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
 UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). A transactional batch waits until its
 coordinator has said that its transaction is open (KIP-890), unless the log knows it is; one in a request that
-names no transactional id is refused like that of a producer without the right to it.
+names no transactional id is refused like that of a producer without the right to it. From version 12 the
+partition becomes part of the transaction by its first batch (transactions V2).
 """
 
 import logging
@@ -385,5 +386,5 @@ def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse 
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.PRODUCE, versions=(0, 11), handle_raw=handle_produce, error_response=error_response
+    key=ApiKey.PRODUCE, versions=(0, 12), handle_raw=handle_produce, error_response=error_response
 )

@@ -101,6 +101,7 @@ def build_transactions(services: "BrokerServices", dialer: Dialer) -> Transactio
         ids,
         partition_for=partition_for,
         coordinator_epoch=lambda partition: runtime.leader_epoch(partition),
+        transaction_version=lambda: services.features.transaction_version,
     )
     runtime = coordinators.add(
         coordinator.make_shard,

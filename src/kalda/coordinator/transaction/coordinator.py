@@ -121,7 +121,6 @@ class TransactionCoordinator:
                 current,
                 request,
                 new_producer_id=new_producer_id,
-                server_version=self._transaction_version(),
                 now_ms=self._clock.time_ms(),
             )
 
@@ -238,9 +237,7 @@ class TransactionCoordinator:
         return len(overdue)
 
     def _time_out(self, current: TransactionMetadata | None, _: int) -> Decision:
-        return decisions.time_out(
-            current, server_version=self._transaction_version(), now_ms=self._clock.time_ms()
-        )
+        return decisions.time_out(current, now_ms=self._clock.time_ms())
 
     def forget_expired(self) -> int:
         """Forget the ids that were idle for too long; return how many."""

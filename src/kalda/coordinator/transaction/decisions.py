@@ -57,7 +57,6 @@ def begin(
     request: Begin,
     *,
     new_producer_id: int,
-    server_version: int,
     now_ms: int,
 ) -> Decision:
     """Give a producer its identity; a transaction that was left open is aborted first, unless it is kept."""
@@ -83,7 +82,7 @@ def begin(
         if request.keeps_prepared:
             return _take_over(current, request, new_producer_id, now_ms)
         # The producer asks again until the abort is complete.
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(server_version, now_ms))
+        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(now_ms))
     if current.identity.is_exhausted and expected in (None, current.identity):
         if new_producer_id == NO_NEW_ID:
             return NEEDS_PRODUCER_ID
@@ -231,11 +230,11 @@ def _is_retry(current: TransactionMetadata, producer: Identity) -> bool:
     return owner.epoch == 0 and producer.producer_id == replaced and producer.is_exhausted
 
 
-def time_out(current: TransactionMetadata | None, *, server_version: int, now_ms: int) -> Decision:
+def time_out(current: TransactionMetadata | None, *, now_ms: int) -> Decision:
     """Abort a transaction that was open for too long, and shut its producer out."""
     if current is None or not current.is_timed_out(now_ms) or current.producer_epoch >= EPOCH_MAX:
         return Decision()
-    return Decision(after=current.fenced(server_version, now_ms))
+    return Decision(after=current.fenced(now_ms))
 
 
 def complete(current: TransactionMetadata | None, prepared: TransactionMetadata, *, now_ms: int) -> Decision:

@@ -147,7 +147,7 @@ class TransactionMetadata:
             update_ms=now_ms,
         )
 
-    def fenced(self, server_version: int, now_ms: int) -> "TransactionMetadata":
+    def fenced(self, now_ms: int) -> "TransactionMetadata":
         """The abort of a transaction that its producer did not ask for; it is shut out by a higher epoch."""
         assert self.producer_epoch < EPOCH_MAX, f"{self.transactional_id} cannot be fenced at {EPOCH_MAX}"
         # Whoever took the transaction over is shut out as well, by going above its epoch too.
@@ -162,7 +162,6 @@ class TransactionMetadata:
             next_producer_id=NO_PRODUCER_ID if successor is None else successor.producer_id,
             next_producer_epoch=NO_PRODUCER_EPOCH if successor is None else _written_epoch(successor),
             update_ms=now_ms,
-            client_version=server_version if server_version >= EPOCH_BUMP_FROM else 0,
         )
 
     def ended(

@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0-11, without message objects.
+"""Produce (key 0), versions 0-12, without message objects.
 
 A request becomes a `ProduceRequestFields` whose records are views into the frame, which the log patches and
 writes in place. Topic names stay bytes: the broker looks partitions up by them.

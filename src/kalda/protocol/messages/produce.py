@@ -4,9 +4,10 @@ v1 adds the throttle time, v2 the log append time to the response. v3 carries re
 and a transactional id (KIP-98); below it the records are message sets of magic 0 or 1. v4 may answer
 KAFKA_STORAGE_ERROR. v5 tells the log start offset. v6 throttles after the response. v7 allows zstd
 (KIP-110). v8 tells which records were refused and why (KIP-467). v9 is flexible. v10 tells the new leader
-with NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-890).
+with NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-890). v12 adds its partitions
+to the transaction by itself, where ``transaction.version`` is 2.
 
-Versions 12 and above (transactions of the second protocol, topic ids) are not declared.
+Version 13 (topic ids) is not declared.
 """
 
 from kalda.common.api_keys import ApiKey
@@ -27,7 +28,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = wire(array(PartitionProduceData), "0+")
 
 
-class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
+class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
     """Records for partitions.
 
     `acks` is 0 (no response at all), 1 (the leader has written) or -1 (every in-sync replica has);
@@ -89,7 +90,7 @@ class NodeEndpoint(Struct):
     rack: str | None = wire(STRING, "10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
+class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
     """What became of each partition; never sent for `acks` 0."""
 
     responses: list[TopicProduceResponse] = wire(array(TopicProduceResponse), "0+")
