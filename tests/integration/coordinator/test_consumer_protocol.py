@@ -1,15 +1,18 @@
-"""confluent-kafka with ``group.protocol=consumer``: groups whose partitions the coordinator assigns (KIP-848)."""
+"""confluent-kafka with ``group.protocol=consumer``: the coordinator assigns the partitions (KIP-848)."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from kalda.coordinator.partitioning import partition_of
 from kalda.testing import Cluster
-from tests.integration.cluster.helpers import TIMEOUT_SECONDS, create_topic, wait_until
+from tests.integration.cluster.helpers import TIMEOUT_SECONDS, create_topic, leaders, wait_until
 
 SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
@@ -78,7 +81,10 @@ class Group:
         """Whether everything is assigned, to one each, evenly."""
         shares = self.shares()
         sizes = [len(share) for share in shares]
-        return sorted(sum(shares, [])) == list(range(partitions)) and max(sizes) - min(sizes) <= 1
+        return (
+            sorted(itertools.chain.from_iterable(shares)) == list(range(partitions))
+            and max(sizes) - min(sizes) <= 1
+        )
 
 
 @pytest.fixture
@@ -107,6 +113,24 @@ def produce(bootstrap: str, topic: str) -> None:
     for number in range(COUNT):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
     assert 0 == producer.flush(TIMEOUT_SECONDS)
+
+
+def commit_all(topic: str, group: Group) -> None:
+    """Every member commits for what it has; the coordinator checks its generation or epoch."""
+    for consumer in group.consumers:
+        group.poll_until(partial(commits, topic, consumer))
+
+
+def commits(topic: str, consumer: confluent_kafka.Consumer) -> bool:
+    """Commit; false if the member has not heard of its new epoch yet."""
+    offsets = [confluent_kafka.TopicPartition(topic, each.partition, 7) for each in consumer.assignment()]
+    try:
+        committed = consumer.commit(offsets=offsets, asynchronous=False)
+    except confluent_kafka.KafkaException as error:
+        if error.args[0].code() != confluent_kafka.KafkaError.STALE_MEMBER_EPOCH:
+            raise
+        return False
+    return committed is not None and all(each.error is None for each in committed)
 
 
 def test_members_share_commit_and_leave(
@@ -173,3 +197,62 @@ def test_the_range_assignor_on_request(cluster: Cluster, topic: str, make_group:
         group.join([topic], **{"group.remote.assignor": "range", "group.instance.id": f"{number}"})
 
     group.poll_until(lambda: group.shares() == [[0, 1, 2], [3, 4, 5]])
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_live_group_changes_its_protocol_and_back(
+    cluster: Cluster, topic: str, make_group: Callable[[], Group], strategy: str
+) -> None:
+    classic = {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": strategy,
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 6000,
+    }
+    group = make_group()
+    for _ in range(2):
+        group.join([topic], **classic)
+    group.poll_until(lambda: group.is_shared(PARTITIONS) and len(group.values) >= COUNT)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+
+    def kind() -> str:
+        listed = admin.list_consumer_groups().result(TIMEOUT_SECONDS).valid
+        return next(str(each.type.name) for each in listed if each.group_id == group.group_id)
+
+    assert "CLASSIC" == kind()
+
+    newcomer = group.join([topic])
+    group.poll_until(lambda: group.is_shared(PARTITIONS))
+    assert "CONSUMER" == kind()
+    group.join([topic], **classic)
+    group.poll_until(lambda: len(group.consumers) == 4 and group.is_shared(PARTITIONS))
+
+    commit_all(topic, group)
+    group.close(newcomer)
+    group.poll_until(lambda: kind() == "CLASSIC" and group.is_shared(PARTITIONS))
+    commit_all(topic, group)
+
+
+def test_a_group_survives_its_coordinator(
+    cluster: Cluster, topic: str, make_group: Callable[[], Group]
+) -> None:
+    if len(cluster.running) == 1:
+        pytest.skip("there is no other coordinator")
+    group = make_group()
+    for _ in range(3):
+        group.join([topic])
+    group.poll_until(lambda: group.is_shared(PARTITIONS) and len(set(group.values)) == COUNT)
+    commit_all(topic, group)
+    number = partition_of(group.group_id, int(SETTINGS["offsets.topic.num.partitions"]))
+    coordinator = leaders(cluster.bootstrap, "__consumer_offsets")[number]
+    cluster.wait_in_sync("__consumer_offsets")
+
+    cluster.kill(coordinator)
+    try:
+        group.poll_until(lambda: leaders(cluster.bootstrap, "__consumer_offsets")[number] != coordinator)
+        group.join([topic])
+        group.poll_until(lambda: len(group.shares()) == 4 and group.is_shared(PARTITIONS))
+        commit_all(topic, group)
+    finally:
+        cluster.start(coordinator)
+        cluster.wait_in_sync("__consumer_offsets")

@@ -230,6 +230,7 @@ class ConsumerSimulation:
 
     def subscribe(self, client: Client) -> ConsumerGroupHeartbeatResponse:
         """Tell a changed subscription, as joining members do and others may; the answer is lost."""
+        client.is_unsure = True
         first: dict[str, Any] = {} if client.epoch else {"rebalance_timeout_ms": 1000, "topic_partitions": []}
         return self.send(
             member_id=client.member_id,
