@@ -126,6 +126,16 @@ def test_a_wait_without_events_ends_in_time_with_nothing(broker: DataPath) -> No
     assert [] == session.answer(reply)
 
 
+def test_an_append_that_the_fetch_itself_brings_about_ends_its_wait(broker: DataPath) -> None:
+    """Its offsets commit what somebody waits for, who writes elsewhere: transaction coordinators do."""
+    session = Session(broker)
+    first = session.ask()
+    produced = broker.produce_request({0: batch(b"a")}, acks=-1)
+    assert [(0, 0, SIZE, 0)] == session.answer(first)
+    produced.add_done(lambda _: broker.produce({4: batch(b"b")}))
+    assert [(4, 0, SIZE, 0), (0, 0, 0, 1)] == sorted(session.answer(session.ask({0: 1})), reverse=True)
+
+
 def test_what_happened_between_two_requests_is_not_missed(broker: DataPath) -> None:
     session = Session(broker)
     first = session.ask()

@@ -184,7 +184,15 @@ class WaitingFollowerFetch(DelayedOperation):
         self.force_complete()
 
     def try_complete(self) -> bool:
-        """It has just read everything: only what happens from now on ends the wait."""
+        """Complete if something happened while the request was read.
+
+        Its own offsets may have moved a high watermark, and whoever waited for that may have appended: a
+        coordinator that goes on with a transaction does.
+        """
+        for name in tuple(self._watch.dirty):
+            self._active[name] = None
+            if self._is_over(name):
+                return self.force_complete()
         return False
 
     def on_complete(self) -> None:
