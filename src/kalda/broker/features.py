@@ -1,8 +1,10 @@
 """The features that the whole cluster has agreed on: ``/feature``, as Kafka keeps it (KIP-584).
 
-A feature that is finalised is in force on every broker, and clients may rely on it. The only one here is
-``transaction.version``: 2 means that every end of a transaction raises its producer's epoch (KIP-890). The
-first broker of a new cluster finalises what it supports; after that the levels change only by hand.
+A feature that is finalised is in force on every broker, and clients may rely on it. ``transaction.version``
+2 means that every end of a transaction raises its producer's epoch (KIP-890), ``group.version`` 1 that there
+are consumer groups (KIP-848; it tells clients so, the setting `group.coordinator.rebalance.protocols`
+decides). The first broker of a new cluster finalises what it supports; after that the levels change only by
+hand.
 """
 
 import asyncio
@@ -18,7 +20,8 @@ from kalda.coordination.port import Coordination, SessionState, WatchEvent
 logger: Final = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
-SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {TRANSACTION_VERSION: (0, 2)}
+GROUP_VERSION: Final = "group.version"
+SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 """By feature: the lowest and the highest level that this broker can run."""
 
 RETRY_SECONDS: Final = 1.0

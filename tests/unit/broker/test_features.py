@@ -14,7 +14,7 @@ from tests.unit.coordination.in_memory import InMemoryCoordination
     [
         (b'{"version":2,"status":1,"features":{"transaction.version":2}}', {"transaction.version": 2}),
         (b'{"version":2,"status":1,"features":{"transaction.version":9}}', {"transaction.version": 2}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":0,"group.version":1}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":0,"share.version":1}}', {}),
         (b'{"version":2,"status":0,"features":{"transaction.version":2}}', {}),
         (
             b'{"version":1,"status":1,"features":{"transaction.version":{"max_version_level":1}}}',
