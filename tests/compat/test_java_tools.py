@@ -1,5 +1,7 @@
 """Apache Kafka's own tools and Java clients against a Kalda broker and its files."""
 
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,41 @@ def test_java_producer_and_consumer(codec: str, kalda: KaldaProcess, java_tool: 
         *("--offset", "earliest", "--max-messages", "1000", "--timeout-ms", "20000"),
     )
     assert lines == read.splitlines()
+
+
+def test_dump_log_segments_reads_a_cleaned_log(java_tool: JavaTool, tmp_path: Path) -> None:
+    """Merged segments, batches with gaps, empty batches, delete horizons: all as Kafka has it."""
+    settings = {
+        "log.segment.bytes": "1048576",
+        "log.cleanup.policy": "compact",
+        "log.cleaner.backoff.ms": "50",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+    }
+    with KaldaProcess(tmp_path / "data", settings=settings) as process:
+        client = ConfluentClient(process.bootstrap)
+        for part, codec in enumerate(CODECS):
+            messages = [
+                Message(
+                    b"k%d" % (number % (700 + part)),
+                    random.Random(number).randbytes(100).hex().encode() if number % 50 else None,
+                    (("h", b"1"),),
+                    1_700_000_000_000 + number,
+                )
+                for number in range(20_000)
+            ]
+            client.produce("cleaned", messages, codec=codec)
+        [directory] = (tmp_path / "data").rglob("cleaned-0")
+        deadline = time.monotonic() + 30
+        checkpoint = directory.parent / "cleaner-offset-checkpoint"
+        while not checkpoint.exists() or int(checkpoint.read_text().split()[-1]) < 80_000:
+            assert time.monotonic() < deadline, sorted(directory.iterdir())
+            time.sleep(0.1)
+
+    text = dump(java_tool, sorted(directory.glob("*.log")))
+    assert "isvalid: false" not in text
+    assert 700 < text.count("| offset: ") < 50_000
+    assert "deleteHorizonMs: OptionalLong[" in text
+    for suffix in ("*.index", "*.timeindex"):
+        text = dump(java_tool, sorted(directory.glob(suffix)))
+        for complaint in ("Mismatches", "Indexed offset", "sanity", "timestamp mismatch", "out of order"):
+            assert complaint not in text, text
