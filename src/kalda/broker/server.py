@@ -278,6 +278,8 @@ class BrokerServer:
                 told.set()
 
         services.metadata_cache.on_change(look)
+        # The controller may have seen the registration, and told us, before we had the answer to it.
+        look(frozenset())
         await services.controller.wait_ready()
         while not told.is_set():
             try:
