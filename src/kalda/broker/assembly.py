@@ -27,7 +27,7 @@ from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, 
 from kalda.broker.replication.follower.assembly import build_replica_fetchers
 from kalda.broker.replication.leader.assembly import build_replica_manager
 from kalda.broker.services import BrokerServices
-from kalda.broker.topic_admin import TopicAdmin
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import build_transactions
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.broker.internal_log import ReplicaLog
 from kalda.broker.partition import Partition
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.consumer_groups import consumer_protocol_maker
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.coordinator import GroupCoordinator
 from kalda.coordinator.group.metrics import register_group_metrics

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kalda.broker.replica_manager import ReplicaManager
     from kalda.broker.replication.follower.manager import ReplicaFetcherManager
     from kalda.broker.replication.leader.isr_changes import IsrChanges
-    from kalda.broker.topic_admin import TopicAdmin
+    from kalda.broker.topics.topic_admin import TopicAdmin
     from kalda.broker.transactions.assembly import Transactions
     from kalda.broker.transactions.marker_appends import MarkerAppends
     from kalda.broker.transactions.produce_gate import ProduceGate

@@ -182,7 +182,7 @@ def test_broker_settings_change_while_it_runs(admin: Any) -> None:
 
 def test_levels_of_loggers_change_while_it_runs(admin: Any) -> None:
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
-    logger = "kalda.broker.topic_admin"
+    logger = "kalda.broker.topics.topic_admin"
     before = configs(admin, broker, LOGGER)[logger]["value"]
 
     for level in ("DEBUG", before):

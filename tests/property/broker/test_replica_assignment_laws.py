@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.broker.replica_assignment import assign_replicas
+from kalda.broker.topics.replica_assignment import assign_replicas
 from kalda.common.errors import ApiError, ErrorCode
 
 brokers = st.sets(st.integers(0, 1000), min_size=1, max_size=12)

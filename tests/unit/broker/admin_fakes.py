@@ -11,7 +11,7 @@ from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.services import BrokerServices
-from kalda.broker.topic_admin import TopicAdmin
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.clock import ManualClock
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid

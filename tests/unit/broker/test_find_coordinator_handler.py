@@ -9,7 +9,7 @@ import pytest
 
 from kalda.broker.coordinators import Coordinators
 from kalda.broker.handlers.find_coordinator import error_response, handle
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics
 from kalda.coordinator.partitioning import partition_of

@@ -15,7 +15,7 @@ from typing import Final, TypeVar, assert_never
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.topic_names import topic_name_problem
+from kalda.broker.topics.topic_names import topic_name_problem
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata

@@ -12,8 +12,8 @@ from typing import Final
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.config.describe import describe_topic
 from kalda.broker.services import BrokerServices
-from kalda.broker.topic_admin import Outcome
-from kalda.broker.topic_names import CLUSTER_METADATA_TOPIC
+from kalda.broker.topics.topic_admin import Outcome
+from kalda.broker.topics.topic_names import CLUSTER_METADATA_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_topics import (

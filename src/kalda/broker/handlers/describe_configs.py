@@ -18,7 +18,7 @@ from kalda.broker.config.describe import (
 )
 from kalda.broker.config_admin import ResourceType, require_this_broker
 from kalda.broker.services import BrokerServices
-from kalda.broker.topic_names import validate_topic_name
+from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.describe_configs import (

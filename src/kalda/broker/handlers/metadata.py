@@ -19,7 +19,7 @@ from kalda.broker.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC
 from kalda.broker.metadata_cache import MetadataCache, TopicMetadata
 from kalda.broker.partition_views import view_partition
 from kalda.broker.services import BrokerServices
-from kalda.broker.topic_names import is_internal_topic, topic_name_problem
+from kalda.broker.topics.topic_names import is_internal_topic, topic_name_problem
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.producer_ids import ProducerIds
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.marker_sender import TransactionMarkers
 from kalda.broker.transactions.produce_gate import ProduceGate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.broker.delayed.produce import DelayedProduce, ProduceWait
 from kalda.broker.partition import ACKS_ALL
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker

@@ -7,7 +7,7 @@ state by key, so they are compacted, and their segments are small, so that they 
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 BROKER_DEFAULT: Final = -1

@@ -17,26 +17,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from kalda.broker.auto_created_topics import BROKER_DEFAULT, auto_created_topic
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config_admin import ConfigAdmin
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replica_assignment import assign_replicas
-from kalda.broker.topic_names import (
+from kalda.broker.topics.auto_created_topics import BROKER_DEFAULT, auto_created_topic
+from kalda.broker.topics.replica_assignment import assign_replicas
+from kalda.broker.topics.topic_names import (
     CLUSTER_METADATA_TOPIC,
     collision_key,
     has_collision_characters,
     topic_name_problem,
     validate_topic_name,
 )
-from kalda.broker.topic_rules import (
+from kalda.broker.topics.topic_rules import (
     manual_assignment,
     validate_added_replicas,
     validate_assignment,
     validate_partition_count,
 )
-from kalda.broker.topic_wait import TopicWait
+from kalda.broker.topics.topic_wait import TopicWait
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
