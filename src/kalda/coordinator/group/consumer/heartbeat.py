@@ -196,7 +196,7 @@ class Heartbeats:
         """The first step: write what the member tells, bump the group epoch if it makes a difference."""
         part = self._part
         bumps = group.is_empty
-        if told != before or told.member_id not in group.members:
+        if told != before:
             records.append(member_record(group.group_id, told))
             bumps = bumps or told.subscribed_names != before.subscribed_names
             bumps = self._update_regex(group, before, told, records) or bumps

@@ -113,7 +113,7 @@ class Client:
     """A member as its client keeps it; `owned` is what it uses."""
 
     member_id: str
-    topics: tuple[str, ...] = ("t",)
+    topics: tuple[str, ...] = ()
     regex: str | None = None
     instance_id: str | None = None
     assignor: str | None = None
@@ -195,7 +195,7 @@ class ConsumerSimulation:
 
     def client(self, name: str, *topics: str, **fields: Any) -> Client:
         """A client that has not joined yet."""
-        client = self.clients[name] = Client(name, topics or ("t",), **fields)
+        client = self.clients[name] = Client(name, topics, **fields)
         return client
 
     def beat(self, client: Client, *, loses_response: bool = False) -> ConsumerGroupHeartbeatResponse:
