@@ -50,7 +50,8 @@ def make_topic() -> Callable[..., str]:
 
 def fill(bootstrap: str, topic: str, numbers: range) -> list[str]:
     """Produce ``value-<n>`` for each number; return the values."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    # Idempotent, or a retry after a lost broker would double values.
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     values = [f"value-{number}" for number in numbers]
     for value in values:
         producer.produce(topic, key=value, value=value)
