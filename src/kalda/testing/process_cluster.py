@@ -57,9 +57,12 @@ class BrokerProcess(CommandProcess):
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         start_timeout_seconds: float = 30.0,
+        command: Sequence[str] | None = None,
     ) -> None:
         super().__init__(
-            directory.parent / f"{directory.name}.stderr", start_timeout_seconds=start_timeout_seconds
+            directory.parent / f"{directory.name}.stderr",
+            start_timeout_seconds=start_timeout_seconds,
+            command=command,
         )
         self.broker_id: Final = broker_id
         self.directory: Final = directory
@@ -97,8 +100,13 @@ class ProcessCluster:
         zookeeper_settings: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
         start_timeout_seconds: float = 30.0,
+        broker_command: Sequence[str] | None = None,
     ) -> None:
-        """`racks` gives each broker its rack; `zookeeper` names a coordination service that runs already."""
+        """`racks` gives each broker its rack; `zookeeper` names a coordination service that runs already.
+
+        `broker_command` stands in for ``kalda`` in front of each broker's arguments: a program that runs it
+        with a fault built in.
+        """
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
         self.directory: Final = directory
@@ -127,6 +135,7 @@ class ProcessCluster:
                     **({"broker.rack": racks[broker_id]} if racks is not None else {}),
                 },
                 start_timeout_seconds=start_timeout_seconds,
+                command=broker_command,
             )
             for broker_id, port in enumerate(ports)
         ]
