@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    cleaner,
     columnar,
     coordination,
     coordinators,
@@ -36,6 +37,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,
+    "cleaner": cleaner.run,
     "protocol_codec": protocol_codec.run,
 }
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

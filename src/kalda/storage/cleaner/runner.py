@@ -1,7 +1,7 @@
 """Where cleanings run: in a child process, so that neither disk nor interpreter lock hold up the loop.
 
 A cleaning is some seconds of pure computing; in a thread it would take the lock from the event loop for five
-milliseconds at a time (see docs/adr/0005). The child is started for the first job, takes one after the other
+milliseconds at a time (see docs/adr/0012). The child is started for the first job, takes one after the other
 and ends when its stdin does, that is when there is nothing to clean any more, or when the broker dies.
 """
 
