@@ -26,7 +26,8 @@ def group_segments(
             groups
             and log_size <= segment_bytes
             and max(offset_index_size, time_index_size) <= segment_index_bytes
-            and segment.end_offset - 1 - groups[-1][0].base_offset <= INT32_MAX
+            # An empty one has no offsets to express; else one of them would be left every 2^31 offsets.
+            and (segment.size == 0 or segment.end_offset - 1 - groups[-1][0].base_offset <= INT32_MAX)
         ):
             groups[-1].append(segment)
             continue

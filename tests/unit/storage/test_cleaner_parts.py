@@ -1,0 +1,257 @@
+"""The parts of the cleaner by themselves: parsing, the table of keys, grouping, jobs, the throttle."""
+
+import random
+import struct
+import sys
+import tracemalloc
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from kalda.records.batch import HEADER_SIZE, read_header
+from kalda.records.control import ControlRecordType, EndTransactionMarker
+from kalda.records.errors import CorruptRecordError
+from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.storage.cleaner.grouping import group_segments
+from kalda.storage.cleaner.job import (
+    CleanedGroup,
+    CleaningFailure,
+    CleaningJob,
+    CleaningResult,
+    JobDecoder,
+    SourceSegment,
+    decode_report,
+    encode_job,
+    encode_report,
+)
+from kalda.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap, is_long, shorten
+from kalda.storage.cleaner.record_fields import offset_deltas, record_starts, scan_keys, timestamp_delta
+from kalda.storage.cleaner.throttle import Throttle
+from kalda.storage.cleaner.transactions import CleanedTransactions
+from kalda.storage.transaction_index import AbortedTransaction
+
+KEY = st.one_of(st.none(), st.binary(max_size=3), st.just(b"k" * 12), st.binary(min_size=60, max_size=70))
+VALUE = st.one_of(st.none(), st.just(b"v" * 20), st.just(b"v" * 9000), st.binary(max_size=5))
+RECORDS = st.lists(st.tuples(KEY, VALUE, st.integers(0, 3_000_000), st.booleans()), min_size=1, max_size=5)
+
+
+@given(
+    groups=st.lists(st.tuples(RECORDS, st.integers(1, 60)), min_size=1, max_size=3), gap=st.integers(1, 9000)
+)
+@settings(max_examples=150, deadline=None)
+def test_the_scan_agrees_with_the_record_iterator(
+    groups: list[tuple[list[tuple[bytes | None, bytes | None, int, bool]], int]], gap: int
+) -> None:
+    """Runs of one layout, records of many, every width of a field: the same keys at the same places."""
+    builder = RecordBatchBuilder(base_offset=7)
+    offset = 7
+    for records, repeats in groups:
+        for _ in range(repeats):
+            for key, value, timestamp, has_header in records:
+                headers = [("h", b"x")] if has_header else []
+                builder.append(key, value, 1_000 + timestamp, headers, offset=offset)
+                offset += 1
+        offset += gap
+    data = bytes(builder.build())
+    header = read_header(data)
+    expected = list(iter_records(data))
+
+    scanned = scan_keys(data, HEADER_SIZE, len(data), header.record_count)
+
+    assert [record.key for record in expected] == scanned.keys
+    assert [index for index, record in enumerate(expected) if record.value is None] == scanned.tombstones
+    assert scanned.starts == record_starts(data, HEADER_SIZE, len(data), header.record_count)
+    assert [record.offset - 7 for record in expected] == offset_deltas(data, scanned.starts)
+    assert [record.timestamp - header.base_timestamp for record in expected] == [
+        timestamp_delta(data, start) for start in scanned.starts
+    ]
+
+
+def sample(count: int) -> bytes:
+    builder = RecordBatchBuilder()
+    for number in range(count):
+        builder.append(b"key%d" % number, b"value" * (number % 5), 1000 + number)
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_cut_records_are_an_error(count: int) -> None:
+    """At each byte: never an IndexError, never an endless loop."""
+    data = sample(count)
+    for end in range(HEADER_SIZE, len(data)):
+        for read in (scan_keys, record_starts):
+            with pytest.raises(CorruptRecordError):
+                read(data[:end], HEADER_SIZE, end, count)
+
+
+@given(junk=st.binary(max_size=200), count=st.integers(1, 100))
+def test_junk_is_an_error_or_an_answer(junk: bytes, count: int) -> None:
+    """A faulty client may write nonsense under a right CRC."""
+    for read in (scan_keys, record_starts):
+        try:
+            read(junk, 0, len(junk), count)
+        except CorruptRecordError:
+            continue
+
+
+def test_changed_bytes_are_an_error_or_an_answer() -> None:
+    """As before, with bytes that look right nearly everywhere."""
+    chance = random.Random(1)
+    data = bytearray(sample(60))
+    for _ in range(3000):
+        at = chance.randrange(HEADER_SIZE, len(data))
+        before = data[at]
+        data[at] = chance.randrange(256)
+        for read in (scan_keys, record_starts):
+            try:
+                read(bytes(data), HEADER_SIZE, len(data), 60)
+            except CorruptRecordError:
+                continue
+        data[at] = before
+
+
+def test_long_keys_are_told_apart() -> None:
+    """A digest never meets a short key, and differs where the keys do."""
+    keys = [b"k" * length for length in range(28, 40)]
+    assert len(keys) == len({shorten(key) for key in keys})
+    assert b"k" * 30 == shorten(b"k" * 30)
+    assert not is_long([b"k" * 30, None, b""])
+    assert is_long([b"k" * 31, None])
+    assert not is_long([])
+
+
+def test_an_entry_costs_no_more_than_it_counts() -> None:
+    """The bound on memory is only as good as this number; measured at the worst moment, a dict that grows."""
+    table = OffsetMap(ENTRY_BYTES * 1_000_000)
+    # More than 2/3 of 2^17: the dict has just grown.
+    count = 87_400
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    for start in range(0, count, 100):
+        keys = [struct.pack(">30s", b"%d" % number) for number in range(start, start + 100)]
+        assert table.add(keys, range(10**6 + start, 10**6 + start + 100), start, False)
+    table.finish()
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    assert sys.maxsize > 2**32
+    assert peak <= count * ENTRY_BYTES, peak / count
+
+
+def test_the_table_says_when_it_is_full() -> None:
+    """Known keys fit always; the first batch is taken however large it is."""
+    table = OffsetMap(ENTRY_BYTES * 4)
+    assert table.add([b"a", b"b"], [0, 1], 0, False)
+    assert table.add([b"a", b"b", b"a", b"b"], [2, 3, 4, 5], 2, False)
+    assert not table.add([b"c", b"d"], [6, 7], 6, False)
+    assert table.add([b"c"], [6], 6, True)
+    assert not table.add([b"e"], [7], 7, False)
+    table.finish()
+    survivors = table.survivors()
+    assert [[], [4, 5], [6]] == [survivors.take(1), survivors.take(5), survivors.take(9)]
+    assert survivors.has_tombstones(6)
+    assert 1.0 == table.utilization
+    tiny = OffsetMap(ENTRY_BYTES)
+    assert tiny.add([b"a", b"b", b"c"], [0, 1, 2], 0, False)
+
+
+def source(base: int, end: int, size: int, index: int = 10) -> SourceSegment:
+    return SourceSegment(base, end, size, index, index, 0)
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        ([], []),
+        ([(0, 10, 60), (10, 20, 30), (20, 30, 30)], [[0, 10], [20]]),
+        ([(0, 10, 200), (10, 20, 1)], [[0], [10]]),
+        ([(0, 10, 1), (10, 2**31, 1), (2**31, 2**31 + 1, 1)], [[0, 10], [2**31]]),
+        ([(0, 10, 1), (10, 2**31, 0), (2**31, 2**31 + 1, 0)], [[0, 10, 2**31]]),
+        ([(0, 1, 1, 40), (1, 2, 1, 40), (2, 3, 1, 40)], [[0, 1], [2]]),
+    ],
+)
+def test_grouping(segments: list[tuple[int, int, int]], expected: list[list[int]]) -> None:
+    """Sizes, index sizes and offsets of a group fit a segment of 100 bytes with indexes of 90."""
+    groups = group_segments([source(*segment) for segment in segments], 100, 90)
+    assert expected == [[segment.base_offset for segment in group] for group in groups]
+
+
+def test_jobs_and_reports_come_back_as_they_were() -> None:
+    """Between two processes everything is a line of JSON, and no line takes long to write."""
+    job = CleaningJob(
+        directory="/data/orders-0",
+        segments=tuple(source(number, number + 1, 5) for number in range(2500)),
+        first_dirty_offset=3,
+        first_uncleanable_offset=9,
+        aborted=((1, 2, 3, 4),),
+        last_records=tuple((number, -1, 0) for number in range(1001)),
+        now_ms=1,
+        delete_retention_ms=2,
+        segment_bytes=3,
+        segment_index_bytes=4,
+        index_interval_bytes=5,
+        map_bytes=6,
+        io_buffer_bytes=7,
+        bytes_per_second=8.5,
+    )
+    decoder = JobDecoder()
+    for _ in range(2):
+        *lines, last = encode_job(job)
+        assert all(decoder.feed(line) is None for line in lines)
+        assert job == decoder.feed(last)
+        assert 7 == len(lines)
+    for report in (
+        CleanedGroup(1, (1, 2), 3, 4, 5, 6),
+        CleaningResult(9, map_seconds=0.5),
+        CleaningFailure("no space", 28),
+    ):
+        assert report == decode_report(encode_report(report))
+
+
+def test_the_throttle_pauses_for_what_is_ahead() -> None:
+    """1,000 bytes a second; short debts add up before a pause, unused time is not saved."""
+    now = 100.0
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        pauses.append(round(seconds, 3))
+
+    throttle = Throttle(1000, lambda: now, sleep)
+    throttle.take(40)
+    assert not pauses
+    throttle.take(40)
+    assert [0.08] == pauses
+    now += 50
+    throttle.take(500)
+    assert [0.08, 0.5] == pauses
+    Throttle(0.0, lambda: now, sleep).take(10**12)
+    assert 2 == len(pauses)
+
+
+def test_markers_follow_their_transactions() -> None:
+    """An aborted one, one whose records went before, a committed one, and a producer's second transaction."""
+    abort = EndTransactionMarker(ControlRecordType.ABORT, 0)
+    commit = EndTransactionMarker(ControlRecordType.COMMIT, 0)
+    first, gone, second = (
+        AbortedTransaction(1, 0, 10, 0),
+        AbortedTransaction(2, 3, 12, 0),
+        AbortedTransaction(1, 20, 30, 0),
+    )
+    walk = CleanedTransactions([second, first, gone, first])
+    assert walk.on_data(1, 2, True)
+    assert not walk.on_data(3, 4, True)
+    assert not walk.on_data(1, 5, False)
+    assert not walk.on_marker(1, 10, abort, is_empty=False)
+    assert walk.on_marker(2, 12, abort, is_empty=False)
+    assert not walk.on_data(1, 14, True)
+    assert not walk.on_marker(1, 15, commit, is_empty=False)
+    assert not walk.on_marker(3, 16, commit, is_empty=False)
+    assert walk.on_marker(3, 17, commit, is_empty=False)
+    assert walk.on_data(1, 21, True)
+    assert not walk.on_marker(1, 30, abort, is_empty=False)
+    assert walk.on_marker(9, 31, None, is_empty=True)
+    assert not walk.on_marker(9, 32, None, is_empty=False)
+    assert [first, second] == walk.retained
