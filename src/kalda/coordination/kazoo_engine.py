@@ -659,7 +659,10 @@ def _split_chroot(hosts: str) -> tuple[str, str]:
         )
     if not chroot:
         return servers, ""
-    check_path(slash + chroot)
+    try:
+        check_path(slash + chroot)
+    except BadArgumentsError as error:
+        raise BadArgumentsError(f"`zookeeper.connect`={hosts!r} has no valid chroot: {error}") from None
     return servers, slash + chroot
 
 

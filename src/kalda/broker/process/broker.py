@@ -81,7 +81,7 @@ async def connect(config: BrokerConfig) -> "KazooCoordination":
     """Open a session with the coordination service that the settings name.
 
     Raises:
-        ProcessError: it cannot be reached in time.
+        ProcessError: it cannot be reached in time, or the settings name none.
     """
     # Imported here: a broker with embedded coordination does without kazoo.
     from kalda.coordination.kazoo_engine import KazooCoordination
@@ -97,10 +97,7 @@ async def connect(config: BrokerConfig) -> "KazooCoordination":
             max_in_flight=config.zookeeper_max_in_flight_requests,
         )
     except CoordinationError as error:
-        raise ProcessError(
-            f"coordination cannot be reached at `zookeeper.connect`={hosts} within "
-            f"{connection_timeout_ms} ms (`zookeeper.connection.timeout.ms`): {error}"
-        ) from None
+        raise ProcessError(f"coordination cannot be used: {error}") from None
 
 
 async def close_session(coordination: Coordination) -> None:
