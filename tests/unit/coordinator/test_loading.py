@@ -137,6 +137,22 @@ def test_loading_gives_way_to_other_work() -> None:
     assert 20 * RECORDS_PER_STEP * 4 == len(bench.shards[0].offsets)
 
 
+def test_many_small_batches_give_way_too() -> None:
+    bench = Bench()
+    for number in range(RECORDS_PER_STEP * 20):
+        if number % 3:
+            bench.log.add(P, record(f"key-{number}", "v"))
+        else:
+            bench.log.add_marker(P, number, 0, committed=True)
+    bench.clock.tick_seconds = SLICE_SECONDS / 4
+    bench.runtime.become_leader(P, 1)
+    turns = 0
+    while bench.runtime.states()[P] is PartitionState.LOADING:
+        bench.loop.turn()
+        turns += 1
+    assert turns > 5
+
+
 def test_partitions_are_loaded_one_after_the_other() -> None:
     bench = Bench()
     for partition in range(3):

@@ -19,7 +19,7 @@ READ_BYTES_MAX: Final = 256 * 1024
 """Read at a time at most: a cold disk gives so much in about a millisecond."""
 
 RECORDS_PER_STEP: Final = 32
-"""Between two looks at the clock; some 0.1 ms."""
+"""Between two looks at the clock, in many small batches or in one; some 0.1 ms."""
 
 
 class Loading:
@@ -35,6 +35,7 @@ class Loading:
         """Records replayed so far."""
         self.byte_count = 0
         """Bytes read so far."""
+        self._until_step = RECORDS_PER_STEP
 
     def steps(self) -> Iterator[None]:
         """Load; every item is an opportunity to do something else.
@@ -60,6 +61,8 @@ class Loading:
 
     def _batch(self, data: bytes, at: int, header: BatchHeader) -> Iterator[None]:
         shard = self._shard
+        # A batch costs something itself, if only a marker is in it.
+        left = self._until_step - 1
         if header.is_control:
             marker = read_end_transaction_marker(data, at, header)
             if marker is not None:
@@ -68,6 +71,10 @@ class Loading:
                     header.producer_epoch,
                     marker.control_type is ControlRecordType.COMMIT,
                 )
+            self._until_step = left
+            if left <= 0:
+                self._until_step = RECORDS_PER_STEP
+                yield None
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         epoch = header.producer_epoch
@@ -79,6 +86,9 @@ class Loading:
                 continue
             replay(offset, producer_id, epoch, CoordinatorRecord(key, value))
             count += 1
-            if not count % RECORDS_PER_STEP:
+            left -= 1
+            if left <= 0:
+                left = RECORDS_PER_STEP
                 yield None
+        self._until_step = left
         self.record_count += count
