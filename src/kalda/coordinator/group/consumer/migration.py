@@ -3,11 +3,15 @@
 Up: the generation becomes the epoch, the leader's last assignment what members have and shall have; they stay
 members and speak the classic protocol on (see `classic_members`). Down: the other way round, and the members
 are told to join again, because what the last consumer member had is free.
+
+What must not break: the record of a group that went down has members and no leader, which no generation has.
+Whoever reads it, now or after a failover, knows by that that the members must be told.
 """
 
 import logging
 from collections.abc import Collection
 from functools import partial
+from struct import Struct
 from typing import Final
 
 from kalda.common.errors import ErrorCode
@@ -31,6 +35,7 @@ from kalda.coordinator.group.consumer.records import (
     target_record,
 )
 from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.records import GROUP_METADATA_KEY_VERSION, read_group_metadata_key
 from kalda.coordinator.records import CoordinatorRecord
 from kalda.coordinator.runtime.ports import Result
 from kalda.protocol.errors import ProtocolError
@@ -41,6 +46,11 @@ __all__ = ["Migration"]
 
 logger = logging.getLogger(__name__)
 
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_RIGID_VERSION_MAX: Final = 3
+_TIMESTAMP_FROM: Final = 2
+
 
 class Migration:
     """Both ways, as far as `group.consumer.migration.policy` allows."""
@@ -49,6 +59,10 @@ class Migration:
         """`rebalance` is the classic protocol's, of the same shard."""
         self._part: Final = part
         self._rebalance: Final = rebalance
+        self._leaderless: Final[set[str]] = set()
+        shard = part.shard
+        self._read_group: Final = shard.readers[GROUP_METADATA_KEY_VERSION]
+        shard.readers[GROUP_METADATA_KEY_VERSION] = self._read_and_watch
 
     # Up.
 
@@ -128,9 +142,6 @@ class Migration:
             return None
         logger.info("group %s becomes a classic group with %d members", group.group_id, len(staying))
         records = [*group.tombstones(), self._downgraded(group, staying).record()]
-        self._part.shard.context.schedule(
-            f"consumer-downgraded/{group.group_id}", 0, partial(self._rebalance_downgraded, group.group_id)
-        )
         for member in staying:
             self._part.cancel_timers(group.group_id, member.member_id)
         return records
@@ -166,8 +177,34 @@ class Migration:
                 None,
             )
         classic.protocol_name = classic.select_protocol()
+        classic.leader_id = None
         classic.state = GroupState.STABLE
         return classic
+
+    def on_loaded(self) -> None:
+        """Tell the members of groups whose coordinator was lost before it could."""
+        for group_id in sorted(self._leaderless):
+            self._rebalance_soon(group_id)
+
+    def on_unloaded(self) -> None:
+        """Another broker tells them."""
+        self._leaderless.clear()
+
+    def _read_and_watch(self, key: bytes, value: bytes | None) -> None:
+        """Take in the record of a classic group, and see whether it was a consumer group until now."""
+        self._read_group(key, value)
+        if value is not None and _is_leaderless(value):
+            group_id = read_group_metadata_key(key)
+            self._leaderless.add(group_id)
+            if self._part.shard.is_loaded:
+                self._rebalance_soon(group_id)
+        elif self._leaderless:
+            self._leaderless.discard(read_group_metadata_key(key))
+
+    def _rebalance_soon(self, group_id: str) -> None:
+        self._part.shard.context.schedule(
+            f"consumer-downgraded/{group_id}", 0, partial(self._rebalance_downgraded, group_id)
+        )
 
     def _rebalance_downgraded(self, group_id: str) -> Result[None]:
         """The record made a group; now its members are watched, and told to join again."""
@@ -179,6 +216,23 @@ class Migration:
         records = self._rebalance.prepare(group, "it was a consumer group")
         self._rebalance.answers.give()
         return Result(records, None)
+
+
+def _is_leaderless(value: bytes) -> bool:
+    """Whether a record of a classic group says who is in it and not who leads.
+
+    Looked at byte by byte, as every group is loaded through here; version 4 is never written by us.
+    """
+    version: int = _INT16.unpack_from(value)[0]
+    if version > _RIGID_VERSION_MAX:
+        return False
+    position: int = 4 + _INT16.unpack_from(value, 2)[0] + 4
+    for _ in ("protocol", "leader"):
+        size: int = _INT16.unpack_from(value, position)[0]
+        position += 2 + max(size, 0)
+    position += 8 if version >= _TIMESTAMP_FROM else 0
+    member_count: int = _INT32.unpack_from(value, position)[0]
+    return size < 0 < member_count
 
 
 def _group_records(group: ConsumerGroup) -> list[CoordinatorRecord]:

@@ -28,18 +28,26 @@ from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.records import CoordinatorRecord
 from kalda.coordinator.runtime.ports import Result, ShardContext
 
-__all__ = ["ConsumerPart", "Downgrade"]
+__all__ = ["ConsumerPart", "MigrationHooks"]
 
 logger = logging.getLogger(__name__)
 
 _JOIN: Final = "join"
 
 
-class Downgrade(Protocol):
-    """Turns a group that only classic members are left in into a classic group."""
+class MigrationHooks(Protocol):
+    """What `migration` does for the part."""
 
-    def __call__(self, group: ConsumerGroup, leaving: Sequence[Member]) -> list[CoordinatorRecord] | None:
-        """The records that do it, None where it is not to be done."""
+    def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member]) -> list[CoordinatorRecord] | None:
+        """The records that leave a classic group when these members go; None where it is not to be one."""
+        ...
+
+    def on_loaded(self) -> None:
+        """The shard is loaded."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """The shard is given up."""
         ...
 
 
@@ -59,7 +67,7 @@ class ConsumerPart:
         self.make_member_id: Final = make_member_id
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(self)
-        self.downgrade: Downgrade | None = None
+        self.migration: MigrationHooks | None = None
         self._told_to_join: Final[set[str]] = set()
         shard.readers.update(ConsumerReplay(shard.groups).readers())
         shard.parts.append(self)
@@ -96,11 +104,15 @@ class ConsumerPart:
                 self.touch_session(group.group_id, member)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and not member.speaks_classic:
                     self.watch_revocation(group.group_id, member)
+        if self.migration is not None:
+            self.migration.on_loaded()
 
     def on_unloaded(self) -> None:
         """Forget what was under way."""
         self.regexes.clear()
         self._told_to_join.clear()
+        if self.migration is not None:
+            self.migration.on_unloaded()
 
     # Time.
 
@@ -190,8 +202,8 @@ class ConsumerPart:
         assert members, f"nobody leaves group {group.group_id}"
         for member in members:
             self.cancel_timers(group.group_id, member.member_id)
-        if self.downgrade is not None:
-            downgraded = self.downgrade(group, members)
+        if self.migration is not None:
+            downgraded = self.migration.downgrade(group, members)
             if downgraded is not None:
                 return downgraded
         records: list[CoordinatorRecord] = []

@@ -44,7 +44,7 @@ class ConsumerProtocol:
             return
         migration = Migration(self.part, classic.rebalance)
         self._heartbeats = Heartbeats(self.part, migration.upgrade)
-        self.part.downgrade = migration.downgrade
+        self.part.migration = migration
         classic.add_bridge(
             GroupKind.CONSUMER, ClassicMembers(self.part, self._heartbeats, migration, classic)
         )

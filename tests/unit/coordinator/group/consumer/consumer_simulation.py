@@ -11,6 +11,8 @@ from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.join import Step
+from kalda.coordinator.group.classic.protocol import ClassicProtocol
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.group import ConsumerGroup
@@ -136,14 +138,28 @@ class ConsumerSimulation:
         self.records: list[CoordinatorRecord] = []
         self.clients: dict[str, Client] = {}
         self._ids = itertools.count(1)
-        self.shard, self.protocol = self._make()
+        self.shard, self.protocol, self.classic = self._make()
         self.context = FakeContext(self._apply, 1_000_000)
         self.shard.on_loaded(self.context)
 
-    def _make(self) -> tuple[GroupShard, ConsumerProtocol]:
-        shard = GroupShard(0, GroupConfig())
-        protocol = ConsumerProtocol(shard, self.config, self.topics, lambda: f"made-{next(self._ids)}")
-        return shard, protocol
+    def _make(self) -> tuple[GroupShard, ConsumerProtocol, ClassicProtocol]:
+        shard = GroupShard(0, GroupConfig(group_initial_rebalance_delay_ms=0))
+        classic = ClassicProtocol(shard, new_id=lambda: str(next(self._ids)))
+        shard.parts.append(classic)
+        protocol = ConsumerProtocol(
+            shard, self.config, self.topics, lambda: f"made-{next(self._ids)}", classic
+        )
+        return shard, protocol, classic
+
+    def apply(self, records: Iterable[CoordinatorRecord]) -> None:
+        """Write records."""
+        self._apply(Result(list(records), None))
+
+    def apply_step(self, step: Step) -> None:
+        """Write what a request of the classic protocol decided."""
+        self._apply(Result(step.records, None))
+        if step.on_written is not None:
+            step.on_written(ErrorCode.NONE)
 
     def _apply(self, result: Result[Any]) -> Any:
         for record in result.records:
@@ -156,18 +172,18 @@ class ConsumerSimulation:
     def fail_over(self, *, compacted: bool = False) -> None:
         """Begin anew with what the log has."""
         self.shard.on_unloaded()
-        self.shard, self.protocol = self.replayed(compacted=compacted)
+        self.shard, self.protocol, self.classic = self.replayed(compacted=compacted)
         self.context = FakeContext(self._apply, self.context.now_ms)
         self.shard.on_loaded(self.context)
 
-    def replayed(self, *, compacted: bool = False) -> tuple[GroupShard, ConsumerProtocol]:
+    def replayed(self, *, compacted: bool = False) -> tuple[GroupShard, ConsumerProtocol, ClassicProtocol]:
         """A shard that has read the log, or what compaction leaves of it."""
-        shard, protocol = self._make()
+        shard, protocol, classic = self._make()
         last = {record.key: offset for offset, record in enumerate(self.records)}
         for offset, record in enumerate(self.records):
             if not compacted or last[record.key] == offset:
                 shard.replay(offset, -1, -1, record)
-        return shard, protocol
+        return shard, protocol, classic
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass."""
