@@ -1,0 +1,230 @@
+"""The first batch of a transaction waits for the coordinator's word, and nothing overtakes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.api import Pending
+from kalda.broker.handlers.produce import handle_produce
+from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
+from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.coordinator.transaction.metadata import Identity
+from kalda.protocol import codec
+from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership
+
+PARTITION = TopicPartition(TOPIC, 0)
+NONE = ErrorCode.NONE
+
+
+class FakeVerification:
+    """Questions that the test answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Identity, tuple[TopicPartition, ...], bool]] = []
+        self.answers: list[Pending[Codes]] = []
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: tuple[TopicPartition, ...],
+        *,
+        adds: bool = False,
+    ) -> Pending[Codes]:
+        self.asked.append((transactional_id, producer, partitions, adds))
+        self.answers.append(Pending())
+        return self.answers[-1]
+
+    def answer(self, at: int, code: ErrorCode = NONE) -> None:
+        self.answers[at].complete(dict.fromkeys(self.asked[at][2], code))
+
+
+class Broker(DataPath):
+    """A data path that takes transactional batches."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_verifying = True
+        self.verification = FakeVerification()
+        self.services.transaction_verification = cast("Any", self.verification)
+        self.services.produce_gate = ProduceGate(self.services, is_verifying=lambda: self.is_verifying)
+        self.host(leadership(), leadership(1))
+
+    def send(
+        self, sequence: int, *, epoch: int = 0, version: int = 11, partitions: tuple[int, ...] = (0,)
+    ) -> Any:
+        """Send one transactional batch to each partition; return what the handler returned."""
+        records = batch(
+            b"a", producer_id=9, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+        )
+        request = ProduceRequest(
+            transactional_id="t",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=TOPIC,
+                    partition_data=[PartitionProduceData(index=each, records=records) for each in partitions],
+                )
+            ],
+        )
+        frame = memoryview(bytearray(codec.encode(request, version)))
+        reply = handle_produce(self.services, self.context(version), frame, 0)
+        # The frame is another request's by the time the batch goes on.
+        frame[:] = bytes(len(frame))
+        return reply
+
+    def codes(self, reply: Any, version: int = 11) -> list[int]:
+        response = self.produce_response(reply, version)
+        return [each.error_code for each in response.responses[0].partition_responses]
+
+    def mark(self, *, commit: bool = True, epoch: int = 0) -> ErrorCode:
+        found: list[list[Codes]] = []
+        appends = MarkerAppends(self.services, timeout_ms=1000)
+        appends.write([Marker(9, epoch, commit, 0, (PARTITION,))], found.append)
+        return found[0][0][PARTITION]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    path = Broker(tmp_path)
+    yield path
+    path.close()
+
+
+def test_the_first_batch_waits_and_the_next_ones_do_not(broker: Broker) -> None:
+    reply = broker.send(0)
+    assert not reply.is_done
+    assert [("t", Identity(9, 0), (PARTITION,), False)] == broker.verification.asked
+    broker.verification.answer(0)
+    assert [NONE] == broker.codes(reply)
+    assert [NONE] == broker.codes(broker.send(1))
+    assert 1 == len(broker.verification.asked)
+    assert 0 == broker.services.produce_gate.waiting_count
+
+
+def test_what_comes_meanwhile_keeps_its_place(broker: Broker) -> None:
+    """Sequence numbers allow no overtaking, whichever answer comes first."""
+    replies = [broker.send(each) for each in range(3)]
+    broker.verification.answer(2)
+    broker.verification.answer(1)
+    assert not any(each.is_done for each in replies)
+    broker.verification.answer(0)
+    assert [[NONE]] * 3 == [broker.codes(each) for each in replies]
+    assert 3 == broker.partition().log.log_end_offset
+
+
+@pytest.mark.parametrize(
+    ("code", "version", "told"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.PRODUCER_FENCED, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.NETWORK_EXCEPTION, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 11, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_a_refusal_is_told_in_words_that_the_producer_knows(
+    broker: Broker, code: ErrorCode, version: int, told: ErrorCode
+) -> None:
+    reply = broker.send(0, version=version)
+    broker.verification.answer(0, code)
+    assert [told] == broker.codes(reply, version)
+    assert 0 == broker.partition().log.log_end_offset
+
+
+def test_a_marker_that_is_written_meanwhile_makes_the_word_worthless(broker: Broker) -> None:
+    """Else a batch that was under way for long would open a transaction that nobody ends."""
+    reply = broker.send(0)
+    assert NONE is broker.mark(commit=False)
+    broker.verification.answer(0)
+    assert [ErrorCode.INVALID_TXN_STATE] == broker.codes(reply)
+    assert 1 == broker.partition().log.log_end_offset
+
+
+def test_after_its_end_a_transaction_is_verified_anew(broker: Broker) -> None:
+    broker.send(0)
+    broker.verification.answer(0)
+    assert NONE is broker.mark()
+    assert not broker.send(1).is_done
+    assert 2 == len(broker.verification.asked)
+
+
+def test_only_the_partition_that_is_refused_fails(broker: Broker) -> None:
+    reply = broker.send(0, partitions=(0, 1))
+    other = TopicPartition(TOPIC, 1)
+    broker.verification.answers[0].complete({PARTITION: NONE, other: ErrorCode.TRANSACTION_ABORTABLE})
+    assert [NONE, ErrorCode.TRANSACTION_ABORTABLE] == broker.codes(reply)
+
+
+def test_a_newer_epoch_is_verified_although_the_older_one_is_open(broker: Broker) -> None:
+    broker.send(0)
+    broker.verification.answer(0)
+    assert not broker.send(0, epoch=1).is_done
+
+
+def test_version_12_has_the_partition_added(broker: Broker) -> None:
+    broker.is_verifying = False
+    broker.send(0, version=12)
+    assert [True] == [adds for *_, adds in broker.verification.asked]
+
+
+def test_without_verification_batches_pass(broker: Broker) -> None:
+    broker.is_verifying = False
+    assert [NONE] == broker.codes(broker.send(0))
+
+
+def test_a_partition_that_is_led_elsewhere_is_not_asked_about(broker: Broker) -> None:
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    assert [ErrorCode.NOT_LEADER_OR_FOLLOWER] == broker.codes(broker.send(0))
+    assert [] == broker.verification.asked
+
+
+def test_leadership_that_is_lost_meanwhile_is_told(broker: Broker) -> None:
+    reply = broker.send(0)
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    broker.verification.answer(0)
+    assert [ErrorCode.NOT_LEADER_OR_FOLLOWER] == broker.codes(reply)
+
+
+def test_offsets_are_verified_like_batches(broker: Broker) -> None:
+    gate, producer = broker.services.produce_gate, Identity(9, 0)
+    answer = gate.verify("t", producer, PARTITION, adds=False)
+    broker.verification.answer(0)
+    assert NONE is answer.value
+    fenced = gate.verify("t", producer, PARTITION, adds=True)
+    assert NONE is broker.mark()
+    broker.verification.answer(1)
+    assert ErrorCode.INVALID_TXN_STATE is fenced.value
+    elsewhere = gate.verify("t", producer, TopicPartition("other", 0), adds=False)
+    assert ErrorCode.NOT_COORDINATOR is elsewhere.value
+    broker.is_verifying = False
+    assert NONE is gate.verify("t", producer, PARTITION, adds=False).value
+
+
+def test_markers_are_refused_where_they_cannot_be_written(broker: Broker) -> None:
+    found: list[list[Codes]] = []
+    unknown = TopicPartition("nowhere", 0)
+    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (unknown,))], found.append)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is found[0][0][unknown]
+    broker.is_verifying = False
+    broker.send(0, epoch=5)
+    assert ErrorCode.INVALID_PRODUCER_EPOCH is broker.mark(epoch=4)
+
+
+def test_a_marker_counts_when_it_is_replicated(broker: Broker) -> None:
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    found: list[list[Codes]] = []
+    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
+    assert [] == found
+    broker.fetch({0: 1}, replica_id=2)
+    assert [[{PARTITION: NONE}]] == found
+    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
+    broker.advance(2000)
+    assert [{PARTITION: ErrorCode.REQUEST_TIMED_OUT}] == found[1]
