@@ -1,0 +1,52 @@
+"""A look at a group that asks every broker: whoever coordinates it answers.
+
+An application's admin client is not used here: it keeps time-outs and retries of its own, and this must tell
+what is so at this moment, while brokers come and go.
+"""
+
+from kalda.common.clock import SystemClock
+from kalda.common.errors import ErrorCode
+from kalda.net.client.connection import BrokerConnection
+from kalda.net.client.errors import ClientError
+from kalda.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+LOOK_SECONDS = 1.0
+
+
+def look(bootstrap: str, group: str, protocol: str) -> tuple[str, int]:
+    """Return a group's state and number of members; why nobody told, and 0, where nobody did."""
+    found = "nobody coordinates it"
+    for address in bootstrap.split(","):
+        try:
+            error_code, state, members = _ask(address, group, protocol)
+        except ClientError as error:
+            found = str(error)
+            continue
+        if error_code == ErrorCode.NONE:
+            return state, members
+        if error_code != ErrorCode.NOT_COORDINATOR:
+            found = ErrorCode(error_code).name
+    return found, 0
+
+
+def _ask(address: str, group: str, protocol: str) -> tuple[int, str, int]:
+    host, _, port = address.rpartition(":")
+    clock = SystemClock()
+    deadline = clock.monotonic() + LOOK_SECONDS
+    connection = BrokerConnection.open(
+        host, int(port), client_id="look", receive_buffer_bytes=-1, deadline=deadline, clock=clock
+    )
+    try:
+        if protocol == "consumer":
+            request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+            (told,) = connection.call(request, ConsumerGroupDescribeResponse, deadline).groups
+            return told.error_code, told.group_state, len(told.members)
+        classic = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
+        (described,) = connection.call(classic, DescribeGroupsResponse, deadline).groups
+        return described.error_code, described.group_state, len(described.members)
+    finally:
+        connection.close()
