@@ -100,6 +100,8 @@ def test_tree_cache_follows_a_tree(tmp_path: Path) -> None:
         one.delete("/t/a/b")
         wait_until(lambda: sorted(follower.get_children("/t") or ()) == ["a", "c"], "the new child")
         wait_until(lambda: not follower.get_children("/t/a"), "the deletion")
+        # It knows of a child before it has read its data.
+        wait_until(lambda: follower.get_data("/t/c") is not None, "the child's data")
         found = follower.get_data("/t/c")
         assert found is not None
         assert found.data == b"2"
