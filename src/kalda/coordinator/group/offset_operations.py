@@ -5,6 +5,7 @@ are replayed. Who may do it, the group decides (see `Group`).
 """
 
 import logging
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -43,6 +44,7 @@ from kalda.protocol.messages.txn_offset_commit import (
 
 __all__ = [
     "TOMBSTONES_MAX",
+    "Cleanup",
     "FetchedOffset",
     "FetchedOffsets",
     "cleanup",
@@ -62,6 +64,9 @@ GROUP_ID_NOT_FOUND_FROM: Final = 9
 TOMBSTONES_MAX: Final = 5000
 """The most tombstones that housekeeping writes at once: they go out as one batch, which `max.message.bytes`
 limits to 1 MiB unless configured otherwise: 200 bytes each are reckoned with."""
+
+SLICE_MAX: Final = 2000
+"""How many offsets one slice of housekeeping looks at: a millisecond or two of the event loop."""
 
 FetchedOffset: TypeAlias = tuple[int, OffsetAndMetadata | None, ErrorCode]
 """Partition, what is committed, and UNSTABLE_OFFSET_COMMIT where a transaction is about to change it."""
@@ -274,47 +279,62 @@ def delete_topics(shard: GroupShard, deleted: Collection[str]) -> list[Coordinat
 # Expiring.
 
 
-def cleanup(shard: GroupShard) -> tuple[list[CoordinatorRecord], int]:
-    """What deletes expired offsets, and groups that have neither members nor offsets; and how many offsets.
+@dataclass(slots=True)
+class Cleanup:
+    """What one slice of housekeeping deletes."""
 
-    At most `TOMBSTONES_MAX` at once: who gets that many asks again.
+    records: list[CoordinatorRecord]
+    expired_count: int = 0
+
+
+def cleanup(shard: GroupShard, group_ids: deque[str]) -> Cleanup:
+    """Delete expired offsets, and groups that have neither members nor offsets.
+
+    Takes groups from `group_ids` until the slice is full: as many offsets as can be looked at without keeping
+    others waiting, or as many tombstones as may be written at once. A group that has more than that is not
+    done; its rest is found in the next round.
     """
-    records: list[CoordinatorRecord] = []
-    expired_count = 0
+    found = Cleanup([])
     now_ms = shard.context.time_ms()
-    for group_id, group in shard.groups.items():
-        expired, remain = _expired(shard, group, now_ms)
-        records.extend(offset_commit_tombstone(group_id, topic, partition) for topic, partition in expired)
-        expired_count += len(expired)
-        if not remain and _is_unused(group) and not shard.offsets.has_pending(group_id):
-            records.extend(group.tombstones())
-        if len(records) >= TOMBSTONES_MAX:
-            break
-    return records[:TOMBSTONES_MAX], expired_count
+    seen = 0
+    while group_ids and seen < SLICE_MAX and len(found.records) < TOMBSTONES_MAX:
+        group_id = group_ids.popleft()
+        group = shard.groups.get(group_id)
+        if group is None:
+            continue
+        expired, remaining = _expired(shard, group, now_ms)
+        tombstones = [offset_commit_tombstone(group_id, topic, partition) for topic, partition in expired]
+        if not remaining and _is_unused(group) and not shard.offsets.has_pending(group_id):
+            tombstones.extend(group.tombstones())
+        room = TOMBSTONES_MAX - len(found.records)
+        found.records.extend(tombstones[:room])
+        found.expired_count += min(len(expired), room)
+        seen += 1 + len(expired) + remaining
+    return found
 
 
-def _expired(shard: GroupShard, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], bool]:
-    """The offsets of a group whose time is over, and whether others remain."""
+def _expired(shard: GroupShard, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], int]:
+    """The offsets of a group whose time is over, and how many others remain."""
     retention_ms = shard.config.offsets_retention_ms
+    has_pending = shard.offsets.has_pending(group.group_id)
     expired = []
-    remain = False
+    remaining = 0
     for topic, partitions in shard.offsets.of_group(group.group_id).items():
         if group.is_subscribed(topic):
-            remain = True
+            remaining += len(partitions)
             continue
         for partition, committed in partitions.items():
             since = group.offsets_expire_since(committed.commit_timestamp_ms)
-            if since is None:
-                return [], True
             # What the commit itself asked for counts as it was asked for, by clients of before Kafka 2.1.
             end_ms = committed.expire_timestamp_ms
-            if end_ms == NO_EXPIRY:
+            if end_ms == NO_EXPIRY and since is not None:
                 end_ms = since + retention_ms
-            if now_ms >= end_ms and not shard.offsets.is_pending(group.group_id, topic, partition):
-                expired.append((topic, partition))
+            is_pending = has_pending and shard.offsets.is_pending(group.group_id, topic, partition)
+            if since is None or now_ms < end_ms or is_pending:
+                remaining += 1
             else:
-                remain = True
-    return expired, remain
+                expired.append((topic, partition))
+    return expired, remaining
 
 
 def _is_unused(group: Group) -> bool:

@@ -1,12 +1,13 @@
 """One partition of ``__consumer_offsets`` with all that acts on it: the protocols and the housekeeping."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from kalda.coordinator.group.classic.protocol import ClassicProtocol
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
-from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, cleanup
+from kalda.coordinator.group.offset_operations import cleanup
 from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.group.statistics import GroupStatistics
 from kalda.coordinator.runtime.ports import Result, ShardContext
@@ -14,8 +15,8 @@ from kalda.coordinator.runtime.ports import Result, ShardContext
 __all__ = ["GroupPartition"]
 
 _CLEANUP_TIMER: Final = "cleanup"
-_NEXT_CLEANUP_MS: Final = 100
-"""How soon a cleanup goes on that found more than one batch of tombstones may hold."""
+_NEXT_SLICE_MS: Final = 20
+"""The pause between slices: housekeeping has time, requests have not."""
 
 
 class GroupPartition(GroupShard):
@@ -39,10 +40,12 @@ class GroupPartition(GroupShard):
 
 
 class _Housekeeping:
-    """Looks for expired offsets and unused groups every `offsets.retention.check.interval.ms`."""
+    """Looks for expired offsets and unused groups every `offsets.retention.check.interval.ms`, in slices."""
 
     def __init__(self, shard: GroupPartition) -> None:
         self._shard: Final = shard
+        self._to_check: Final[deque[str]] = deque()
+        """The groups that this round has not come to yet; empty between rounds."""
 
     def on_loaded(self, context: ShardContext) -> None:
         """Look for the first time after one interval: members need time to come back after a failover."""
@@ -55,10 +58,11 @@ class _Housekeeping:
 
     def _clean_up(self) -> Result[None]:
         shard = self._shard
-        records, expired = cleanup(shard)
-        shard.statistics.offset_expirations += expired
-        is_more = len(records) >= TOMBSTONES_MAX
+        if not self._to_check:
+            self._to_check.extend(shard.groups)
+        found = cleanup(shard, self._to_check)
+        shard.statistics.offset_expirations += found.expired_count
         interval_ms = shard.config.offsets_retention_check_interval_ms
-        delay_ms = min(_NEXT_CLEANUP_MS, interval_ms) if is_more else interval_ms
+        delay_ms = min(_NEXT_SLICE_MS, interval_ms) if self._to_check else interval_ms
         shard.context.schedule(_CLEANUP_TIMER, delay_ms, self._clean_up)
-        return Result(records, None)
+        return Result(found.records, None)

@@ -4,7 +4,7 @@ import pytest
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
+from kalda.coordinator.group.offset_operations import SLICE_MAX, TOMBSTONES_MAX, FetchedOffsets
 from kalda.protocol.messages.offset_commit import OffsetCommitRequest
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -379,3 +379,17 @@ def test_very_many_expired_offsets_go_in_parts() -> None:
     commit(simulation, request)
     simulation.advance(HOUR_MS + 61_000)
     assert simulation.shard.offsets.count == 0
+
+
+def test_housekeeping_looks_at_many_groups_in_slices() -> None:
+    """A coordinator of very many groups serves requests in between."""
+    simulation = expiring()
+    for number in range(SLICE_MAX + 50):
+        request = commit_request(SIMPLE, 1)
+        request.group_id = f"group-{number}"
+        commit(simulation, request)
+    simulation.advance(HOUR_MS)
+    batches = len(simulation.log.batches[0])
+    simulation.advance(70_000)
+    assert [] == simulation.coordinator.groups()
+    assert len(simulation.log.batches[0]) - batches >= 2

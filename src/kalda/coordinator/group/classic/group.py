@@ -409,6 +409,8 @@ class ClassicGroup:
         instances = [m.group_instance_id for m in value.members if m.group_instance_id is not None]
         if len(set(ids)) != len(ids) or len(set(instances)) != len(instances):
             raise ProtocolError(f"group {group_id}: a member comes twice in one generation")
+        if ids and value.protocol is None:
+            raise ProtocolError(f"group {group_id}: it has members and no protocol")
         group = cls(group_id, value.current_state_timestamp)
         group.generation_id = value.generation
         group.protocol_name = value.protocol
