@@ -1,7 +1,7 @@
 """A real ZooKeeper 3.9 for tests, started from the jars in PySpark's wheel.
 
-Starting takes a second or two of JVM, so it is shared by all tests of a worker; each test keeps below a chroot
-of its own. Where Java or PySpark is missing the tests are skipped, and the reason says so.
+Starting takes a second or two of JVM, so it is shared by all tests of a worker; each test keeps below a
+chroot of its own. Where Java or PySpark is missing the tests are skipped, and the reason says so.
 """
 
 import importlib.util

@@ -2,7 +2,7 @@
 
 The controller keeps it current through `apply`. It lives on the event loop: a `TopicMetadata` never changes
 but is replaced, so what a handler holds stays consistent, and a look-up costs the same however many topics
-there are. What is not here: waiting for a change (see `topic_admin`) and the wire (see
+there are. What is not here: waiting for a change (see `topics`) and the wire (see
 `handlers.metadata`).
 """
 
