@@ -11,7 +11,19 @@ from typing import Final
 
 from kalda.storage.filesystem import FileSystem
 
-LASTING: Final = frozenset((errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN))
+LASTING: Final = frozenset(
+    (
+        errno.EIO,
+        errno.EROFS,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        # A file system that found itself damaged, and files that were made immutable.
+        errno.EUCLEAN,
+        errno.EPERM,
+    )
+)
 """What a device answers that will not recover by itself."""
 _GONE: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
 """Of a single file they may mean that it was deleted meanwhile; of the directory itself they last."""

@@ -56,7 +56,7 @@ def log_in(manager: LogManager, directory: str, count: int = 2) -> TopicPartitio
 
 
 @pytest.mark.parametrize("action", ["write", "sync"])
-@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.EPERM, errno.EUCLEAN])
 def test_a_broken_device_is_noticed_where_it_is_used(
     manager: LogManager, files: FaultyFileSystem, code: int, action: str
 ) -> None:
