@@ -1,0 +1,286 @@
+"""Consumer groups apart from heartbeats: offsets, describing, deleting, settings, odd records."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.join import Requester
+from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig, MigrationPolicy
+from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.group.consumer.model import Member, MemberState
+from kalda.coordinator.group.consumer.reconciliation import reconcile
+from kalda.coordinator.group.consumer.records import (
+    current_record,
+    group_epoch_record,
+    group_removal,
+    member_record,
+    target_record,
+)
+from kalda.coordinator.group.consumer.regex import SLICE, RegexResolution, check_regex
+from kalda.coordinator.group.shard import GroupShard
+from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tests.unit.coordinator.group.consumer.classic_clients import ClassicClient
+from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, ConsumerSimulation
+
+T = UUID(int=1)
+
+
+@pytest.fixture
+def simulation() -> ConsumerSimulation:
+    made = ConsumerSimulation()
+    made.topics.put("t", 2)
+    return made
+
+
+def code_of(call: Any, *args: Any, **kwargs: Any) -> ErrorCode:
+    with pytest.raises(ApiError) as raised:
+        call(*args, **kwargs)
+    return raised.value.code
+
+
+def commit_code(group: ConsumerGroup, member_id: str, epoch: int, version: int = 9) -> ErrorCode:
+    try:
+        group.validate_offset_commit(member_id, None, epoch, transactional=False, api_version=version)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def test_members_commit_in_their_epoch(simulation: ConsumerSimulation) -> None:
+    simulation.beat(simulation.client("a", "t"))
+    group = simulation.group
+
+    assert ErrorCode.NONE is commit_code(group, "a", 1)
+    assert ErrorCode.STALE_MEMBER_EPOCH is commit_code(group, "a", 0)
+    assert ErrorCode.STALE_MEMBER_EPOCH is commit_code(group, "a", 2)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is commit_code(group, "b", 1)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is commit_code(group, "", -1)
+    assert ErrorCode.UNSUPPORTED_VERSION is commit_code(group, "a", 1, version=8)
+
+
+def test_anybody_commits_to_an_empty_group(simulation: ConsumerSimulation) -> None:
+    client = simulation.client("a", "t")
+    simulation.beat(client)
+    simulation.leave(client)
+
+    assert ErrorCode.NONE is commit_code(simulation.group, "", -1)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is commit_code(simulation.group, "a", 1)
+
+
+def test_members_fetch_in_their_epoch_and_administrators_always(simulation: ConsumerSimulation) -> None:
+    simulation.beat(simulation.client("a", "t"))
+    group = simulation.group
+
+    group.validate_offset_fetch(None, -1)
+    group.validate_offset_fetch("a", 1)
+    assert ErrorCode.STALE_MEMBER_EPOCH is code_of(group.validate_offset_fetch, "a", 3)
+    assert ErrorCode.UNKNOWN_MEMBER_ID is code_of(group.validate_offset_fetch, "b", 1)
+
+
+def test_only_an_empty_group_is_deleted(simulation: ConsumerSimulation) -> None:
+    client = simulation.client("a", "t")
+    simulation.beat(client)
+    assert ErrorCode.NON_EMPTY_GROUP is code_of(simulation.group.validate_delete)
+    simulation.leave(client)
+
+    simulation.group.validate_delete()
+    simulation.apply(simulation.group.tombstones())
+
+    assert GROUP not in simulation.shard.groups
+    assert {} == simulation.state(simulation.replayed(compacted=True)[0])
+
+
+def test_offsets_of_subscribed_topics_are_not_deleted(simulation: ConsumerSimulation) -> None:
+    simulation.topics.put("orders", 1)
+    simulation.beat(simulation.client("a", "t"))
+    simulation.beat(simulation.client("b", regex="ord.*"))
+    simulation.advance(10)
+
+    assert simulation.group.is_subscribed("t")
+    assert simulation.group.is_subscribed("orders")
+    assert not simulation.group.is_subscribed("other")
+
+
+def test_a_description_tells_members_and_targets(simulation: ConsumerSimulation) -> None:
+    simulation.beat(simulation.client("a", "t"))
+    simulation.beat(simulation.client("b", "t", assignor="range"))
+
+    described = simulation.protocol.describe(GROUP)
+
+    assert ("Reconciling", 2, 2, "range") == (
+        described.group_state,
+        described.group_epoch,
+        described.assignment_epoch,
+        described.assignor_name,
+    )
+    a, b = described.members
+    assert [0, 1] == a.assignment.topic_partitions[0].partitions
+    assert ("t", [0]) == (
+        a.target_assignment.topic_partitions[0].topic_name,
+        a.target_assignment.topic_partitions[0].partitions,
+    )
+    assert [] == b.assignment.topic_partitions
+    assert [1, 1] == [a.member_type, b.member_type]
+    assert ErrorCode.GROUP_ID_NOT_FOUND is code_of(simulation.protocol.describe, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"group_consumer_session_timeout_ms": 1}, "group.consumer.session.timeout.ms=1 is not between"),
+        ({"group_consumer_heartbeat_interval_ms": 99_999}, "group.consumer.heartbeat.interval.ms=99999"),
+        (
+            {
+                "group_consumer_heartbeat_interval_ms": 60_000,
+                "group_consumer_max_heartbeat_interval_ms": 60_000,
+            },
+            "must be below group.consumer.session.timeout.ms=45000",
+        ),
+        ({"group_consumer_assignors": ("best",)}, "'best'; there are 'uniform' and 'range'"),
+        ({"group_consumer_assignors": ()}, "group.consumer.assignors is empty"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text.replace(".", r"\.")):
+        ConsumerGroupConfig(**settings)
+
+
+def test_assignors_go_by_kafkas_class_names() -> None:
+    package = "org.apache.kafka.coordinator.group.assignor"
+    config = ConsumerGroupConfig(
+        group_consumer_assignors=(f"{package}.RangeAssignor", f"{package}.UniformAssignor")
+    )
+
+    assert ["range", "uniform"] == list(config.assignors())
+
+
+def test_expressions_are_matched_in_slices() -> None:
+    """One turn of the event loop matches so much and no more."""
+    names = [f"topic-{number}" for number in range(3 * SLICE)]
+    resolution = RegexResolution(["topic-.*7", ".*-1"], names, 5)
+
+    turns = 1
+    while not resolution.step():
+        turns += 1
+
+    assert 6 == turns
+    assert frozenset({"topic-1"}) == resolution.found[".*-1"]
+    assert len([name for name in names if name.endswith("7")]) == len(resolution.found["topic-.*7"])
+
+
+@pytest.mark.parametrize("regex", ["(", "a(?=b)", "(?P<n", r"\1", "((a{100}){100}){9}"])
+def test_what_re2_cannot_do_is_refused(regex: str) -> None:
+    """No look-around, no back references, no programs of any size: linear time whatever clients send."""
+    assert ErrorCode.INVALID_REGULAR_EXPRESSION is code_of(check_regex, regex)
+
+
+def test_a_state_of_a_newer_broker_fences_the_member() -> None:
+    member = Member("a", state=MemberState.read(9), epoch=3, assigned={T: frozenset({0})})
+
+    assert MemberState.UNKNOWN is member.state
+    owned = {T: frozenset({0})}
+    assert ErrorCode.FENCED_MEMBER_EPOCH is code_of(reconcile, member, 4, owned, owned, lambda *_: None)
+    again = reconcile(member, 4, {T: frozenset({0})}, {}, lambda *_: "a")
+    assert (4, {T: frozenset({0})}) == (again.epoch, again.assigned)
+
+
+def test_a_compacted_log_may_show_the_next_owner_first() -> None:
+    """What is left of "a gives 0 back, b takes it, a leaves" may be read in another order."""
+    simulation = ConsumerSimulation()
+    shard = GroupShard(0, GroupConfig())
+    protocol = type(simulation.protocol)(shard, simulation.config, simulation.topics, lambda: "x")
+    a = Member("a", epoch=1, assigned={T: frozenset({0})})
+    b = Member("b", epoch=2, assigned={T: frozenset({0})})
+
+    records = [
+        group_epoch_record(GROUP, 2),
+        member_record(GROUP, a),
+        current_record(GROUP, a),
+        current_record(GROUP, b),
+        member_record(GROUP, b),
+        current_record(GROUP, Member("a", epoch=2)),
+    ]
+    for offset, record in enumerate(records):
+        shard.replay(offset, -1, -1, record)
+
+    group = protocol.part.group(GROUP)
+    assert "b" == group.owner_of(T, 0)
+    for record in group_removal(GROUP, ["a", "b"], []):
+        shard.replay(99, -1, -1, record)
+    assert GROUP not in shard.groups
+    shard.replay(100, -1, -1, target_record(GROUP, "c", None))
+    assert GROUP not in shard.groups, "a tombstone makes no group"
+
+
+def test_a_failed_write_changes_nothing_and_is_made_up_for() -> None:
+    """The group looks at its topics again if the epoch that it was about to have never came."""
+    simulation = ConsumerSimulation()
+    simulation.topics.put("t", 1)
+    client = simulation.client("a", "t")
+    simulation.beat(client)
+    simulation.topics.put("t", 2)
+    before = simulation.state()
+    lost = simulation.protocol.heartbeat(
+        ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=1, topic_partitions=[]),
+        1,
+        "client",
+        "/host",
+    )
+    assert lost.records
+    assert before == simulation.state()
+
+    simulation.beat(client)
+
+    assert ["t-0", "t-1"] == simulation.names(client)
+
+
+@pytest.mark.parametrize("policy", [MigrationPolicy.DISABLED, MigrationPolicy.DOWNGRADE])
+def test_groups_stay_what_they_are_if_the_policy_says_so(policy: MigrationPolicy) -> None:
+    simulation = ConsumerSimulation(group_consumer_migration_policy=policy)
+    simulation.topics.put("t", 2)
+    classic = ClassicClient(simulation)
+    for _ in range(6):
+        classic.step()
+        simulation.advance(10)
+
+    response = simulation.beat(simulation.client("a", "t"))
+
+    assert ErrorCode.GROUP_ID_NOT_FOUND == response.error_code
+    assert 2 == len(classic.owned)
+
+
+def test_a_classic_member_needs_the_protocols_of_the_others() -> None:
+    simulation = ConsumerSimulation()
+    simulation.topics.put("t", 2)
+    simulation.beat(simulation.client("a", "t"))
+    classic = ClassicClient(simulation)
+    for _ in range(4):
+        classic.step()
+    other = JoinGroupRequest(
+        group_id=GROUP,
+        member_id="x",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[
+            JoinGroupRequestProtocol(name="mine", metadata=b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff")
+        ],
+    )
+
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == join_code(simulation, other)
+    other.protocols[0].name = "range"
+    other.protocol_type = "connect"
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == join_code(simulation, other)
+    other.protocol_type = "consumer"
+    other.protocols[0].metadata = b"\x00"
+    assert ErrorCode.INCONSISTENT_GROUP_PROTOCOL == join_code(simulation, other)
+
+
+def join_code(simulation: ConsumerSimulation, request: JoinGroupRequest) -> ErrorCode:
+    answer: Pending[Any] = Pending()
+    simulation.apply_step(simulation.classic.join(request, Requester("c", "/h", 9), answer))
+    return ErrorCode(answer.value.error_code)
