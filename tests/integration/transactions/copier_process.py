@@ -14,6 +14,8 @@ import sys
 from typing import Any
 
 BATCH = 20
+SOCKET_MS = 8_000
+"""A request to a broker that died may be waited for so long; by default it is a minute."""
 _is_ended = False
 
 
@@ -39,6 +41,7 @@ def run_confluent(options: dict[str, Any]) -> None:
             "isolation.level": "read_committed",
             "session.timeout.ms": 2000,
             "heartbeat.interval.ms": 200,
+            "socket.timeout.ms": SOCKET_MS,
         }
     )
     producer = Producer(
@@ -46,6 +49,7 @@ def run_confluent(options: dict[str, Any]) -> None:
             "bootstrap.servers": options["bootstrap"],
             "transactional.id": options["transactional_id"],
             "transaction.timeout.ms": 10_000,
+            "socket.timeout.ms": SOCKET_MS,
         }
     )
     producer.init_transactions(30)

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from kalda.testing import Cluster
 from tests.integration.groups.conftest import fill
 from tests.integration.groups.members import wait_until
 from tests.integration.transactions.clients import read_all
-from tests.integration.transactions.conftest import PARTITIONS
+from tests.integration.transactions.conftest import PARTITIONS, SETTINGS
 
 SCRIPT = Path(__file__).with_name("copier_process.py")
 VALUES = 1500
@@ -97,7 +99,7 @@ def wait_copied(each: Copiers, bootstrap: str, target: str, expected: list[str])
         each.revive()
         return len(read_all(bootstrap, target, PARTITIONS, committed=True)) >= len(expected)
 
-    wait_until(is_complete, f"{len(expected)} records are copied", 60)
+    wait_until(is_complete, f"{len(expected)} records are copied", 90)
     assert sorted(expected) == sorted(read_all(bootstrap, target, PARTITIONS, committed=True))
 
 
@@ -124,3 +126,30 @@ def test_copiers_that_die_copy_everything_once(
 def is_done(running: Copiers) -> bool:
     """Whether so much was copied that nothing more may come."""
     return running.copied * 20 >= VALUES
+
+
+def test_coordinators_that_die_lose_and_double_nothing(
+    tmp_path: Path, copiers: Callable[..., Copiers]
+) -> None:
+    """One broker after the other is killed and comes back, each being coordinator of something."""
+    with Cluster(brokers=3, directory=tmp_path / "cluster", settings=SETTINGS) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for future in admin.create_topics(
+            [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
+        ).values():
+            future.result(30)
+        expected = fill(cluster.bootstrap, "source", range(500))
+        running = copiers(cluster.bootstrap, "confluent", "source", "target")
+        for number in range(2):
+            running.start(number)
+        wait_until(lambda: running.copied > 2, "some are copied")
+        for broker_id in range(3):
+            cluster.wait_in_sync("__transaction_state")
+            cluster.wait_in_sync("__consumer_offsets")
+            cluster.wait_in_sync("target")
+            cluster.kill(broker_id)
+            begin = 500 * (broker_id + 1)
+            expected += fill(cluster.bootstrap, "source", range(begin, begin + 500))
+            running.revive()
+            cluster.start(broker_id)
+        wait_copied(running, cluster.bootstrap, "target", expected)
