@@ -2,6 +2,7 @@
 
 from struct import Struct
 from typing import Final
+from uuid import UUID
 
 from kalda.coordinator.group.consumer.model import Assignment, Member
 from kalda.coordinator.group.consumer.topics import TopicsView
@@ -41,9 +42,13 @@ def read_assignment(data: bytes, topics: TopicsView) -> Assignment:
 
 
 def owned_assignment(partitions: list[TopicPartition], topics: TopicsView) -> Assignment:
-    """Partitions by name as partitions by id."""
-    found = ((topics.topic(each.topic), each.partitions) for each in partitions if each.partitions)
-    return {topic.topic_id: frozenset(numbers) for topic, numbers in found if topic is not None}
+    """Partitions by name as partitions by id; leaders may name a topic more than once."""
+    found: dict[UUID, frozenset[int]] = {}
+    for each in partitions:
+        topic = topics.topic(each.topic)
+        if topic is not None and each.partitions:
+            found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | frozenset(each.partitions)
+    return found
 
 
 def assignment_bytes(member: Member, assigned: Assignment, topics: TopicsView) -> bytes:

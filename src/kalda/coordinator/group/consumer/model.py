@@ -145,8 +145,14 @@ class Member:
 
 
 def assignment_of(topics: Iterable[PartitionsOfTopic]) -> Assignment:
-    """Read an assignment from a message or a record."""
-    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
+    """Read an assignment from a message or a record, where a topic may come more than once."""
+    found: dict[UUID, frozenset[int]] = {}
+    for topic in topics:
+        if topic.partitions:
+            present = found.get(topic.topic_id)
+            partitions = frozenset(topic.partitions)
+            found[topic.topic_id] = partitions if present is None else present | partitions
+    return found
 
 
 def is_within(owned: Assignment, target: Assignment) -> bool:

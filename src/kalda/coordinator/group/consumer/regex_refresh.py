@@ -24,6 +24,8 @@ REFRESH_MIN_INTERVAL_MS: Final = 10_000
 REFRESH_MAX_INTERVAL_MS: Final = 600_000
 
 _SLICE_PAUSE_MS: Final = 1
+_SLICE_MS: Final = 2
+"""How long matching may hold the event loop, give or take one name."""
 
 
 class RegexRefresh:
@@ -75,7 +77,9 @@ class RegexRefresh:
             topics = self._part.topics
             resolution = RegexResolution(group.subscribed_regexes, topics.names(), topics.generation)
             self._under_way[group_id] = resolution
-        if not resolution.step():
+        context = self._part.shard.context
+        end = context.monotonic_ms() + _SLICE_MS
+        if not resolution.step(lambda: context.monotonic_ms() >= end):
             self._schedule(group_id)
             return Result((), None)
         del self._under_way[group_id]
