@@ -20,7 +20,7 @@ from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.common.config_def import ConfigDef, ConfigType, UpdateMode
+from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, UpdateMode
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
@@ -158,9 +158,10 @@ class ConfigAdmin:
             for setting in settings:
                 _require_dynamic(setting, is_default=is_default)
             if is_default:
-                self._config.validated(self._config.dynamic_broker, settings)
+                values = self._config.validated(self._config.dynamic_broker, settings)
             else:
-                self._config.validated(settings, self._config.dynamic_default)
+                values = self._config.validated(settings, self._config.dynamic_default)
+            _check_cleaner_threads(self._config.log_cleaner_threads, values)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -275,6 +276,24 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
             raise ConfigError(
                 name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
             )
+
+
+def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> None:
+    """Refuse what Kafka refuses: cleaners that stop, and changes by more than a factor of two at once.
+
+    Raises:
+        ConfigError: it is such a change.
+    """
+    name = "log.cleaner.threads"
+    wanted = values.get(name, BROKER_CONFIG.defaults[name])
+    assert isinstance(wanted, int), f"{name} is {wanted!r}, not a number"
+    if wanted == current:
+        return
+    low, high = max(1, current // 2), 2 * current
+    if not low <= wanted <= high:
+        raise ConfigError(
+            name, f"`{name}`={wanted} is not allowed: from {current} it may go to {low} to {high} at a time"
+        )
 
 
 def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:

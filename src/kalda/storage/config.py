@@ -59,6 +59,11 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property
+    def max_segment_ms(self) -> int:
+        """How long a segment may take records: a record that is active is never cleaned (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the topic keeps the last record of each key."""
         return CleanupPolicy.COMPACT in self.cleanup_policy

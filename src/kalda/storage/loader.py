@@ -348,6 +348,7 @@ class _Loader:
             self._file_system,
             environment.handles,
             environment.clock,
+            segment_jitter_ms(self._config, environment.random_fraction()),
         )
 
     def _remove(self, name: str) -> None:

@@ -112,7 +112,7 @@ class Segment:
             config.segment_index_bytes // self.offset_index.entry.size,
             config.segment_index_bytes // self.time_index.entry.size - 1,
         )
-        self._roll_wait_ms = config.segment_ms - jitter_ms
+        self._roll_wait_ms = config.max_segment_ms - jitter_ms
 
     @property
     def size(self) -> int:
@@ -446,7 +446,7 @@ class Segment:
 
 def segment_jitter_ms(config: LogConfig, random_fraction: float) -> int:
     """Return the random part that keeps many logs from rolling at the same time."""
-    return int(random_fraction * min(config.segment_jitter_ms, config.segment_ms, INT64_MAX))
+    return int(random_fraction * min(config.segment_jitter_ms, config.max_segment_ms, INT64_MAX))
 
 
 def create_segment(

@@ -188,6 +188,9 @@ async def test_checking_alone_changes_nothing(world: AdminWorld) -> None:
         (BROKER, "0", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.NONE),
         (BROKER, "", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("leader.replication.throttled.rate", SET, "5")], ErrorCode.NONE),
+        (BROKER, "0", [("log.cleaner.threads", SET, "2")], ErrorCode.NONE),
+        (BROKER, "", [("log.cleaner.threads", SET, "3")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "0", [("log.cleaner.threads", SET, "0")], ErrorCode.INVALID_REQUEST),
         (1, "a", [("retention.ms", SET, "5")], ErrorCode.INVALID_REQUEST),
     ],
 )
