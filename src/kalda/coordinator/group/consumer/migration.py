@@ -2,26 +2,34 @@
 
 Up: the generation becomes the epoch, the leader's last assignment what members have and shall have; they stay
 members and speak the classic protocol on (see `classic_members`). Down: the other way round, and the members
-are told to join again, because what the last consumer member had is free.
+are told to join again, because what the last consumer member had is free. Until they have, the record says
+what they hold, not what they were to get (as in Kafka): a group that goes up again goes by it.
 
 What must not break: the record of a group that went down has members and no leader, which no generation has.
 Whoever reads it, now or after a failover, knows by that that the members must be told.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from struct import Struct
 from typing import Final
+from uuid import UUID
 
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
 from kalda.coordinator.group.classic.member import ClassicMember
 from kalda.coordinator.group.classic.rebalance import Rebalance
-from kalda.coordinator.group.consumer.embedded import assignment_bytes, read_assignment, read_subscription
+from kalda.coordinator.group.consumer.embedded import (
+    assignment_bytes,
+    owned_assignment,
+    read_assignment,
+    read_subscription,
+)
 from kalda.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
 from kalda.coordinator.group.consumer.model import (
-    EMPTY_ASSIGNMENT,
+    Assignment,
     ClassicProtocolOffer,
     ClassicSide,
     Member,
@@ -85,7 +93,7 @@ class Migration:
         self._end_waits(group)
         upgraded = ConsumerGroup(group.group_id)
         upgraded.epoch = upgraded.assignment_epoch = group.generation_id
-        for member in members:
+        for member in _without_conflicts(members):
             upgraded.put_member(member)
             upgraded.targets[member.member_id] = member.assigned
             self._part.touch_session(group.group_id, member)
@@ -112,7 +120,11 @@ class Migration:
             ),
             epoch=group.generation_id,
             previous_epoch=group.generation_id,
-            assigned=read_assignment(member.assignment, self._part.topics),
+            # While a rebalance is repeated nobody has an assignment, but cooperative members have partitions.
+            assigned=(
+                read_assignment(member.assignment, self._part.topics)
+                or owned_assignment(subscription.owned_partitions, self._part.topics)
+            ),
         )
 
     def _end_waits(self, group: ClassicGroup) -> None:
@@ -161,7 +173,6 @@ class Migration:
         classic.generation_id = group.epoch
         for member in members:
             assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
-            target = group.targets.get(member.member_id, EMPTY_ASSIGNMENT)
             classic.add(
                 ClassicMember(
                     member_id=member.member_id,
@@ -172,7 +183,7 @@ class Migration:
                     session_timeout_ms=member.classic.session_timeout_ms,
                     protocol_type=PROTOCOL_TYPE,
                     protocols={offer.name: offer.metadata for offer in member.classic.protocols},
-                    assignment=assignment_bytes(member, target, self._part.topics),
+                    assignment=assignment_bytes(member, _held(member), self._part.topics),
                 ),
                 None,
             )
@@ -216,6 +227,27 @@ class Migration:
         records = self._rebalance.prepare(group, "it was a consumer group")
         self._rebalance.answers.give()
         return Result(records, None)
+
+
+def _held(member: Member) -> Assignment:
+    """What a member uses or has not given back."""
+    held = dict(member.assigned)
+    for topic_id, partitions in member.pending_revocation.items():
+        held[topic_id] = held.get(topic_id, frozenset()) | partitions
+    return held
+
+
+def _without_conflicts(members: Iterable[Member]) -> Iterator[Member]:
+    """The members, each without what one before has: leaders make mistakes, and claims grow old."""
+    taken: set[tuple[UUID, int]] = set()
+    for member in members:
+        assigned: dict[UUID, frozenset[int]] = {}
+        for topic_id, partitions in member.assigned.items():
+            free = frozenset(number for number in partitions if (topic_id, number) not in taken)
+            if free:
+                assigned[topic_id] = free
+                taken.update((topic_id, number) for number in free)
+        yield replace(member, assigned=assigned)
 
 
 def _is_leaderless(value: bytes) -> bool:
