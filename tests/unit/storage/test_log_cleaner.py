@@ -323,3 +323,19 @@ def test_an_empty_log_is_left_by_a_log_of_deletions() -> None:
     for each in (broker, broker.restarted()):
         assert [(end, b"last", b"x")] == contents(records_of(each.log))
         assert end + 1 == each.log.log_end_offset
+
+
+def test_a_checkpoint_above_the_end_counts_for_nothing() -> None:
+    """Left by a log that lost its tail, or was made again while the broker was down."""
+    broker = CompactedBroker()
+    path = "/data/cleaner-offset-checkpoint"
+    broker.put((b"k", b"1"))
+    broker.put((b"k", b"2"))
+    broker.roll()
+    broker.file_system.replace(path, b"0\n2\norders 0 77\nother 3 5\n", sync=True)
+    again = broker.restarted()
+    again.log.advance_high_watermark(again.log.log_end_offset)
+    assert 77 == again.cleaner.clean_offset(PARTITION)
+    assert again.clean()
+    assert 2 == again.cleaner.clean_offset(PARTITION)
+    assert b"0\n1\norders 0 2\n" == again.file_system.read(path)

@@ -4,7 +4,6 @@ Never cleaned are the active segment, everything from the last stable offset on 
 watermark), and what is younger than ``min.compaction.lag.ms``.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +11,8 @@ from kalda.storage.config import INT64_MAX
 from kalda.storage.segment import Segment
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+_FIRST_TIMESTAMPS_MAX: Final = 50
+"""Segments whose first time is asked for: after a start each costs a read, and later ones are younger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,7 @@ def look_at(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> CleanableLo
 def first_dirty_offset(log: UnifiedLog, checkpoint: int | None) -> int:
     """Return where the dirty part begins: at the checkpoint, unless that cannot be true."""
     start = log.log_start_offset
-    if checkpoint is None:
-        return start
-    if checkpoint > log.log_end_offset:
-        _logger.warning(
-            "%s: the cleaner's checkpoint %d lies above the log's end %d; all of it counts as dirty",
-            log.topic_partition,
-            checkpoint,
-            log.log_end_offset,
-        )
+    if checkpoint is None or checkpoint > log.log_end_offset:
         return start
     return max(checkpoint, start)
 
@@ -99,5 +91,7 @@ def _compaction_delay_ms(log: UnifiedLog, dirty: tuple[Segment, ...], now_ms: in
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms == INT64_MAX:
         return 0
-    timestamps = [first for segment in dirty if (first := segment.first_timestamp) > 0]
+    timestamps = [
+        first for segment in dirty[:_FIRST_TIMESTAMPS_MAX] if (first := segment.first_timestamp) > 0
+    ]
     return max(0, now_ms - lag_ms - min(timestamps, default=INT64_MAX))

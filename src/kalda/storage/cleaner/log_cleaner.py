@@ -238,6 +238,14 @@ class LogCleaner:
                 await asyncio.sleep(0)
             if not log.config.is_compacted or not self._is_free(topic_partition, log, now_ms):
                 continue
+            if self._clean_offsets.get(topic_partition, 0) > log.log_end_offset:
+                _logger.warning(
+                    "%s: the cleaner's checkpoint %d lies above the log's end %d; all of it counts as dirty",
+                    topic_partition,
+                    self._clean_offsets[topic_partition],
+                    log.log_end_offset,
+                )
+                self._note_clean(log, log.log_start_offset)
             try:
                 found = look_at(log, self._clean_offsets.get(topic_partition), now_ms)
             except Exception as error:

@@ -112,6 +112,7 @@ class ProcessRunner:
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
+        self._is_running = False
         self._is_aborted = False
 
     @property
@@ -122,6 +123,7 @@ class ProcessRunner:
     async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
         """Do the job; see `CleaningRunner`."""
         self._is_aborted = False
+        self._is_running = True
         is_over = False
         try:
             result = await self._run(job, on_group)
@@ -131,14 +133,15 @@ class ProcessRunner:
             is_over = True
             raise
         finally:
+            self._is_running = False
             if not is_over:
                 # The child may still write; whoever called must not be told that it is over before it is.
                 await asyncio.shield(self._kill())
 
     def abort(self) -> None:
-        """Kill the child: it may be deep in a computation, and has nothing to say any more."""
+        """Kill the child if it has a job: it may be deep in a computation, and nobody waits for it now."""
         self._is_aborted = True
-        if self._process is not None:
+        if self._is_running and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
