@@ -23,6 +23,7 @@ from tests.integration.transactions.conftest import PARTITIONS, SETTINGS
 
 SCRIPT = Path(__file__).with_name("copier_process.py")
 VALUES = 1500
+STUCK_SECONDS = 15.0
 
 MakeTopic = Callable[[str], str]
 
@@ -40,6 +41,7 @@ class Copiers:
         }
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self.copied = 0
+        self._seen, self._seen_at = 0, time.monotonic()
 
     def start(self, number: int) -> None:
         """Start a copier; one of an earlier life of the same number is fenced by it."""
@@ -65,7 +67,19 @@ class Copiers:
         process.wait()
 
     def revive(self) -> None:
-        """Start again whoever ended by itself: fenced, or its coordinator was gone for too long."""
+        """Start again whoever ended by itself, and everybody if nothing was copied for a while.
+
+        A copier ends when it was fenced, or its coordinator was gone for too long. librdkafka 2.16 may also
+        wait for ever for a group's coordinator that was taken out of the metadata while it was down.
+        """
+        now = time.monotonic()
+        if self.copied != self._seen:
+            self._seen, self._seen_at = self.copied, now
+        if now - self._seen_at > STUCK_SECONDS:
+            self._seen_at = now
+            for number in tuple(self._processes):
+                self.kill(number)
+                self.start(number)
         for number, process in tuple(self._processes.items()):
             if process.poll() is not None:
                 self.start(number)
