@@ -314,6 +314,7 @@ def test_keeping_without_an_open_transaction_is_a_usual_beginning(simulation: Si
 def test_two_phase_commit_has_to_be_allowed() -> None:
     simulation = Simulation(config=TransactionConfig())
     assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED is simulation.begin(two_phase=True).code
+    assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED is simulation.begin(keep=True).code
 
 
 # Replication and failures.

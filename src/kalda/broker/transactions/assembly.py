@@ -12,6 +12,7 @@ from kalda.broker.transactions.marker_sender import TransactionMarkers
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.broker.transactions.verification import TransactionVerification
 from kalda.broker.upkeep import Upkeep
+from kalda.common.metrics import metric_name
 from kalda.common.types import TopicPartition
 from kalda.coordination.errors import CoordinationError
 from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
@@ -122,7 +123,32 @@ def build_transactions(services: "BrokerServices", dialer: Dialer) -> Transactio
     services.produce_gate = ProduceGate(
         services, is_verifying=lambda: config.transaction_partition_verification_enable
     )
+    _register_metrics(services, markers)
     return Transactions(services, runtime, markers, services.transaction_verification, ids)
+
+
+def _register_metrics(services: "BrokerServices", markers: TransactionMarkers) -> None:
+    """Publish what is under way, and what stays there."""
+    coordinator, gate = services.transaction_coordinator, services.produce_gate
+
+    def name(kind: str, metric: str) -> str:
+        return metric_name("kafka.coordinator.transaction", kind, metric)
+
+    services.metrics.gauge(
+        name("TransactionStateManager", "NumTransactionalIds"),
+        "Transactional ids that are coordinated here.",
+        lambda: len(coordinator.transactions()),
+    )
+    services.metrics.gauge(
+        name("TransactionMarkerChannelManager", "NumPendingTransactions"),
+        "Transactions that are decided and have markers to be written.",
+        lambda: markers.waiting_count,
+    )
+    services.metrics.gauge(
+        metric_name("kafka.server", "AddPartitionsToTxnManager", "NumWaitingRequests"),
+        "Produce requests that wait for the coordinator's word on their transaction.",
+        lambda: gate.waiting_count,
+    )
 
 
 class ProducerIdTasks:

@@ -108,9 +108,9 @@ class TransactionCoordinator:
         config = self._config
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
+        if (enables_two_phase_commit or keeps_prepared) and not config.two_phase_commit_enable:
+            return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if enables_two_phase_commit:
-            if not config.two_phase_commit_enable:
-                return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             timeout_ms = TIMEOUT_NEVER
         elif not 0 < timeout_ms <= config.transaction_max_timeout_ms:
             return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
