@@ -263,15 +263,19 @@ class Partition:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, or NOT_ENOUGH_REPLICAS for acks=all.
+            ApiError: NOT_LEADER_OR_FOLLOWER, or NOT_ENOUGH_REPLICAS for acks=all (_AFTER_APPEND where it is a
+                retry of what is in the log).
             StorageError: what the log refuses, with the code to answer.
         """
         if not self.is_leader:
             raise self.not_leader()
         followers = self.followers
         if acks == ACKS_ALL and followers and len(self.isr) < self.min_in_sync_replicas:
+            # A producer that is told "not appended" of a batch that is in the log may send its records again
+            # in another batch, which cannot be in sequence: librdkafka fails for good then.
+            is_retry = self.log.is_retry(records)
             raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if is_retry else ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The in-sync replicas {list(self.isr)} of {self.topic_partition} are fewer than "
                 f"min.insync.replicas={self.log.config.min_insync_replicas}.",
             )

@@ -22,10 +22,12 @@ from kalda.records.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     iter_headers,
+    read_header,
     set_base_offset_and_leader_epoch,
     validate,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
+from kalda.records.errors import RecordsError
 from kalda.storage import retention
 from kalda.storage.checkpoints import format_partition_metadata
 from kalda.storage.config import LogConfig
@@ -215,6 +217,19 @@ class UnifiedLog:
             False,
             size,
             header.record_count,
+        )
+
+    def is_retry(self, records: WritableBuffer) -> bool:
+        """Tell whether a batch is one of its producer's last five here: sent again, for want of an answer."""
+        try:
+            header = read_header(records)
+        except RecordsError:
+            return False
+        entry = self.producer_state.producers.get(header.producer_id)
+        return (
+            entry is not None
+            and entry.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+            is not None
         )
 
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:

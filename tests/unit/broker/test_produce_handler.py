@@ -259,6 +259,21 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(broker: Data
     assert 0 == broker.produce(batch(b"a"), acks=1).error_code
 
 
+def test_retry_of_an_appended_batch_is_not_told_that_it_was_not_appended(broker: DataPath) -> None:
+    """The producer would put its records into another batch, whose sequence numbers cannot fit any more."""
+    broker.configure(min_insync_replicas=2)
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    first = batch(b"a", b"b", base_sequence=0, **producer)
+    broker.produce_request(first, acks=-1)
+    broker.host(leadership(leader_epoch=5, replicas=(1, 2), isr=(1,)))
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert code == broker.produce(first, acks=-1).error_code
+    following = batch(b"c", base_sequence=2, **producer)
+    assert ErrorCode.NOT_ENOUGH_REPLICAS == broker.produce(following, acks=-1).error_code
+    assert 2 == broker.partition().log.log_end_offset
+
+
 def test_one_replica_is_enough_whatever_min_insync_replicas_says(broker: DataPath) -> None:
     """The setting never asks for more replicas than the partition has."""
     broker.configure(min_insync_replicas=2)
