@@ -7,8 +7,10 @@ client gave up, and never decides by itself what was committed.
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -20,6 +22,7 @@ TRANSACTION_TIMEOUT_MS = 10_000
 MESSAGES_PER_TRANSACTION = 200
 CALL_SECONDS = 5.0
 ATTEMPTS = 3
+STALL_SECONDS = 25.0
 PAUSE_SECONDS = 0.2
 
 COMMON = {
@@ -148,20 +151,46 @@ def _until_done(call: Callable[[], object]) -> None:
                 raise
 
 
+class Watchdog:
+    """Begins a new life where a call of the client never returns."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._seen = time.monotonic()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def progress(self) -> None:
+        """Say that the copier lives."""
+        self._seen = time.monotonic()
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._seen < STALL_SECONDS:
+            time.sleep(0.5)
+        print(f"copier {self._number} begins anew: stalled", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback()
+        begin_anew()
+
+
+def begin_anew() -> None:
+    """Replace this process: librdkafka can take long to let go of a producer whose brokers are gone."""
+    os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.copier", *sys.argv[1:]])
+
+
 def run(bootstrap: str, number: int, source: str, target: str, protocol: str) -> None:
     """Copy until this life is over."""
+    watchdog = Watchdog(number)
     copier: Copier | None = None
     try:
         copier = Copier(bootstrap, number, source, target, protocol)
         while True:
             copier.copy_some()
+            watchdog.progress()
     except confluent_kafka.KafkaException as failure:
         print(f"copier {number} begins anew: {failure}", file=sys.stderr, flush=True)
         if copier is not None:
             copier.close()
     time.sleep(PAUSE_SECONDS)
-    # Not in this process: librdkafka can take long to let go of a producer whose brokers are gone.
-    os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.copier", *sys.argv[1:]])
+    begin_anew()
 
 
 def main() -> None:
