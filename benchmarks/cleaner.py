@@ -5,25 +5,31 @@ core. Run by hand, `python -m benchmarks.cleaner`, it also compares a thread wit
 """
 
 import asyncio
+import gc
 import os
 import random
 import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
+from kalda.storage.background import EventLoopExecutor
 from kalda.storage.cleaner.cleanable import look_at
 from kalda.storage.cleaner.cleaner import Cleaning
-from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningResult
+from kalda.storage.cleaner.job import CleaningJob, CleaningResult
+from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.planning import CleanerConfig, plan_job
 from kalda.storage.cleaner.runner import ProcessRunner
 from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_manager import LogManager
+from kalda.storage.unified_log import UnifiedLog
 
 Figure = tuple[str, float, str]
 
@@ -64,15 +70,24 @@ def run() -> list[Figure]:
 def _make(
     directory: str, size: int, spread: int, count: int, codec: Compression, survive: int
 ) -> CleaningJob:
-    """Fill a log with records of `size` bytes, `spread` more or less, and return the job that cleans it."""
+    """Fill a log and return the job that cleans it."""
+    manager = LogManager([directory], lambda _: _CONFIG, SystemClock())
+    manager.load()
+    log = _fill(manager, size, spread, count, codec, survive)
+    now_ms = int(time.time() * 1000)
+    return asyncio.run(plan_job(look_at(log, None, now_ms), CleanerConfig(), now_ms))
+
+
+def _fill(
+    manager: LogManager, size: int, spread: int, count: int, codec: Compression, survive: int
+) -> UnifiedLog:
+    """Fill a log with records of `size` bytes, `spread` more or less, `count` to a batch."""
     chance = random.Random(1)
     # So many keys that the given share of all records is the last of its key; words compress as text does.
     records = _LOG_BYTES // (size + 10)
     keys = records * survive // 100
     words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(2000)]
     text = b" ".join(chance.choices(words, k=200_000))
-    manager = LogManager([directory], lambda _: _CONFIG, SystemClock())
-    manager.load()
     log = manager.get_or_create(TopicPartition("bench", 0))
     order = [*range(keys), *(chance.randrange(keys) for _ in range(records - keys))]
     chance.shuffle(order)
@@ -86,8 +101,7 @@ def _make(
         log.append_as_leader(builder.build(), 0)
     log.advance_high_watermark(log.log_end_offset)
     log.roll()
-    candidate = look_at(log, None, now_ms)
-    return asyncio.run(plan_job(candidate, CleanerConfig(), now_ms))
+    return log
 
 
 def _clean(job: CleaningJob) -> tuple[float, str]:
@@ -99,12 +113,39 @@ def _clean(job: CleaningJob) -> tuple[float, str]:
     return result.bytes_read / 1e6 / seconds, "MB/s"
 
 
-async def _loop_delays(where: str) -> list[Figure]:
-    """Clean while the loop is asked 1,000 times a second how late it is; return the delays."""
-    directory = tempfile.mkdtemp(prefix="kalda-bench-")
+@contextmanager
+def _watched_steps() -> Iterator[list[float]]:
+    """Note the processor time of each callback of the loop, in ms: other processes do not count in it."""
+    run = asyncio.Handle._run
+    steps: list[float] = []
+
+    def timed(handle: asyncio.Handle) -> None:
+        started = time.thread_time()
+        run(handle)
+        steps.append(1000 * (time.thread_time() - started))
+
+    asyncio.Handle._run = timed  # type: ignore[method-assign,assignment] # for the benchmark only
     try:
-        job = await asyncio.to_thread(_make, directory, 100, 40, 150, Compression.NONE, 50)
+        yield steps
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign] # as it was
+
+
+async def _loop_delays(where: str) -> list[Figure]:
+    """Clean while the loop is asked 1,000 times a second how late it is; return the delays.
+
+    In a process it is all that a broker does: choosing, the process from its start to its end, every swap.
+    """
+    directory = tempfile.mkdtemp(prefix="kalda-bench-")
+    executor = EventLoopExecutor(asyncio.get_running_loop())
+    try:
+        manager = LogManager([directory], lambda _: _CONFIG, SystemClock(), executor=executor)
+        manager.load()
+        log = _fill(manager, 100, 40, 150, Compression.NONE, 50)
+        now_ms = int(time.time() * 1000)
+        job = await plan_job(look_at(log, None, now_ms), CleanerConfig(), now_ms)
         delays: list[float] = []
+        steps: list[float] = []
 
         async def watch() -> None:
             while True:
@@ -114,14 +155,16 @@ async def _loop_delays(where: str) -> list[Figure]:
                 os.sched_yield()
                 delays.append(1000 * (time.perf_counter() - due))
 
-        async def on_group(_: CleanedGroup) -> None:
-            return None
-
+        # What filling the log has left to the collector is not the cleaner's.
+        gc.collect()
+        gc.freeze()
         watcher = asyncio.create_task(watch())
         if where == "process":
             runner = ProcessRunner()
-            await runner.run(job, on_group)
-            await runner.rest()
+            cleaner = LogCleaner(manager, CleanerConfig, lambda: runner)
+            with _watched_steps() as steps:
+                assert await cleaner.clean_filthiest(runner), "the log is dirty"
+                await runner.rest()
         elif where == "thread":
             thread = threading.Thread(target=lambda: list(Cleaning(job, OsFileSystem()).run()))
             thread.start()
@@ -132,11 +175,13 @@ async def _loop_delays(where: str) -> list[Figure]:
         watcher.cancel()
         delays.sort()
         return [
+            *([("cleaner: longest step on the loop, processor time", max(steps), "ms")] if steps else []),
             (f"cleaner: delay of the loop, {where}, p50", delays[len(delays) // 2], "ms"),
             (f"cleaner: delay of the loop, {where}, p99", delays[len(delays) * 99 // 100], "ms"),
             (f"cleaner: delay of the loop, {where}, longest", delays[-1], "ms"),
         ]
     finally:
+        executor.close()
         shutil.rmtree(directory, ignore_errors=True)
 
 
