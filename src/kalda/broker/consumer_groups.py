@@ -2,8 +2,7 @@
 
 import uuid
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.topics_view import CachedTopics
@@ -21,20 +20,24 @@ if TYPE_CHECKING:
 __all__ = ["build_consumer_groups", "consumer_group_config", "consumer_protocol_maker"]
 
 
-def consumer_group_config(settings: BrokerConfig) -> ConsumerGroupConfig:
+def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
     """Read and check the settings of consumer groups.
 
     Raises:
         ConfigError: they contradict each other, or name an assignor that there is not.
     """
-    # The fields have the names of the settings.
-    values: dict[str, Any] = {
-        each.name: settings.value(each.name.replace("_", ".")) for each in fields(ConsumerGroupConfig)
-    }
-    policy = values["group_consumer_migration_policy"]
-    values["group_consumer_migration_policy"] = MigrationPolicy(policy)
     try:
-        return ConsumerGroupConfig(**values)
+        return ConsumerGroupConfig(
+            group_consumer_assignors=config.group_consumer_assignors,
+            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            group_consumer_min_session_timeout_ms=config.group_consumer_min_session_timeout_ms,
+            group_consumer_max_session_timeout_ms=config.group_consumer_max_session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
+            group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
+        )
     except ValueError as error:
         raise ConfigError("group.consumer", str(error)) from None
 
@@ -55,6 +58,5 @@ def consumer_protocol_maker(services: "BrokerServices") -> Callable[[GroupPartit
 
 def build_consumer_groups(services: "BrokerServices", groups: GroupCoordinator) -> ConsumerGroupCoordinator:
     """What handlers call; refuses everything where `group.coordinator.rebalance.protocols` says so."""
-    protocols = services.config.value("group.coordinator.rebalance.protocols")
-    assert isinstance(protocols, tuple), f"the protocols are a list, not {protocols!r}"
+    protocols = services.config.group_coordinator_rebalance_protocols
     return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)

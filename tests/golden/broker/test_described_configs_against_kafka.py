@@ -27,8 +27,8 @@ OVERRIDES = {"cleanup.policy": "compact, delete", "retention.bytes": " 5 "}
 READ_ONLY_HERE = {"advertised.listeners", "listener.security.protocol.map", "listeners"}
 """Kafka can change these while it runs; Kalda says that it cannot."""
 OURS = {"metrics.port"}
-OF_KAFKA_4 = {"group.coordinator.rebalance.protocols"}
-"""Kafka 4 has other defaults than 3.9, and so has Kalda."""
+OF_KAFKA_4 = {"group.coordinator.rebalance.protocols", "transaction.two.phase.commit.enable"}
+"""Kafka 4 has another default than 3.9, or a new setting, and so has Kalda."""
 
 
 def row(kind: str, entry: ConfigEntry) -> str:

@@ -14,6 +14,7 @@ PYTHON_TYPES = {
     ConfigType.SHORT: int,
     ConfigType.LONG: int,
     ConfigType.DOUBLE: float,
+    ConfigType.LIST: tuple[str, ...],
 }
 DERIVED = {
     "advertised_listeners",
