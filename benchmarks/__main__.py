@@ -33,7 +33,6 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
-    "coordinators": coordinators.run,
     "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,
@@ -43,6 +42,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {
     "coordination": (coordination.run, coordination.run_zookeeper),
     "replication": (replication.run, replication.run_apache_kafka),
+    "coordinators": (coordinators.run, coordinators.run_apache_kafka),
 }
 """Ours and the other side's, each with processes of its own."""
 
