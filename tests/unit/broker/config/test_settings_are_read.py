@@ -39,6 +39,7 @@ def test_every_topic_setting_in_effect_is_read() -> None:
         "follower_replication_throttled_replicas",
         "leader_replication_throttled_replicas",
         "cleanup_policy",
+        "segment_ms",
         "unclean_leader_election_enable",
         "message_timestamp_difference_max_ms",
     }
