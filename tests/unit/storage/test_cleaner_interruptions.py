@@ -15,6 +15,7 @@ from kalda.storage.cleaner.log_cleaner import RETRY_MS
 from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.cleaner.runner import InlineRunner, OnGroup, WorkerDiedError
 from kalda.storage.cleaner.swap import RETIRED_PER_STEP
+from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage.cleaning_fixtures import (
     COMPACT_AND_DELETE,
     CompactedBroker,
@@ -315,3 +316,14 @@ def test_batches_in_a_cleaned_log_are_sound() -> None:
     assert records_of(broker.log) == records_of(follower.log)
     for position, header in iter_headers(data):
         list(iter_records(data, position, header))
+
+
+def test_a_follower_takes_the_gaps_of_a_cleaned_log() -> None:
+    """It fetches from its own end, which may lie where the leader has nothing any more."""
+    leader = filled()
+    assert leader.clean()
+    log = CompactedBroker().log
+    while fetched := leader.log.read(log.log_end_offset, 500, FetchIsolation.LOG_END).records.read():
+        log.append_as_follower(bytearray(fetched), 0)
+    assert leader.log.log_end_offset == log.log_end_offset
+    assert records_of(leader.log) == records_of(log)
