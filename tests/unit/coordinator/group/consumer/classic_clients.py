@@ -33,6 +33,7 @@ class ClassicClient:
 
     simulation: ConsumerSimulation
     topics: tuple[str, ...] = ("t",)
+    instance_id: str | None = None
     member_id: str = ""
     generation_id: int = -1
     is_stable: bool = False
@@ -76,6 +77,7 @@ class ClassicClient:
             session_timeout_ms=10_000,
             rebalance_timeout_ms=20_000,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocols=[
                 JoinGroupRequestProtocol(
@@ -101,6 +103,7 @@ class ClassicClient:
             group_id=GROUP,
             generation_id=self.generation_id,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             assignments=self._assign([member.member_id for member in response.members]),
         )
         self.simulation.apply_step(self.simulation.classic.sync(request, self.syncing))

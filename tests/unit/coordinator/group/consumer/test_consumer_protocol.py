@@ -10,6 +10,7 @@ from kalda.common.pending import Pending
 from kalda.coordinator.group.classic.join import Requester
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.consumer.config import ConsumerGroupConfig, MigrationPolicy
+from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
 from kalda.coordinator.group.consumer.group import ConsumerGroup
 from kalda.coordinator.group.consumer.model import Member, MemberState, assignment_of
 from kalda.coordinator.group.consumer.reconciliation import reconcile
@@ -21,6 +22,7 @@ from kalda.coordinator.group.consumer.records import (
     target_record,
 )
 from kalda.coordinator.group.consumer.regex import SLICE, RegexResolution, check_regex
+from kalda.coordinator.group.group import GroupKind
 from kalda.coordinator.group.shard import GroupShard
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -266,6 +268,61 @@ def test_groups_stay_what_they_are_if_the_policy_says_so(policy: MigrationPolicy
 
     assert ErrorCode.GROUP_ID_NOT_FOUND == response.error_code
     assert 2 == len(classic.owned)
+
+
+def test_a_static_member_goes_over_to_the_classic_protocol_and_back() -> None:
+    """The last consumer member comes back speaking the classic protocol: the group follows."""
+    simulation = ConsumerSimulation()
+    simulation.topics.put("t", 2)
+    modern = simulation.client("a", "t", instance_id="one")
+    simulation.beat(modern)
+    simulation.leave(modern, -2)
+    classic = ClassicClient(simulation, instance_id="one")
+
+    for _ in range(8):
+        classic.step()
+        simulation.advance(10)
+
+    assert GroupKind.CLASSIC is simulation.shard.groups[GROUP].kind
+    assert 2 == len(classic.owned)
+    back = simulation.client("b", "t", instance_id="one")
+    simulation.beat(back)
+    assert ["t-0", "t-1"] == simulation.names(back)
+    classic.step()
+    assert not classic.is_stable, "it is fenced"
+    assert 1 == len(simulation.group.members)
+    assert not simulation.group.is_all_classic
+
+
+def test_heartbeats_are_refused_where_the_protocol_is_switched_off() -> None:
+    def run(*_: Any) -> Pending[Any]:
+        raise AssertionError("nothing runs")
+
+    groups = ConsumerGroupCoordinator(run, is_enabled=False)
+
+    response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
+    (described,) = groups.describe([GROUP]).value
+
+    assert ErrorCode.UNSUPPORTED_VERSION == response.error_code == described.error_code
+
+
+def test_failures_become_answers() -> None:
+    """What the runtime refuses (loading, not coordinator) reaches the client in the response's own field."""
+
+    def run(*_: Any) -> Pending[Any]:
+        refused: Pending[Any] = Pending()
+        refused.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return refused
+
+    groups = ConsumerGroupCoordinator(run)
+
+    response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
+    described = groups.describe([GROUP, ""]).value
+
+    assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS == response.error_code
+    assert [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.INVALID_GROUP_ID] == [
+        each.error_code for each in described
+    ]
 
 
 def test_a_classic_member_needs_the_protocols_of_the_others() -> None:
