@@ -101,6 +101,7 @@ class TransactionMarkers:
             request=self._request,
             failed=self._retry_all,
         )
+        metadata_cache.on_change(lambda _: self._peers.drop_gone())
 
     @property
     def waiting_count(self) -> int:

@@ -45,7 +45,19 @@ class PeerBatches(Generic[T]):
         self._failed: Final = failed
         self._queues: Final[dict[int, list[T]]] = {}
         self._wakers: Final[dict[int, asyncio.Event]] = {}
+        self._connections: Final[dict[int, tuple[PeerConnection, BrokerEndpoint]]] = {}
+        """The open ones, and the address that each was opened for."""
         self._tasks: asyncio.TaskGroup | None = None
+
+    def drop_gone(self) -> None:
+        """Close the connections to brokers that are gone, or elsewhere now.
+
+        What is under way there fails at once, instead of when its time is up: a broker that stands still
+        takes no end of a request.
+        """
+        for broker_id, (connection, opened_for) in self._connections.items():
+            if self._endpoint(broker_id) != opened_for:
+                connection.close()
 
     def submit(self, broker_id: int, work: T) -> None:
         """Have a piece of work sent to a broker."""
@@ -72,8 +84,6 @@ class PeerBatches(Generic[T]):
 
     async def _serve(self, broker_id: int) -> None:
         queue, waker = self._queues[broker_id], self._wakers[broker_id]
-        connection: PeerConnection | None = None
-        opened_for: BrokerEndpoint | None = None
         try:
             while True:
                 await waker.wait()
@@ -81,28 +91,32 @@ class PeerBatches(Generic[T]):
                 del queue[: len(batch)]
                 if not queue:
                     waker.clear()
-                endpoint = self._endpoint(broker_id)
-                if connection is not None and (connection.is_closed or endpoint != opened_for):
-                    connection.close()
-                    connection = None
                 try:
-                    if connection is None:
-                        connection = await self._dial(broker_id, endpoint)
-                        opened_for = endpoint
-                    await self._request(connection, batch)
+                    await self._request(await self._connection(broker_id), batch)
                 except ConnectionError as error:
                     logger.info("%s to broker %d failed: %s", self._name, broker_id, error)
                     self._failed(batch)
         finally:
-            if connection is not None:
-                connection.close()
+            present = self._connections.pop(broker_id, None)
+            if present is not None:
+                present[0].close()
 
-    async def _dial(self, broker_id: int, endpoint: BrokerEndpoint | None) -> PeerConnection:
+    async def _connection(self, broker_id: int) -> PeerConnection:
+        """The connection to a broker where it is now, opened if there is none."""
+        endpoint = self._endpoint(broker_id)
+        present = self._connections.get(broker_id)
+        if present is not None:
+            if not present[0].is_closed and present[1] == endpoint:
+                return present[0]
+            present[0].close()
+            del self._connections[broker_id]
         if endpoint is None:
             raise ConnectionError(f"broker {broker_id} is not known to be alive")
-        return await self._dialer.dial(
+        connection = await self._dialer.dial(
             endpoint.host,
             endpoint.port,
             client_id=self._client_id,
             timeout_seconds=self._timeout_seconds,
         )
+        self._connections[broker_id] = connection, endpoint
+        return connection

@@ -80,6 +80,7 @@ class TransactionVerification:
             request=self._request,
             failed=_fail_all,
         )
+        services.metadata_cache.on_change(lambda _: self._peers.drop_gone())
 
     def ask(
         self,

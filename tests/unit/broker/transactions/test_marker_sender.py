@@ -266,4 +266,10 @@ async def test_work_that_piles_up_goes_out_together_and_comes_back_if_nobody_is_
     await settle()
     assert [0, 1, 2, 4] == [number for batch in sent for number in batch]
     assert 2 == peer.dials, "an endpoint that changed is dialled anew"
+    closed = []
+    for _ in range(2):
+        peers.drop_gone()
+        closed.append(peer.is_closed)
+        endpoints.pop(2, None)
+    assert [False, True] == closed, "what is under way at a broker that is gone fails at once"
     await end(task)
