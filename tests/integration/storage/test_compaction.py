@@ -99,7 +99,8 @@ def test_a_compacted_topic_is_cleaned_while_it_is_written_and_read(
     assert sum(map(len, values.values())) < 1500
     kalda.kill()
     kalda.start()
-    assert values == consume(kalda.bootstrap, "table")
+    # The cleaner may have gone on meanwhile.
+    assert expected == {key: each[-1] for key, each in consume(kalda.bootstrap, "table").items()}
     produce(kalda.bootstrap, "table", range(4000, 4100))
     assert b"4099" * 20 == consume(kalda.bootstrap, "table")[b"k49"][-1]
 
