@@ -15,6 +15,7 @@ STATIC = ("s", "t")
 
 names = st.sampled_from(NAMES + STATIC)
 events = st.one_of(
+    st.tuples(st.just("gather"), st.sampled_from([2, 3, len(NAMES + STATIC)])),
     st.tuples(st.just("join"), names),
     st.tuples(st.just("join"), names),
     st.tuples(st.just("sync"), names),
@@ -112,6 +113,15 @@ def play(simulation: GroupSimulation, event: tuple[str, object]) -> None:
         # Only what is replicated survives, and here everything that was appended is.
         simulation.replicate()
         simulation.fail_over()
+    elif kind == "gather":
+        # Several at once, up to the point where they wait for their leader's assignment.
+        assert isinstance(what, int)
+        for _ in range(2):
+            for name in (STATIC + NAMES)[:what]:
+                play(simulation, ("join", name))
+        simulation.advance(6200)
+        for name in (STATIC + NAMES)[1:what]:
+            play(simulation, ("sync", name))
     else:
         name = str(what)
         client = simulation.client(name, instance_id=name if name in STATIC else None)
@@ -125,10 +135,15 @@ def play(simulation: GroupSimulation, event: tuple[str, object]) -> None:
             getattr(simulation, kind)(name)
 
 
+def simulate() -> GroupSimulation:
+    """A commit may take longer than a session: members wait for it and are silent meanwhile."""
+    return GroupSimulation(offsets_retention_check_interval_ms=10**9, offsets_commit_timeout_ms=30_000)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(events, max_size=60))
 def test_no_order_of_events_breaks_a_group(script: list[tuple[str, object]]) -> None:
-    simulation = GroupSimulation(offsets_retention_check_interval_ms=10**9)
+    simulation = simulate()
     witness = Witness()
     for event in script:
         play(simulation, event)
@@ -139,7 +154,7 @@ def test_no_order_of_events_breaks_a_group(script: list[tuple[str, object]]) -> 
     simulation.replicate()
     simulation.advance(20 * 60_000)
     witness.look(simulation)
-    assert [] == [client.name for client in simulation.clients.values() if client.waiting]
+    assert [] == [(name, kind) for name, kind, answer in simulation.asked if not answer.is_done]
     group = simulation.group
     assert group is None or (group.state is GroupState.EMPTY and not group.pending_join)
 
@@ -148,7 +163,7 @@ def test_no_order_of_events_breaks_a_group(script: list[tuple[str, object]]) -> 
 @given(st.lists(events, max_size=40))
 def test_what_is_loaded_is_what_was_committed(script: list[tuple[str, object]]) -> None:
     """A new coordinator knows of a stable or empty group what the old one told its members."""
-    simulation = GroupSimulation(offsets_retention_check_interval_ms=10**9)
+    simulation = simulate()
     for event in script:
         play(simulation, event)
     simulation.log.append_error = None

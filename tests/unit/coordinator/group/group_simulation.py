@@ -68,6 +68,8 @@ class GroupSimulation:
         self.clients: dict[str, Client] = {}
         self.epoch = 0
         self.events: list[str] = []
+        self.asked: list[tuple[str, str, Pending[Any]]] = []
+        """Every request that was not answered at once: who, what, and the answer."""
         self.runtime.become_leader(0, self.epoch)
         self.loop.settle()
 
@@ -177,6 +179,7 @@ class GroupSimulation:
     def _await(self, client: Client, kind: str, result: Any) -> None:
         if isinstance(result, Pending):
             client.waiting[kind] = result
+            self.asked.append((client.name, kind, result))
             result.add_done(lambda done: self._on_answer(client, kind, done))
         else:
             self._learn(client, kind, result)
