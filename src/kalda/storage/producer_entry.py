@@ -40,6 +40,10 @@ def is_next_sequence(last: int, following: int) -> bool:
     return following == last + 1 or (following == 0 and last == SEQUENCE_MAX)
 
 
+_NOWHERE: Final = 2**63 - 1
+"""Above every offset."""
+
+
 class ProducerStateEntry:
     """One producer in one partition."""
 
@@ -85,12 +89,31 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Return the remembered batch with exactly these sequence numbers."""
-        if epoch == self.producer_epoch:
-            for batch in self.batches:
-                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-                    return batch
+        """Return the remembered batch with exactly these sequence numbers, unless its transaction is over.
+
+        A producer that was told that a batch was not appended, as when a leader loses its place, may give its
+        sequence numbers to other records after it aborted. If the batch is in the log all the same, those are
+        no duplicates of it: to say so would lose them.
+        """
+        if epoch != self.producer_epoch:
+            return None
+        oldest = self._oldest_repeatable_offset
+        for batch in self.batches:
+            if (
+                batch.last_sequence == last_sequence
+                and batch.first_sequence == first_sequence
+                and batch.last_offset >= oldest
+            ):
+                return batch
         return None
+
+    @property
+    def _oldest_repeatable_offset(self) -> int:
+        """Where the batches begin that may still be sent again: all of them before the first marker."""
+        if self.coordinator_epoch < 0:
+            return 0
+        first = self.current_transaction_first_offset
+        return first if first != NO_TRANSACTION else _NOWHERE
 
     def set_epoch(self, epoch: int) -> None:
         """Begin a new epoch, which knows nothing of the old one's batches."""

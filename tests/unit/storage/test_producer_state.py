@@ -66,6 +66,24 @@ def test_a_duplicate_older_than_the_window_is_out_of_order() -> None:
     assert log.log_end_offset == 6
 
 
+@pytest.mark.parametrize("restart", ["none", "kill", "stop"])
+@pytest.mark.parametrize("control_type", [COMMIT, ABORT])
+def test_batch_of_an_ended_transaction_is_not_taken_for_its_own_repetition(
+    restart: str, control_type: ControlRecordType
+) -> None:
+    """A client that was told "not appended" of it numbers other records like it after an abort."""
+    broker = Broker()
+    produce(broker.log, 0, b"a", producer_id=1, transactional=True)
+    assert produce(broker.log, 0, b"a", producer_id=1, transactional=True).duplicate
+    end_transaction(broker.log, control_type, 1)
+    if restart != "none":
+        broker = broker.kill() if restart == "kill" else broker.stop()
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(broker.log, 0, b"b", producer_id=1, transactional=True)
+    produce(broker.log, 1, b"b", producer_id=1, transactional=True)
+    assert produce(broker.log, 1, b"b", producer_id=1, transactional=True).duplicate
+
+
 def test_a_gap_in_the_sequence_is_refused() -> None:
     log = Broker().log
     produce(log, 0)
