@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError, KazooException, ZookeeperError
+from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, KazooException, ZookeeperError
 from kazoo.handlers import utils
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
@@ -231,6 +231,10 @@ class Link:
 
     def answer(self, call: Call, raw: object, failure: Exception | None) -> None:
         """Take an answer, from kazoo's thread."""
+        if isinstance(failure, ConnectionLoss) and self._client.client_state == KeeperState.CONNECTING:
+            # kazoo fails what was under way before it tells that the connection is lost. The owner must hear
+            # of that first: who calls again at once would fail again, instead of waiting for a connection.
+            self._inbox.post(self._owner.on_suspended, self)
         self._inbox.post(self._owner.on_answer, self, call, raw, failure)
 
     def close(self) -> None:
