@@ -329,7 +329,7 @@ async def test_transactions_are_listed_and_described(producer: RawProducer) -> N
 
     async def listed(**filters: object) -> set[str]:
         request = ListTransactionsRequest(**filters)  # type: ignore[arg-type]  # each test names its own
-        response = await producer.ask(request, ListTransactionsResponse, 1)
+        response = await producer.ask(request, ListTransactionsResponse, 2)
         assert NONE == response.error_code
         return {each.transactional_id for each in response.transaction_states}
 
@@ -339,6 +339,13 @@ async def test_transactions_are_listed_and_described(producer: RawProducer) -> N
     assert name not in await listed(state_filters=["Empty"])
     assert name not in await listed(producer_id_filters=[producer_id + 10**6])
     assert name not in await listed(duration_filter=3_600_000)
+    assert name in await listed(transactional_id_pattern=f"raw-.*{name[-3:]}")
+    assert name in await listed(transactional_id_pattern="")
+    assert name not in await listed(transactional_id_pattern="raw"), "it has to match as a whole"
+    response = await producer.ask(
+        ListTransactionsRequest(transactional_id_pattern="("), ListTransactionsResponse, 2
+    )
+    assert ErrorCode.INVALID_REGULAR_EXPRESSION == response.error_code
     response = await producer.ask(ListTransactionsRequest(state_filters=["Odd"]), ListTransactionsResponse, 1)
     assert ["Odd"] == response.unknown_state_filters
     request = DescribeTransactionsRequest(transactional_ids=["nobody"])

@@ -5,30 +5,15 @@ is done in slices, each short enough for the event loop.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Protocol, cast
-
-import re2
+from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.regex import RegexError, compile_regex
 
 __all__ = ["RegexResolution", "check_regex"]
 
 SLICE: Final = 1000
 """Names per slice at most; there are expressions that take a millisecond for one name."""
-
-_PROGRAM_BYTES_MAX: Final = 1 << 20
-"""Bound of one compiled expression, an eighth of RE2's own: the broker keeps none, but compiles many."""
-
-
-class _Pattern(Protocol):
-    def fullmatch(self, text: str) -> object | None: ...
-
-
-def _compile(regex: str) -> _Pattern:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PROGRAM_BYTES_MAX
-    return cast(_Pattern, re2.compile(regex, options))
 
 
 def check_regex(regex: str) -> None:
@@ -38,14 +23,11 @@ def check_regex(regex: str) -> None:
         ApiError: INVALID_REGULAR_EXPRESSION.
     """
     try:
-        _compile(regex)
-    except re2.error as error:
-        reason = error.args[0] if error.args else "unknown reason"
-        if isinstance(reason, bytes):
-            reason = reason.decode(errors="replace")
+        compile_regex(regex)
+    except RegexError as error:
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
         ) from None
 
 
@@ -56,7 +38,7 @@ class RegexResolution:
         self.generation: Final = generation
         """Of the topics whose names these are."""
         self._found: Final[dict[str, set[str]]] = {regex: set() for regex in regexes}
-        self._patterns: Final = [(_compile(regex), found) for regex, found in self._found.items()]
+        self._patterns: Final = [(compile_regex(regex), found) for regex, found in self._found.items()]
         self._names: Final = list(names)
         self._next = 0
 
