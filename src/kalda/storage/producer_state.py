@@ -128,11 +128,6 @@ class ProducerState:
         """Whether there is nothing to remember."""
         return not self.producers and not self._unreplicated
 
-    def has_ongoing_transaction(self, producer_id: int) -> bool:
-        """Tell whether the producer has an open transaction here."""
-        entry = self.producers.get(producer_id)
-        return entry is not None and entry.current_transaction_first_offset != NO_TRANSACTION
-
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Tell whether the producer has a transaction open here in this very epoch."""
         entry = self.producers.get(producer_id)

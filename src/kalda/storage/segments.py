@@ -32,11 +32,6 @@ class Segments:
         """Return the index of the segment that would hold `offset`: base offsets 0, 30: 29 is in 0; or -1."""
         return bisect_right(self._base_offsets, offset) - 1
 
-    def floor(self, offset: int) -> Segment | None:
-        """Return the segment that would hold `offset`, or ``None`` below the first."""
-        index = self.floor_index(offset)
-        return self.items[index] if index >= 0 else None
-
     def following(self, offset: int) -> tuple[Segment, ...]:
         """Return the segment that would hold `offset` and all after it."""
         return self.items[max(0, self.floor_index(offset)) :]

@@ -414,16 +414,6 @@ class UnifiedLog:
         self._advance_start(offset)
         return self.log_start_offset
 
-    def maybe_roll(self) -> bool:
-        """Roll if the active segment is older than ``segment.ms``; tells whether it was."""
-        active = self._local.segments.active
-        now_ms = self._environment.clock.time_ms()
-        end = self.log_end_offset
-        if not active.size or not active.should_roll(0, end, now_ms, now_ms, self.config.segment_bytes):
-            return False
-        self.roll()
-        return True
-
     def roll(self) -> None:
         """Begin a new segment at the log's end; raises `LogStorageError`."""
         try:

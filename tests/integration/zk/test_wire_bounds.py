@@ -8,7 +8,7 @@ import pytest
 
 from kalda.storage.background import InlineExecutor
 from kalda.zk.proto.framing import frame
-from kalda.zk.proto.op_codes import OK, OpCode
+from kalda.zk.proto.op_codes import OK, SYSTEM_ERROR, OpCode
 from kalda.zk.proto.requests import (
     WORLD_ALL,
     CreateRequest,
@@ -21,8 +21,6 @@ from kalda.zk.proto.requests import (
 from kalda.zk.server import connection, listener
 from tests.integration.zk.wire import Bench, Reply, running
 from tests.unit.zk.memory_files import MemoryFileSystem
-
-SYSTEM_ERROR = -1
 
 
 async def until(bench: Bench, connections: int) -> None:

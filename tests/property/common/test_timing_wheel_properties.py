@@ -23,10 +23,9 @@ def test_each_task_expires_once_and_on_time(
     entries: list[tuple[TimerEntry[int], int]] = []
     cancelled: set[int] = set()
     expired: list[int] = []
-    last_step_ms = 0
 
     def step(milliseconds: int) -> None:
-        nonlocal now_ms, last_step_ms
+        nonlocal now_ms
         clock.advance(milliseconds / 1000)
         now_ms += milliseconds
         for task in wheel.advance():

@@ -8,10 +8,9 @@ from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
-from kalda.storage.cleaner.job import CleaningJob, CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.planning import CleanerConfig
-from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, OnGroup
+from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner
 from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.producer_state import AppendOrigin
@@ -36,18 +35,6 @@ def compacted(**settings: object) -> LogConfig:
         "retention_ms": -1,
     }
     return LogConfig(**{**defaults, **settings})  # type: ignore[arg-type]
-
-
-class RecordingRunner(InlineRunner):
-    """An inline runner that keeps the jobs."""
-
-    def __init__(self, file_system: FaultyFileSystem) -> None:
-        super().__init__(file_system)
-        self.jobs: list[CleaningJob] = []
-
-    async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
-        self.jobs.append(job)
-        return await super().run(job, on_group)
 
 
 async def no_pause(_: float) -> None:

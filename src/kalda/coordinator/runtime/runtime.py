@@ -86,10 +86,8 @@ class RuntimeStatistics:
     loads: int = 0
     load_failures: int = 0
     load_seconds_max: float = 0.0
-    load_seconds_sum: float = 0.0
     records_loaded: int = 0
     records_written: int = 0
-    batches_written: int = 0
     append_failures: int = 0
 
 
@@ -340,7 +338,6 @@ class CoordinatorRuntime(Generic[S]):
         seconds = self._clock.monotonic() - partition.load_started
         statistics = self.statistics
         statistics.loads += 1
-        statistics.load_seconds_sum += seconds
         statistics.load_seconds_max = max(statistics.load_seconds_max, seconds)
         statistics.records_loaded += loading.record_count
         logger.info(
@@ -475,7 +472,6 @@ class CoordinatorRuntime(Generic[S]):
                 raise
             raise ApiError(code, error.message) from error
         partition.written_offset = end_offset
-        self.statistics.batches_written += 1
         self.statistics.records_written += len(records)
         replay = partition.shard.replay
         try:

@@ -5,13 +5,8 @@ whether to delete it, and fences by the leader epoch (KIP-570). v4 says whether 
 in a cluster that migrates (KIP-866).
 """
 
-from typing import Final
-
 from kalda.common.api_keys import ApiKey
 from kalda.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, wire
-
-LEADER_EPOCH_DURING_DELETE: Final = -2
-"""The leader epoch of a partition whose topic is being deleted: above every other (KIP-570)."""
 
 
 class StopReplicaPartitionV0(Struct):

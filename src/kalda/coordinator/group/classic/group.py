@@ -107,11 +107,6 @@ class ClassicGroup:
         return self.state is GroupState.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Whether it only holds offsets."""
-        return self.protocol_type is None and self.is_empty and not self.pending_join
-
-    @property
     def is_consumer_group(self) -> bool:
         """Whether its members are consumers, whose subscriptions can be read."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
