@@ -262,6 +262,29 @@ def test_timers_write_and_can_be_replaced_and_cancelled(bench: Bench) -> None:
     assert {b"expired": b"1"} == shard.table
 
 
+def test_timers_of_one_tick_may_cancel_and_replace_each_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The wheel gives all that is due at once; what the first one takes back must not run all the same."""
+    shard = bench.lead()
+    assert shard.context is not None
+    context = shard.context
+
+    def first() -> Result[None]:
+        context.cancel("cancelled")
+        context.schedule("replaced", 500, lambda: Result((record("replaced", "later"),), None))
+        return Result((record("first", "1"),), None)
+
+    context.schedule("first", 1000, first)
+    context.schedule("cancelled", 1000, lambda: Result((record("cancelled", "1"),), None))
+    context.schedule("replaced", 1000, lambda: Result((record("replaced", "too early"),), None))
+    bench.loop.advance(1020)
+    assert {b"first": b"1"} == shard.table
+    bench.loop.advance(500)
+    assert {b"first": b"1", b"replaced": b"later"} == shard.table
+    assert "" == caplog.text
+
+
 def test_a_timer_whose_append_is_refused_tries_again(bench: Bench) -> None:
     shard = bench.lead()
     assert shard.context is not None

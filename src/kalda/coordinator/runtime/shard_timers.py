@@ -79,6 +79,10 @@ class ShardTimers:
         self._timers.clear()
 
     def _on_time(self, key: str, operation: Callable[[], Result[Any]]) -> None:
+        timer = self._timers.get(key)
+        if timer is None or timer.is_waiting:
+            # One that was due in the same tick has cancelled or replaced this one.
+            return
         del self._timers[key]
         self._write(operation).add_done(partial(self._on_done, key, operation))
 
