@@ -3,31 +3,53 @@
 A feature that is finalised is in force on every broker, and clients may rely on it. ``transaction.version``
 2 means that every end of a transaction raises its producer's epoch (KIP-890), ``group.version`` 1 that there
 are consumer groups (KIP-848; it tells clients so, the setting `group.coordinator.rebalance.protocols`
-decides). The first broker of a new cluster finalises what it supports; after that the levels change only by
-hand.
+decides). The first broker of a new cluster finalises what it supports; after that the levels change only when
+an operator asks for it (UpdateFeatures): the controller writes, and every broker watches.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination import paths
-from kalda.coordination.errors import CoordinationError, NodeExistsError, NoNodeError
+from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from kalda.coordination.port import Coordination, SessionState, WatchEvent
 
 logger: Final = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
-SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
-"""By feature: the lowest and the highest level that this broker can run."""
+Levels = Mapping[str, tuple[int, int]]
+"""By feature: the lowest and the highest level that a broker can run."""
+
+SUPPORTED: Final[Levels] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 
 RETRY_SECONDS: Final = 1.0
 _ZNODE_VERSION: Final = 2
 """Of the znode's format, in which a feature has one level."""
 _ENABLED: Final = 1
+
+
+class UpgradeType(IntEnum):
+    """Whether a level may go down; the numbers are those of UpdateFeatures."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """What an operator asks for; level 0 finalises a feature no longer."""
+
+    name: str
+    level: int
+    upgrade_type: int
 
 
 class Features:
@@ -62,6 +84,36 @@ class Features:
             except NodeExistsError:
                 logger.info("another broker has finalised the features")
             await self._read()
+
+    async def update(
+        self, updates: Collection[FeatureUpdate], brokers: Mapping[int, Levels], *, validates_only: bool
+    ) -> None:
+        """Change what is in force, all of it or nothing; for the controller, with what live brokers can run.
+
+        Raises:
+            ApiError: INVALID_UPDATE_VERSION, and nothing was changed.
+            CoordinationError: coordination cannot be asked; whether the change was made is unknown.
+        """
+        while True:
+            version: int | None
+            try:
+                data, stat = await self._coordination.get(paths.FEATURE)
+                present, version = _decode_all(data), stat.version
+            except NoNodeError:
+                present, version = {}, None
+            wanted = updated(present, updates, brokers)
+            if validates_only or wanted == present:
+                return
+            try:
+                if version is None:
+                    await self._coordination.create(paths.FEATURE, encode_features(wanted))
+                else:
+                    await self._coordination.set(paths.FEATURE, encode_features(wanted), version)
+            except (BadVersionError, NodeExistsError, NoNodeError):
+                # Somebody was faster: what is asked for may no longer be allowed.
+                continue
+            await self._read()
+            return
 
     async def run(self) -> None:
         """Follow changes, until cancelled."""
@@ -109,18 +161,69 @@ def decode_features(data: bytes) -> dict[str, int]:
 
     A level above what this broker can run counts as the highest that it can.
     """
+    levels = {
+        name: min(level, SUPPORTED[name][1]) for name, level in _decode_all(data).items() if name in SUPPORTED
+    }
+    return {name: level for name, level in levels.items() if level > 0}
+
+
+def updated(
+    present: Mapping[str, int], updates: Collection[FeatureUpdate], brokers: Mapping[int, Levels]
+) -> dict[str, int]:
+    """Return the levels after an update, with the rules and words of Apache Kafka.
+
+    Raises:
+        ApiError: INVALID_UPDATE_VERSION: a level goes down without leave, or some broker cannot run it.
+    """
+    wanted = dict(present)
+    for update in updates:
+        reason = _reason_against(update, present.get(update.name, 0), brokers)
+        if reason:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {update.level} for feature {update.name}. {reason}",
+            )
+        if update.level:
+            wanted[update.name] = update.level
+        else:
+            wanted.pop(update.name, None)
+    return wanted
+
+
+def _reason_against(update: FeatureUpdate, present: int, brokers: Mapping[int, Levels]) -> str | None:
+    if update.upgrade_type not in frozenset(UpgradeType):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    parts = {"The controller": SUPPORTED} | {f"Broker {each}": levels for each, levels in brokers.items()}
+    for who, supported in parts.items():
+        lowest, highest = supported.get(update.name, (0, 0))
+        if not lowest <= update.level <= highest:
+            if not highest:
+                return f"{who} does not support this feature."
+            return f"{who} only supports versions {lowest}-{highest}"
+    is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
+    if update.level < present and is_upgrade:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if update.level > present and not is_upgrade:
+        return "Can't downgrade to a newer version."
+    return None
+
+
+def _decode_all(data: bytes) -> dict[str, int]:
+    """Read the levels of all features, known here or not; nonsense is logged and counts as none."""
     try:
         fields = json.loads(data)
-        features = fields["features"]
         if fields["status"] != _ENABLED:
             return {}
-        found: dict[str, int] = {}
-        for name, level in features.items():
+        return {
             # Version 1 of the format had a range.
-            highest = level["max_version_level"] if isinstance(level, dict) else level
-            if name in SUPPORTED:
-                found[name] = min(int(highest), SUPPORTED[name][1])
+            name: int(level["max_version_level"] if isinstance(level, dict) else level)
+            for name, level in fields["features"].items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         logger.error("%s holds %r, which is no list of features: %s", paths.FEATURE, data, error)
         return {}
-    return {name: level for name, level in found.items() if level > 0}

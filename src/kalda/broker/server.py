@@ -17,7 +17,7 @@ from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
-from kalda.broker.features import Features
+from kalda.broker.features import SUPPORTED, Features
 from kalda.broker.log_cleaning import start_log_cleaner
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
@@ -263,6 +263,7 @@ class BrokerServer:
             tuple(_endpoint(listener, self._ports) for listener in self._config.advertised_listeners),
             self._config.broker_rack,
             timestamp_ms=self._clock.time_ms(),
+            features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
         )
 
     def _endpoints(self) -> tuple[BrokerEndpoint, ...]:

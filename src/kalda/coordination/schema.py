@@ -63,6 +63,8 @@ class BrokerInfo:
     jmx_port: int = -1
     timestamp_ms: int = -1
     epoch: int = -1
+    features: tuple[tuple[str, int, int], ...] = ()
+    """What it can run: the name, the lowest and the highest level of each feature (KIP-584)."""
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
         """Where the broker listens under this listener name."""
@@ -229,7 +231,9 @@ def encode_broker(info: BrokerInfo) -> bytes:
     """
     plaintext = next((e for e in info.endpoints if e.security_protocol == "PLAINTEXT"), None)
     value: dict[str, object] = {
-        "features": {},
+        "features": {
+            name: {"min_version": lowest, "max_version": highest} for name, lowest, highest in info.features
+        },
         "listener_security_protocol_map": {e.listener: e.security_protocol for e in info.endpoints},
         "endpoints": [endpoint.connection_string for endpoint in info.endpoints],
         "jmx_port": info.jmx_port,
@@ -272,7 +276,18 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         _int(value.get("jmx_port", -1), what),
         int(timestamp) if _TIMESTAMP.fullmatch(timestamp) else -1,
         epoch,
+        _features(value.get("features") or {}, what),
     )
+
+
+def _features(value: object, what: str) -> tuple[tuple[str, int, int], ...]:
+    found = []
+    for name, levels in _object(value, what).items():
+        bounds = _object(levels, what)
+        found.append(
+            (name, _int(bounds.get("min_version", 0), what), _int(bounds.get("max_version", 0), what))
+        )
+    return tuple(found)
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:

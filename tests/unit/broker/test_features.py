@@ -1,10 +1,21 @@
 """What the znode of finalised features says."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from kalda.broker.features import Features, decode_features, encode_features
+from kalda.broker.features import (
+    SUPPORTED,
+    Features,
+    FeatureUpdate,
+    Levels,
+    UpgradeType,
+    decode_features,
+    encode_features,
+    updated,
+)
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination import paths
 from tests.unit.coordination.in_memory import InMemoryCoordination
 
@@ -66,3 +77,91 @@ async def test_what_was_decided_stays_and_changes_are_followed() -> None:
 async def settle() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+BROKERS: dict[int, Levels] = {1: SUPPORTED, 2: SUPPORTED}
+
+
+@pytest.mark.parametrize(
+    ("present", "level", "kind", "expected"),
+    [
+        (2, 1, UpgradeType.SAFE_DOWNGRADE, {"transaction.version": 1}),
+        (2, 1, UpgradeType.UNSAFE_DOWNGRADE, {"transaction.version": 1}),
+        (2, 0, UpgradeType.SAFE_DOWNGRADE, {}),
+        (1, 2, UpgradeType.UPGRADE, {"transaction.version": 2}),
+        (2, 2, UpgradeType.UPGRADE, {"transaction.version": 2}),
+        (2, 2, UpgradeType.SAFE_DOWNGRADE, {"transaction.version": 2}),
+        (0, 2, UpgradeType.UPGRADE, {"transaction.version": 2}),
+    ],
+)
+def test_a_level_goes_up_or_with_leave_down(
+    present: int, level: int, kind: UpgradeType, expected: dict[str, int]
+) -> None:
+    update = FeatureUpdate("transaction.version", level, kind)
+    before = {"transaction.version": present} if present else {}
+    assert expected == updated(before, [update], BROKERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kind", "reason"),
+    [
+        ("transaction.version", 1, 1, "without setting the upgrade type"),
+        ("transaction.version", 0, 1, "without setting the upgrade type"),
+        ("transaction.version", 3, 1, "The controller only supports versions 0-2"),
+        ("transaction.version", -1, 2, "less than 0"),
+        ("transaction.version", 1, 0, "the given upgrade type"),
+        ("transaction.version", 1, 9, "the given upgrade type"),
+        ("group.version", 1, 2, "to a newer version"),
+        ("metadata.version", 20, 1, "The controller does not support this feature"),
+        ("", 1, 1, "The controller does not support this feature"),
+    ],
+)
+def test_what_may_not_be_changed_is_told_with_a_reason(name: str, level: int, kind: int, reason: str) -> None:
+    with pytest.raises(ApiError, match=reason) as caught:
+        updated({"transaction.version": 2}, [FeatureUpdate(name, level, kind)], BROKERS)
+    assert ErrorCode.INVALID_UPDATE_VERSION == caught.value.code
+
+
+def test_no_level_is_finalised_that_a_live_broker_cannot_run() -> None:
+    """It would answer producers by rules that the others no longer go by."""
+    update = FeatureUpdate("transaction.version", 2, UpgradeType.UPGRADE)
+    older: dict[int, Levels] = {1: SUPPORTED, 2: {"transaction.version": (0, 1)}}
+    with pytest.raises(ApiError, match="Broker 2 only supports versions 0-1"):
+        updated({}, [update], older)
+    with pytest.raises(ApiError, match="Broker 3 does not support this feature"):
+        updated({}, [update], {3: {}})
+    assert {} == updated({"transaction.version": 2}, [replace(update, level=0, upgrade_type=2)], {3: {}})
+
+
+async def test_an_update_is_written_whole_or_not_at_all() -> None:
+    server = InMemoryCoordination()
+    coordination = await server.connect()
+    await coordination.create(paths.FEATURE, encode_features({"transaction.version": 1, "share.version": 1}))
+    features, other = Features(coordination), Features(await server.connect())
+    await features.start()
+    await other.start()
+    up = FeatureUpdate("transaction.version", 2, UpgradeType.UPGRADE)
+    with pytest.raises(ApiError):
+        await features.update([up, replace(up, level=9)], BROKERS, validates_only=False)
+    await features.update([up], BROKERS, validates_only=True)
+    assert (1, 0) == (features.transaction_version, features.epoch)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(other.run())
+        await features.update([up], BROKERS, validates_only=False)
+        assert (2, 1) == (features.transaction_version, features.epoch), "known to whoever wrote it"
+        await settle()
+        assert (2, 1) == (other.transaction_version, other.epoch)
+        task.cancel()
+    data, _ = await coordination.get(paths.FEATURE)
+    assert encode_features({"transaction.version": 2, "share.version": 1}) == data, "others' features stay"
+    await features.update([up], BROKERS, validates_only=False)
+    assert 1 == features.epoch, "nothing changes, nothing is written"
+
+
+async def test_features_that_nobody_has_decided_on_can_be_updated() -> None:
+    server = InMemoryCoordination()
+    features = Features(await server.connect())
+    await features.update(
+        [FeatureUpdate("group.version", 1, UpgradeType.UPGRADE)], BROKERS, validates_only=False
+    )
+    assert {"group.version": 1} == features.levels

@@ -30,6 +30,7 @@ def test_broker_registration_of_version_5() -> None:
         ),
         rack="r1",
         timestamp_ms=1_700_000_000_000,
+        features=(("transaction.version", 0, 2),),
     )
     data = schema.encode_broker(info)
     assert json.loads(data) == {
@@ -41,7 +42,7 @@ def test_broker_registration_of_version_5() -> None:
         "timestamp": "1700000000000",
         "rack": "r1",
         "listener_security_protocol_map": {"INTERNAL": "SASL_SSL", "CLIENT": "PLAINTEXT"},
-        "features": {},
+        "features": {"transaction.version": {"min_version": 0, "max_version": 2}},
     }
     assert schema.decode_broker(7, data) == info
     assert b": " not in data

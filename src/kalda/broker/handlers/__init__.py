@@ -49,6 +49,7 @@ from kalda.broker.handlers import (
     stop_replica,
     sync_group,
     txn_offset_commit,
+    update_features,
     update_metadata,
     write_txn_markers,
 )
@@ -92,6 +93,7 @@ HANDLERS: tuple[ApiHandler, ...] = (
     alter_partition_reassignments.HANDLER,
     list_partition_reassignments.HANDLER,
     offset_delete.HANDLER,
+    update_features.HANDLER,
     describe_cluster.HANDLER,
     describe_producers.HANDLER,
     describe_transactions.HANDLER,
