@@ -55,6 +55,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
+        "leading_since",
         "log",
         "log_end_key",
         "maximal_isr",
@@ -92,6 +93,8 @@ class Partition:
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
         """The end offset at which this leader's epoch began."""
+        self.leading_since = -1
+        """The epoch since which this broker leads without a break: nothing was cut off the log since."""
         self.partition_epoch = -1
         """The version of the partition's znode that this broker knows."""
         self.controller_epoch = -1
@@ -118,6 +121,8 @@ class Partition:
         if is_new_epoch:
             self.log.assign_leader_epoch(leadership.leader_epoch)
         self._adopt(leadership)
+        if not was_leader:
+            self.leading_since = leadership.leader_epoch
         now = self._rules.clock.monotonic()
         known = self.followers
         self.followers = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kalda.broker.api import Pending
+from kalda.broker.delayed.produce import ProduceWait
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
@@ -249,6 +250,31 @@ def test_acks_all_ends_when_leadership_is_lost(broker: DataPath) -> None:
 
     answer = broker.produce_response(reply).responses[0].partition_responses[0]
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == answer.error_code
+
+
+def test_acks_all_waits_on_while_the_leader_stays_in_a_new_epoch(broker: DataPath) -> None:
+    """A broker that dies costs its other leaders an epoch, not their logs: nothing is to be sent again."""
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2, 3)))
+    reply = broker.produce_request(batch(b"a"), acks=-1)
+    broker.fetch({0: 1}, replica_id=2, current_leader_epoch=4)
+
+    broker.host(leadership(leader_epoch=5, replicas=(1, 2, 3), isr=(1, 2)))
+
+    answer = broker.produce_response(reply).responses[0].partition_responses[0]
+    assert (ErrorCode.NONE, 0) == (answer.error_code, answer.base_offset)
+
+
+def test_acks_all_does_not_outlive_a_time_as_follower(broker: DataPath) -> None:
+    """Whoever led meanwhile may have cut the records off."""
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
+    partition = broker.partition()
+    broker.produce_request(batch(b"a"), acks=-1)
+    wait = ProduceWait(partition, 1)
+    partition.become_follower(leadership(leader=2, leader_epoch=5, replicas=(1, 2)))
+    partition.become_leader(leadership(leader_epoch=6, replicas=(1, 2)))
+
+    assert wait.check()
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == wait.code
 
 
 def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(broker: DataPath) -> None:

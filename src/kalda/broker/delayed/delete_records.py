@@ -14,13 +14,13 @@ from kalda.common.errors import ErrorCode
 class DeleteWait:
     """One partition of a waiting request."""
 
-    __slots__ = ("code", "leader_epoch", "low_watermark", "offset", "partition")
+    __slots__ = ("code", "leading_since", "low_watermark", "offset", "partition")
 
     def __init__(self, partition: Partition, offset: int) -> None:
         self.partition: Final = partition
         self.offset: Final = offset
         """The start that all live replicas must have reached."""
-        self.leader_epoch: Final = partition.leader_epoch
+        self.leading_since: Final = partition.leading_since
         self.code = ErrorCode.REQUEST_TIMED_OUT
         """The answer: what it stays unless the partition gets done in time."""
         self.low_watermark = -1
@@ -30,7 +30,7 @@ class DeleteWait:
         partition = self.partition
         if partition.is_offline:
             self.code = ErrorCode.KAFKA_STORAGE_ERROR
-        elif not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+        elif not partition.is_leader or partition.leading_since != self.leading_since:
             self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             low_watermark = partition.low_watermark
