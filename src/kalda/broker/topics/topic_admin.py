@@ -71,6 +71,9 @@ class CreatedTopic:
 Outcome = CreatedTopic | ApiError
 """What became of one topic of a request."""
 
+_BEING_CREATED: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT})
+"""What says of a topic to be created that it is there, or is about to be."""
+
 
 class TopicAdmin:
     """The operations on topics that this broker performs for clients."""
@@ -159,17 +162,23 @@ class TopicAdmin:
             outcomes = await self.create_topics(
                 [auto_created_topic(name, self._config) for name in wanted], timeout_ms=0
             )
+            refused = {
+                name: outcome
+                for name, outcome in outcomes.items()
+                if isinstance(outcome, ApiError) and outcome.code not in _BEING_CREATED
+            }
+            # A broker that has just started knows too few brokers for a new topic, and not all topics.
+            existing = frozenset(await self._cluster.topics()) if refused else frozenset[str]()
         except CoordinationError as error:
             # The topic may well exist, and this broker has not heard of it yet.
             _log.warning("topics %s are not created automatically for now: %s", wanted, error)
             return codes
         finally:
             self._being_auto_created.difference_update(wanted)
-        for name, outcome in outcomes.items():
-            code = outcome.code if isinstance(outcome, ApiError) else ErrorCode.NONE
-            if code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE):
+        for name, outcome in refused.items():
+            if name not in existing:
                 _log.info("topic %s was not created automatically: %s", name, outcome)
-                codes[name] = code
+                codes[name] = outcome.code
         return codes
 
     async def delete_topics(self, names: Collection[str], timeout_ms: int) -> dict[str, ErrorCode]:

@@ -238,6 +238,20 @@ async def test_auto_creation_makes_internal_topics_as_their_coordinators_need_th
     assert 104857600 == world.store.log_config("__consumer_offsets").segment_bytes
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "orders"])
+async def test_a_topic_that_this_broker_has_not_heard_of_yet_is_not_created_again(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a restart too few brokers are known for a new topic; one that exists does not need them."""
+    caplog.set_level("INFO")
+    world = AdminWorld(settings={"default.replication.factor": "3"})
+    world.add_topic(name)
+    world.remove_from_metadata(name)
+    assert {name: ErrorCode.LEADER_NOT_AVAILABLE} == await world.admin.auto_create([name])
+    assert {"new": ErrorCode.INVALID_REPLICATION_FACTOR} == await world.admin.auto_create(["new"])
+    assert name not in caplog.text
+
+
 async def test_auto_creation_of_one_topic_by_many_clients_at_once() -> None:
     world = AdminWorld()
 
