@@ -73,6 +73,8 @@ class Options:
     is_zookeeper_real: bool = False
     copiers: int = 3
     protocol: str = "classic"
+    copier_debug: str = ""
+    """librdkafka's debug contexts for the copiers, whose stderr is kept beside the brokers'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         options.directory,
         copiers=options.copiers,
         protocol=options.protocol,
+        debug=options.copier_debug,
     )
     chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
     try:
@@ -345,6 +348,7 @@ def main() -> None:
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
     parser.add_argument("--copiers", type=int, default=3, help="how many transactional copiers (0: none)")
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    parser.add_argument("--copier-debug", default="", help="librdkafka's debug contexts, e.g. eos,cgrp,fetch")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
@@ -357,6 +361,7 @@ def main() -> None:
                 given.real_zookeeper,
                 given.copiers,
                 given.protocol,
+                given.copier_debug,
             )
         )
     for name, count in sorted(report.faults.items()):

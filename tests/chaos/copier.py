@@ -7,6 +7,7 @@ client gave up, and never decides by itself what was committed.
 
 import argparse
 import contextlib
+import datetime
 import faulthandler
 import os
 import sys
@@ -35,11 +36,26 @@ COMMON = {
 }
 
 
+def say(number: int, text: str) -> None:
+    """Tell on stderr, which the run keeps, what happens to this copier and when."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+    print(f"{now} copier {number} ({os.getpid()}): {text}", file=sys.stderr, flush=True)
+
+
+def described(error: confluent_kafka.KafkaError) -> str:
+    """Return an error with its name and text, as the brokers' logs and librdkafka's sources have them."""
+    return f"{error.name()} ({error.code()}): {error.str()}"
+
+
 class Copier:
     """One life of a consumer and a transactional producer; a fenced or failed one is thrown away."""
 
-    def __init__(self, bootstrap: str, number: int, source: str, target: str, protocol: str) -> None:
+    def __init__(
+        self, bootstrap: str, number: int, source: str, target: str, protocol: str, debug: str
+    ) -> None:
+        self._number = number
         self._target = target
+        common = {**COMMON, **({"debug": debug, "log_level": 7} if debug else {})}
         group_settings: dict[str, object] = (
             {"group.protocol": "consumer"}
             if protocol == "consumer"
@@ -52,7 +68,7 @@ class Copier:
         )
         self._consumer = confluent_kafka.Consumer(
             {
-                **COMMON,
+                **common,
                 **group_settings,
                 "bootstrap.servers": bootstrap,
                 "group.id": GROUP,
@@ -64,7 +80,7 @@ class Copier:
         )
         self._producer = confluent_kafka.Producer(
             {
-                **COMMON,
+                **common,
                 "bootstrap.servers": bootstrap,
                 "transactional.id": f"copier-{number}",
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -110,6 +126,7 @@ class Copier:
             error = failure.args[0]
             if not error.txn_requires_abort():
                 raise
+            say(self._number, f"aborts: {described(error)}")
             _until_done(lambda: self._producer.abort_transaction(CALL_SECONDS))
             self._go_back()
             return 0
@@ -163,7 +180,7 @@ class Watchdog:
     def _watch(self) -> None:
         while time.monotonic() - self._seen < STALL_SECONDS:
             time.sleep(0.5)
-        print(f"copier {self._number} begins anew: stalled", file=sys.stderr, flush=True)
+        say(self._number, "begins anew: stalled")
         faulthandler.dump_traceback()
         begin_anew()
 
@@ -173,17 +190,17 @@ def begin_anew() -> None:
     os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.copier", *sys.argv[1:]])
 
 
-def run(bootstrap: str, number: int, source: str, target: str, protocol: str) -> None:
+def run(bootstrap: str, number: int, source: str, target: str, protocol: str, debug: str) -> None:
     """Copy until this life is over."""
     watchdog = Watchdog(number)
     copier: Copier | None = None
     try:
-        copier = Copier(bootstrap, number, source, target, protocol)
+        copier = Copier(bootstrap, number, source, target, protocol, debug)
         while True:
             copier.copy_some()
             watchdog.progress()
     except confluent_kafka.KafkaException as failure:
-        print(f"copier {number} begins anew: {failure}", file=sys.stderr, flush=True)
+        say(number, f"begins anew: {described(failure.args[0])}")
         if copier is not None:
             copier.close()
     time.sleep(PAUSE_SECONDS)
@@ -198,8 +215,9 @@ def main() -> None:
     parser.add_argument("--source", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    parser.add_argument("--debug", default="", help="librdkafka's debug contexts, e.g. eos,cgrp,fetch")
     options = parser.parse_args()
-    run(options.bootstrap, options.id, options.source, options.target, options.protocol)
+    run(options.bootstrap, options.id, options.source, options.target, options.protocol, options.debug)
 
 
 if __name__ == "__main__":

@@ -111,12 +111,22 @@ class Copies:
     """Copiers, the reader of their copy, and the watch over their offsets."""
 
     def __init__(
-        self, bootstrap: str, source: str, partitions: int, directory: Path, *, copiers: int, protocol: str
+        self,
+        bootstrap: str,
+        source: str,
+        partitions: int,
+        directory: Path,
+        *,
+        copiers: int,
+        protocol: str,
+        debug: str = "",
     ) -> None:
         self._bootstrap = bootstrap
         self._protocol = protocol
         self._partitions = partitions
         arguments = ["--bootstrap", bootstrap, "--source", source, "--target", COPIES, "--protocol", protocol]
+        if debug:
+            arguments += ["--debug", debug]
         self.copiers = [
             CopierProcess(number, arguments, directory / f"copier-{number}.stderr")
             for number in range(copiers)
