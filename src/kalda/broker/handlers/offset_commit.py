@@ -9,9 +9,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.known_partitions import merge_answers, split_known
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
-from kalda.common.errors import ErrorCode
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.coordination.consumer_offsets import write_offset
@@ -41,11 +42,14 @@ def handle(
     response: Pending[OffsetCommitResponse] = Pending()
 
     def merge(done: Pending[OffsetCommitResponse]) -> None:
-        answered = done.value if done.error is None else None
-        if answered is None:
-            code = getattr(done.error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-            answered = error_response(request, code)
-        response.complete(OffsetCommitResponse(topics=_merged(answered.topics, refused)))
+        if done.error is None:
+            answered = done.value
+        elif isinstance(done.error, ApiError):
+            answered = error_response(request, done.error.code)
+        else:
+            response.fail(done.error)
+            return
+        response.complete(OffsetCommitResponse(topics=merge_answers(answered.topics, refused)))
 
     answer.add_done(merge)
     return response
@@ -55,38 +59,18 @@ def _refuse_unknown(
     services: BrokerServices, request: OffsetCommitRequest
 ) -> list[OffsetCommitResponseTopic]:
     """Take partitions that do not exist out of the request; return what to answer for them."""
-    counts = [services.metadata_cache.partition_count(topic.name) for topic in request.topics]
-    if all(
-        0 <= each.partition_index < count
-        for topic, count in zip(request.topics, counts, strict=True)
-        for each in topic.partitions
-    ):
-        return []
     refused = []
     known = []
-    for topic, count in zip(request.topics, counts, strict=True):
-        good: list[OffsetCommitRequestPartition] = []
-        bad: list[OffsetCommitRequestPartition] = []
-        for each in topic.partitions:
-            (good if 0 <= each.partition_index < count else bad).append(each)
+    for topic in request.topics:
+        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
+        if not bad:
+            known.append(topic)
+            continue
         if good:
             known.append(OffsetCommitRequestTopic(name=topic.name, partitions=good))
-        if bad:
-            refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     request.topics = known
     return refused
-
-
-def _merged(
-    answered: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """Both lists as one that names each topic once."""
-    topics = {topic.name: topic for topic in answered}
-    for topic in refused:
-        present = topics.setdefault(topic.name, topic)
-        if present is not topic:
-            present.partitions.extend(topic.partitions)
-    return list(topics.values())
 
 
 async def _commit_to_zookeeper(
@@ -119,7 +103,7 @@ async def _commit_to_zookeeper(
                 OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
             )
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=results))
-    return OffsetCommitResponse(topics=_merged(topics, refused))
+    return OffsetCommitResponse(topics=merge_answers(topics, refused))
 
 
 def _answer(

@@ -3,12 +3,14 @@
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
+from kalda.broker.known_partitions import merge_answers, split_known
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -19,39 +21,42 @@ from kalda.protocol.messages.offset_delete import (
 def handle(
     services: BrokerServices, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
-    """Delete; topics that do not exist are told apart from offsets that do not."""
-    cache = services.metadata_cache
-    unknown = [topic for topic in request.topics if topic.name not in cache]
-    if not unknown:
-        return services.group_coordinator.delete_offsets(request)
-    known = OffsetDeleteRequest(
-        group_id=request.group_id, topics=[topic for topic in request.topics if topic.name in cache]
+    """Delete; partitions that do not exist are told apart from offsets that do not."""
+    refused: list[OffsetDeleteResponseTopic] = []
+    known: list[OffsetDeleteRequestTopic] = []
+    for topic in request.topics:
+        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
+        if good:
+            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=good))
+        if bad:
+            refused.append(_refused(topic.name, bad))
+    answer = services.group_coordinator.delete_offsets(
+        OffsetDeleteRequest(group_id=request.group_id, topics=known)
     )
-    answer = services.group_coordinator.delete_offsets(known)
-    if not isinstance(answer, Pending):
+    if not refused or not isinstance(answer, Pending):
         return answer
     response: Pending[OffsetDeleteResponse] = Pending()
 
-    def add_unknown(done: Pending[OffsetDeleteResponse]) -> None:
+    def add_refused(done: Pending[OffsetDeleteResponse]) -> None:
         if done.error is not None:
             response.fail(done.error)
             return
         if not done.value.error_code:
-            done.value.topics.extend(_refused(topic) for topic in unknown)
+            done.value.topics = merge_answers(done.value.topics, refused)
         response.complete(done.value)
 
-    answer.add_done(add_unknown)
+    answer.add_done(add_refused)
     return response
 
 
-def _refused(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+def _refused(topic: str, partitions: list[OffsetDeleteRequestPartition]) -> OffsetDeleteResponseTopic:
     return OffsetDeleteResponseTopic(
-        name=topic.name,
+        name=topic,
         partitions=[
             OffsetDeleteResponsePartition(
                 partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-            for each in topic.partitions
+            for each in partitions
         ],
     )
 

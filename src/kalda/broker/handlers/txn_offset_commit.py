@@ -9,17 +9,22 @@ TRANSACTION_ABORTABLE. From v5 the group becomes part of the transaction by this
 from typing import Final
 
 from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.known_partitions import merge_answers, split_known
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
+LOADING_FROM: Final = 2
+"""Producers of before Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
 _RETRIABLE: Final = frozenset(
@@ -38,32 +43,40 @@ coordinator."""
 def handle(
     services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    """Commit, once the transaction is known to be open."""
+    """Commit, once the transaction is known to be open; unknown partitions are refused one by one."""
     version = context.api_version
+    refused = _refuse_unknown(services, request)
+    if refused and not request.topics:
+        return TxnOffsetCommitResponse(topics=refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
+
+    def complete(response: TxnOffsetCommitResponse) -> None:
+        if version < LOADING_FROM:
+            _replace(response, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        answer.complete(TxnOffsetCommitResponse(topics=merge_answers(response.topics, refused)))
 
     def verified(pending: Pending[ErrorCode]) -> None:
         code = _translated(pending.value, version)
         if code is not ErrorCode.NONE:
-            answer.complete(error_response(request, code))
+            complete(error_response(request, code))
             return
         try:
             result = services.group_coordinator.txn_offset_commit(request, version)
         except ApiError as error:
-            answer.complete(error_response(request, error.code))
+            complete(error_response(request, error.code))
             return
         if isinstance(result, Pending):
             result.add_done(committed)
         else:
-            answer.complete(result)
+            complete(result)
 
     def committed(pending: Pending[TxnOffsetCommitResponse]) -> None:
         if isinstance(pending.error, ApiError):
-            answer.complete(error_response(request, pending.error.code))
+            complete(error_response(request, pending.error.code))
         elif pending.error is not None:
             answer.fail(pending.error)
         else:
-            answer.complete(pending.value)
+            complete(pending.value)
 
     services.produce_gate.verify(
         request.transactional_id,
@@ -72,6 +85,29 @@ def handle(
         adds=version >= ADDS_FROM,
     ).add_done(verified)
     return answer
+
+
+def _refuse_unknown(
+    services: BrokerServices, request: TxnOffsetCommitRequest
+) -> list[TxnOffsetCommitResponseTopic]:
+    """Take partitions that do not exist out of the request; return what to answer for them."""
+    refused = []
+    known = []
+    for topic in request.topics:
+        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
+        if good:
+            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=good))
+        if bad:
+            refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    request.topics = known
+    return refused
+
+
+def _replace(response: TxnOffsetCommitResponse, code: ErrorCode, by: ErrorCode) -> None:
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if partition.error_code == code:
+                partition.error_code = by
 
 
 def _translated(code: ErrorCode, version: int) -> ErrorCode:
@@ -84,19 +120,22 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
+def _answer(
+    topic: str, partitions: list[TxnOffsetCommitRequestPartition], code: ErrorCode
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in partitions
+        ],
+    )
+
+
 def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
     """Answer every partition with one error."""
     return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        topics=[_answer(topic.name, topic.partitions, code) for topic in request.topics]
     )
 
 

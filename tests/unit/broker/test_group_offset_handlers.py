@@ -1,0 +1,214 @@
+"""OffsetCommit, TxnOffsetCommit and OffsetDelete: what does not exist is refused, the rest goes its way."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.handlers import offset_commit, offset_delete, txn_offset_commit
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kalda.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kalda.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from tests.unit.broker.data_path_fakes import DataPath, leadership
+
+NONE = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+WANTED = (("orders", (0, 1, -1)), ("nowhere", (0,)))
+"""Of these only the first partition of the first topic exists."""
+
+
+class FakeGroupCoordinator:
+    """Does what it is asked to, or fails as told, and takes note of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int]] = []
+        self.error: Exception | None = None
+
+    def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
+        del version
+        return self._answer(request, offset_commit.error_response(request, NONE))
+
+    def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, version: int
+    ) -> Pending[TxnOffsetCommitResponse]:
+        del version
+        return self._answer(request, txn_offset_commit.error_response(request, NONE))
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResponse]:
+        answered = OffsetDeleteResponse(
+            topics=[
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=NONE)
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+        return self._answer(request, answered)
+
+    def _answer(self, request: Any, response: Any) -> Pending[Any]:
+        self.seen += [
+            (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+        ]
+        answer: Pending[Any] = Pending()
+        if self.error is not None:
+            answer.fail(self.error)
+        else:
+            answer.complete(response)
+        return answer
+
+
+class FakeGate:
+    """Knows whether the transaction is open."""
+
+    def __init__(self) -> None:
+        self.code = NONE
+        self.asked = 0
+
+    def verify(self, *_: object, adds: bool) -> Pending[ErrorCode]:
+        del adds
+        self.asked += 1
+        verified: Pending[ErrorCode] = Pending()
+        verified.complete(self.code)
+        return verified
+
+
+class World:
+    """A broker that knows one topic of one partition, and a group coordinator beside it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.broker = DataPath(directory)
+        self.broker.host(leadership())
+        self.groups = FakeGroupCoordinator()
+        self.gate = FakeGate()
+        services = self.broker.services
+        services.group_coordinator = cast("Any", self.groups)
+        services.produce_gate = cast("Any", self.gate)
+        services.transactions = cast("Any", SimpleNamespace(offsets_partition=lambda group_id: group_id))
+
+    def commit(self, wanted: Any = WANTED) -> dict[tuple[str, int], ErrorCode]:
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=each, committed_offset=1)
+                    for each in partitions
+                ],
+            )
+            for name, partitions in wanted
+        ]
+        request = OffsetCommitRequest(group_id="g", topics=topics)
+        return codes(offset_commit.handle(self.broker.services, request, self.broker.context(8)))
+
+    def commit_in_transaction(
+        self, wanted: Any = WANTED, version: int = 5
+    ) -> dict[tuple[str, int], ErrorCode]:
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=each, committed_offset=1, committed_metadata=None
+                    )
+                    for each in partitions
+                ],
+            )
+            for name, partitions in wanted
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=topics
+        )
+        return codes(txn_offset_commit.handle(self.broker.services, request, self.broker.context(version)))
+
+    def delete(self, wanted: Any = WANTED) -> dict[tuple[str, int], ErrorCode]:
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in partitions],
+            )
+            for name, partitions in wanted
+        ]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        return codes(offset_delete.handle(self.broker.services, request, self.broker.context(0)))
+
+
+def codes(answer: Any) -> dict[tuple[str, int], ErrorCode]:
+    response = answer.value if isinstance(answer, Pending) else answer
+    found = [
+        ((topic.name, each.partition_index), ErrorCode(each.error_code))
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    assert len({topic.name for topic in response.topics}) == len(response.topics), "a topic comes twice"
+    assert len(dict(found)) == len(found), "a partition comes twice"
+    return dict(found)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.broker.close()
+
+
+REFUSED = {("orders", 1): UNKNOWN, ("orders", -1): UNKNOWN, ("nowhere", 0): UNKNOWN}
+
+
+@pytest.mark.parametrize("what", ["commit", "commit_in_transaction", "delete"])
+def test_partitions_that_do_not_exist_are_refused_one_by_one(world: World, what: str) -> None:
+    assert {("orders", 0): NONE} | REFUSED == getattr(world, what)()
+    assert [("orders", 0)] == world.groups.seen
+
+
+@pytest.mark.parametrize("what", ["commit", "commit_in_transaction"])
+def test_nobody_is_asked_about_nothing(world: World, what: str) -> None:
+    """A transaction does not get a group by a request that commits nothing."""
+    assert {("nowhere", 0): UNKNOWN} == getattr(world, what)((("nowhere", (0,)),))
+    assert [] == world.groups.seen
+    assert 0 == world.gate.asked
+
+
+@pytest.mark.parametrize("what", ["commit", "commit_in_transaction"])
+def test_what_the_coordinator_says_is_for_what_it_was_asked(world: World, what: str) -> None:
+    world.groups.error = ApiError(ErrorCode.NOT_COORDINATOR)
+    assert {("orders", 0): ErrorCode.NOT_COORDINATOR} | REFUSED == getattr(world, what)()
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+@pytest.mark.parametrize("who", ["the group's", "the transaction's"])
+def test_old_producers_do_not_hear_that_a_coordinator_loads(
+    world: World, version: int, expected: ErrorCode, who: str
+) -> None:
+    """They take COORDINATOR_LOAD_IN_PROGRESS for final and may crash (KAFKA-7296)."""
+    if who == "the group's":
+        world.groups.error = ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    else:
+        world.gate.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert {("orders", 0): expected} == world.commit_in_transaction((("orders", (0,)),), version)
