@@ -371,6 +371,22 @@ def test_losing_the_leadership_while_loading_stops_it(bench: Bench) -> None:
     assert {} == bench.shards[0].table
 
 
+def test_a_change_of_many_roles_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """An election moves dozens of partitions; an operator wants to know that it did, and how long it took."""
+    caplog.set_level("INFO")
+    for partition in (1, 2, 3):
+        bench.log.add(partition, record("a", "1"))
+        bench.runtime.become_leader(partition, 1)
+    bench.loop.settle()
+    for partition in (3, 1):
+        bench.runtime.resign(partition, 2)
+    bench.runtime.resign(9, 2)
+    bench.loop.settle()
+    loaded, resigned = [each.message for each in caplog.records]
+    assert loaded.startswith("__topic: 3 partitions (1, 2, 3) are coordinated here now; 3 records, ")
+    assert "__topic: 2 partitions (1, 3) are coordinated here no longer" == resigned
+
+
 def test_epochs_that_go_back_are_ignored(bench: Bench) -> None:
     shard = bench.lead(epoch=5)
     bench.runtime.resign(P, 4)

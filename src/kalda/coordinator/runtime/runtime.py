@@ -17,7 +17,7 @@ between append and replay may fail or yield.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -136,6 +136,11 @@ class CoordinatorRuntime(Generic[S]):
         """The newest leader epoch that each partition was led or given up in."""
         self._to_load: Final[deque[_Partition[S]]] = deque()
         self._is_loading = False
+        self._loaded: Final[list[tuple[int, Loading]]] = []
+        """What was loaded since the last line about it in the log."""
+        self._load_began = 0.0
+        self._resigned: Final[list[int]] = []
+        """What was given up since the last line about it in the log."""
         self.statistics: Final = RuntimeStatistics()
 
     # Leadership.
@@ -170,7 +175,9 @@ class CoordinatorRuntime(Generic[S]):
         present = self._partitions.get(partition)
         if present is not None:
             self._unload(present)
-            logger.info("%s-%d: coordinated here no longer", self._config.name, partition)
+            if not self._resigned:
+                self._loop.call_soon(self._report_resigned)
+            self._resigned.append(partition)
 
     def close(self) -> None:
         """Give everything up."""
@@ -287,6 +294,7 @@ class CoordinatorRuntime(Generic[S]):
         self._to_load.append(partition)
         if not self._is_loading:
             self._is_loading = True
+            self._load_began = self._clock.monotonic()
             self._loop.call_soon(self._load_slice)
 
     def _load_slice(self) -> None:
@@ -323,6 +331,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._loop.call_soon(self._load_slice)
                 return
         self._is_loading = False
+        self._report_loaded()
 
     def _on_loaded(self, partition: _Partition[S]) -> None:
         loading = partition.loading
@@ -340,16 +349,26 @@ class CoordinatorRuntime(Generic[S]):
         statistics.loads += 1
         statistics.load_seconds_max = max(statistics.load_seconds_max, seconds)
         statistics.records_loaded += loading.record_count
-        logger.info(
-            "%s-%d: coordinated here in epoch %d; %d records, %d bytes loaded in %d ms",
-            self._config.name,
-            partition.number,
-            partition.leader_epoch,
-            loading.record_count,
-            loading.byte_count,
-            seconds * 1000,
-        )
+        self._loaded.append((partition.number, loading))
         partition.shard.on_loaded(partition.timers)
+
+    def _report_loaded(self) -> None:
+        """Tell of all partitions of an election in one line."""
+        if self._loaded:
+            logger.info(
+                "%s: %s coordinated here now; %d records, %d bytes loaded in %d ms",
+                self._config.name,
+                _listed(number for number, _ in self._loaded),
+                sum(loading.record_count for _, loading in self._loaded),
+                sum(loading.byte_count for _, loading in self._loaded),
+                (self._clock.monotonic() - self._load_began) * 1000,
+            )
+            self._loaded.clear()
+
+    def _report_resigned(self) -> None:
+        """Tell of all partitions that went to others in one line."""
+        logger.info("%s: %s coordinated here no longer", self._config.name, _listed(self._resigned))
+        self._resigned.clear()
 
     def _on_load_failed(self, partition: _Partition[S], error: Exception) -> None:
         """Try again later with a new shard: a disk, or a log directory, may come back."""
@@ -502,6 +521,13 @@ class CoordinatorRuntime(Generic[S]):
 
 
 _END: Final = object()
+
+
+def _listed(partitions: Iterable[int]) -> str:
+    numbers = sorted(partitions)
+    if len(numbers) == 1:
+        return f"partition {numbers[0]} is"
+    return f"{len(numbers)} partitions ({', '.join(map(str, numbers))}) are"
 
 
 def _give(pending: Pending[Any], response: object) -> None:
