@@ -24,6 +24,7 @@ from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
+from kalda.broker.refused_batches import RefusedBatches
 from kalda.broker.replication.follower.assembly import build_replica_fetchers
 from kalda.broker.replication.leader.assembly import build_replica_manager
 from kalda.broker.services import BrokerServices
@@ -81,6 +82,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
         clock,
     )
     chance = random.SystemRandom()
+    services.refused_batches = RefusedBatches(clock)
     services.fetch_sessions = FetchSessionCache(
         config.max_incremental_fetch_session_cache_slots,
         clock,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kalda.broker.metadata_cache import MetadataCache
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
+    from kalda.broker.refused_batches import RefusedBatches
     from kalda.broker.registration import BrokerRegistration
     from kalda.broker.replica_manager import ReplicaManager
     from kalda.broker.replication.follower.manager import ReplicaFetcherManager
@@ -63,6 +64,7 @@ class BrokerServices:
     producer_ids: "ProducerIds"
     marker_appends: "MarkerAppends"
     produce_gate: "ProduceGate"
+    refused_batches: "RefusedBatches"
     transaction_coordinator: "TransactionCoordinator"
     transaction_verification: "TransactionVerification"
     transactions: "Transactions"

@@ -13,6 +13,7 @@ from kalda.broker.handlers.produce import handle_produce
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.partition import Partition
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.broker.refused_batches import RefusedBatches
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.replication.leader.isr_changes import IsrChanges
 from kalda.broker.services import BrokerServices
@@ -127,6 +128,7 @@ class DataPath:
         services.broker_id = BROKER_ID
         services.clock = self.clock
         services.log_manager = self.logs
+        services.refused_batches = RefusedBatches(self.clock)
         services.config = cast("Any", type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}))
         services.purgatories = {
             name: DelayedOperationPurgatory(name, self.wheel)

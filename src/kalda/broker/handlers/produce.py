@@ -104,9 +104,13 @@ def handle_produce(
         if partition is not None and not partition.followers and not partition.is_internal:
             try:
                 checked = _checked_batch(records, version, fields.transactional_id)
+                if services.refused_batches.by_producer:
+                    _check_order(services, partition, checked)
                 info = replica_manager.append(partition, checked, fields.acks)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
-                return _reply(services, context, [(name, _failure(partition, index, error))])
+                failure = _failure(partition, index, error)
+                services.refused_batches.note(name, index, records, failure.error_code)
+                return _reply(services, context, [(name, failure)])
             return single_success_response(
                 context.correlation_id,
                 version,
@@ -179,7 +183,9 @@ def _handle_general(
                     raise _RefusedError(*refusals[partition.topic_partition])
                 info = _append(services, context, partition, records, fields)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
-                answers.append((name, _failure(partition, index, error)))
+                failure = _failure(partition, index, error)
+                services.refused_batches.note(name, index, records, failure.error_code)
+                answers.append((name, failure))
                 continue
             if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
                 waits.append((len(answers), ProduceWait(partition, info.last_offset + 1)))
@@ -209,7 +215,17 @@ def _append(
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     checked = _checked_batch(records, context.api_version, fields.transactional_id)
+    if services.refused_batches.by_producer:
+        _check_order(services, partition, checked)
     return services.replica_manager.append(partition, checked, fields.acks)
+
+
+def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
+    """Refuse what its producer sent behind a batch that was refused and has not come again."""
+    index = partition.topic_partition.partition
+    code = services.refused_batches.refusal(partition.name_bytes, index, records, partition.log)
+    if code is not None:
+        raise _RefusedError(code, "A batch that the producer sent before this one was refused.")
 
 
 def _checked_batch(records: memoryview | None, version: int, transactional_id: bytes | None) -> memoryview:

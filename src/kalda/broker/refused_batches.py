@@ -1,0 +1,104 @@
+"""Batches that a producer will send again, and that what it sent behind them must not overtake.
+
+An idempotent producer has up to five batches under way. The first may be refused for something that is over
+a millisecond later, when the second comes: the broker was not told yet that it leads, too few replicas were
+in sync.
+
+    sequence 570  refused: NOT_LEADER_OR_FOLLOWER        the broker begins to lead
+    sequence 575  out of sequence, or, from a producer that the log does not know, taken as its first
+
+Java's client sends 570 and 575 again whatever the second is told. librdkafka begins a new epoch when it is
+told OUT_OF_ORDER_SEQUENCE_NUMBER, and sends again in it what is unacknowledged in any partition: what was
+appended there, and its answer lost with a leader, is in the log twice then. So what comes behind a refused
+batch is refused like it.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.storage.producer_entry import SEQUENCE_MAX
+from kalda.storage.unified_log import UnifiedLog
+
+BATCHES_MAX: Final = 10_000
+"""One for each producer and partition; the oldest goes first."""
+KEPT_SECONDS: Final = 30.0
+"""A producer that has not come again by then has given up, and may be told of its gap."""
+
+_PASSING: Final = frozenset(
+    (
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+"""Refusals after which producers send the same batch again."""
+# producer id, producer epoch, base sequence
+_PRODUCER: Final = Struct(">qhi")
+_PRODUCER_POSITION: Final = 43
+_BATCH_SIZE_MIN: Final = 61
+_SEQUENCES: Final = SEQUENCE_MAX + 1
+
+Key = tuple[bytes, int, int]
+
+
+class _Refused(NamedTuple):
+    epoch: int
+    sequence: int
+    code: ErrorCode
+    until: float
+
+
+class RefusedBatches:
+    """The first batch that is missing of each producer and partition, and why it is."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        self.by_producer: Final[dict[Key, _Refused]] = {}
+        """Oldest first. Empty nearly always: what asks for `refusal` looks here before."""
+
+    def note(self, topic: bytes, index: int, records: memoryview | None, code: int) -> None:
+        """Take note of a refusal, unless an earlier batch of the producer is missing already."""
+        if code not in _PASSING or records is None or len(records) < _BATCH_SIZE_MIN:
+            return
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        if producer_id < 0 or sequence < 0:
+            return
+        key = topic, index, producer_id
+        now = self._clock.monotonic()
+        known = self.by_producer.get(key)
+        if known is not None:
+            if known.epoch == epoch and known.until > now and _is_behind(sequence, known.sequence):
+                return
+            del self.by_producer[key]
+        elif len(self.by_producer) >= BATCHES_MAX:
+            del self.by_producer[next(iter(self.by_producer))]
+        self.by_producer[key] = _Refused(epoch, sequence, ErrorCode(code), now + KEPT_SECONDS)
+
+    def refusal(self, topic: bytes, index: int, records: memoryview, log: UnifiedLog) -> ErrorCode | None:
+        """Return what a batch is told because one before it is missing; None where the log may judge it."""
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        key = topic, index, producer_id
+        missing = self.by_producer.get(key)
+        if missing is None:
+            return None
+        if missing.until <= self._clock.monotonic() or _is_in(log, producer_id, missing):
+            del self.by_producer[key]
+            return None
+        return missing.code if epoch == missing.epoch and _is_behind(sequence, missing.sequence) else None
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """Tell whether a sequence number comes after another; they begin again at 0."""
+    return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
+
+
+def _is_in(log: UnifiedLog, producer_id: int, missing: _Refused) -> bool:
+    """Tell whether the missing batch came, here or at another leader, or its epoch is over."""
+    entry = log.producer_state.producers.get(producer_id)
+    if entry is None or entry.producer_epoch != missing.epoch:
+        return entry is not None and entry.producer_epoch > missing.epoch
+    last = entry.last_sequence
+    return last >= 0 and not _is_behind(missing.sequence, last)
