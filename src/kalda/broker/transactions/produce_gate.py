@@ -3,11 +3,17 @@
 Most pass at once: the log has the transaction open already. The first batch of a transaction waits for the
 coordinator's word, and whatever its producer sends meanwhile waits behind it, since sequence numbers allow no
 overtaking. A marker that is written while a batch waits makes the word worthless; the batch is refused.
+
+In the second protocol a producer sends the first batch of a transaction as soon as the end of the one before
+is decided, while its markers are on their way. The coordinator is asked again and again then, for a moment:
+clients would come back after their whole ``retry.backoff.ms`` only.
 """
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +35,13 @@ ADDS_FROM: Final = 12
 ABORTABLE_FROM: Final = 11
 """The first version whose producers know TRANSACTION_ABORTABLE."""
 
+PATIENCE_SECONDS: Final = 0.1
+"""For how long the coordinator is asked again while the transaction before is not complete."""
+RETRY_SECONDS: Final = 0.002
+RETRY_SECONDS_MAX: Final = 0.02
+"""Pauses between two such questions; each is twice as long as the one before. A transaction is complete
+within milliseconds, or when some leader is there again."""
+
 _SIZE_MIN: Final = 61
 _ATTRIBUTES: Final = Struct(">h")
 _ATTRIBUTES_POSITION: Final = 21
@@ -48,6 +61,12 @@ _RETRIABLE: Final = frozenset(
 """What passes by itself; producers are told NOT_ENOUGH_REPLICAS, which all of them retry as it is."""
 
 Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
+Later = Callable[[float, Callable[[], None]], object]
+"""Has a call made after some seconds."""
+
+
+def _loop_later(seconds: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, call)
 
 
 class _Entry:
@@ -80,15 +99,19 @@ class _Entry:
         """Give the marks back."""
         for _, state, guard in self.guards:
             state.end_verification(self.producer.producer_id, guard)
+        self.guards.clear()
 
 
 class ProduceGate:
     """Where transactional batches wait."""
 
-    def __init__(self, services: "BrokerServices", *, is_verifying: Callable[[], bool]) -> None:
+    def __init__(
+        self, services: "BrokerServices", *, is_verifying: Callable[[], bool], later: Later = _loop_later
+    ) -> None:
         """`is_verifying` is ``transaction.partition.verification.enable``."""
         self._services: Final = services
         self._is_verifying: Final = is_verifying
+        self._later: Final = later
         self._queues: Final[dict[int, deque[_Entry]]] = {}
         """By producer id, in the order of arrival."""
 
@@ -125,6 +148,25 @@ class ProduceGate:
 
         Whoever asks must write in the very turn in which it is told.
         """
+        answer: Pending[ErrorCode] = Pending()
+        pauses = _pauses()
+
+        def ask() -> None:
+            self._verify(transactional_id, producer, topic_partition, adds).add_done(answered)
+
+        def answered(pending: Pending[ErrorCode]) -> None:
+            pause = next(pauses, None) if adds else None
+            if pending.value is ErrorCode.CONCURRENT_TRANSACTIONS and pause is not None:
+                self._later(pause, ask)
+            else:
+                answer.complete(pending.value)
+
+        ask()
+        return answer
+
+    def _verify(
+        self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, adds: bool
+    ) -> Pending[ErrorCode]:
         answer: Pending[ErrorCode] = Pending()
         partition = self._services.replica_manager.partitions.get(topic_partition)
         if partition is None or not partition.is_leader:
@@ -199,12 +241,28 @@ class ProduceGate:
             entry.is_ready = True
             self._advance(producer.producer_id)
             return
+        self._ask(transactional_id, unverified, version, entry, _pauses())
+
+    def _ask(
+        self,
+        transactional_id: str,
+        unverified: "dict[TopicPartition, Partition]",
+        version: int,
+        entry: _Entry,
+        pauses: Iterator[float],
+    ) -> None:
+        producer, adds = entry.producer, version >= ADDS_FROM
         for topic_partition, partition in unverified.items():
             state = partition.log.producer_state
-            guard = state.begin_verification(producer.producer_id)
-            entry.guards.append((topic_partition, state, guard))
+            entry.guards.append((topic_partition, state, state.begin_verification(producer.producer_id)))
 
         def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
+            pause = next(pauses, None) if adds else None
+            if pause is not None and ErrorCode.CONCURRENT_TRANSACTIONS in pending.value.values():
+                # The markers that are waited for would void these guards; the next question has its own.
+                entry.release()
+                self._later(pause, partial(self._ask, transactional_id, unverified, version, entry, pauses))
+                return
             for topic_partition, code in pending.value.items():
                 if code is not ErrorCode.NONE:
                     entry.refusals[topic_partition] = _refusal(code, version)
@@ -212,7 +270,7 @@ class ProduceGate:
             self._advance(producer.producer_id)
 
         self._services.transaction_verification.ask(
-            transactional_id, producer, tuple(unverified), adds=version >= ADDS_FROM
+            transactional_id, producer, tuple(unverified), adds=adds
         ).add_done(answered)
 
     def _advance(self, producer_id: int) -> None:
@@ -229,6 +287,15 @@ class ProduceGate:
                 queue.popleft()
         if queue is not None and not queue:
             self._queues.pop(producer_id, None)
+
+
+def _pauses() -> Iterator[float]:
+    """The pauses before each further question, until patience is at its end."""
+    pause, left = RETRY_SECONDS, PATIENCE_SECONDS
+    while left > 0:
+        yield min(pause, left)
+        left -= pause
+        pause = min(2 * pause, RETRY_SECONDS_MAX)
 
 
 def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:

@@ -1,6 +1,6 @@
 """The first batch of a transaction waits for the coordinator's word, and nothing overtakes it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,7 +52,12 @@ class Broker(DataPath):
         self.is_verifying = True
         self.verification = FakeVerification()
         self.services.transaction_verification = cast("Any", self.verification)
-        self.services.produce_gate = ProduceGate(self.services, is_verifying=lambda: self.is_verifying)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.services.produce_gate = ProduceGate(
+            self.services,
+            is_verifying=lambda: self.is_verifying,
+            later=lambda seconds, call: self.later.append((seconds, call)),
+        )
         self.host(leadership(), leadership(1))
 
     def send(
@@ -206,6 +211,53 @@ def test_offsets_are_verified_like_batches(broker: Broker) -> None:
     assert ErrorCode.NOT_COORDINATOR is elsewhere.value
     broker.is_verifying = False
     assert NONE is gate.verify("t", producer, PARTITION, adds=False).value
+
+
+def test_the_end_of_the_transaction_before_is_waited_for(broker: Broker) -> None:
+    """Transactions V2: the next begins at once, and its producer would come back after 100 ms only."""
+    broker.send(0, version=12)
+    broker.verification.answer(0)
+    reply, behind = broker.send(0, epoch=1, version=12), broker.send(1, epoch=1, version=12)
+    broker.verification.answer(1, ErrorCode.CONCURRENT_TRANSACTIONS)
+    broker.verification.answer(2, ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert not reply.is_done
+    assert NONE is broker.mark(epoch=1), "the marker of the end that raised the epoch"
+    for _, again in broker.later:
+        again()
+    broker.verification.answer(4)
+    assert not behind.is_done, "nothing overtakes"
+    broker.verification.answer(3)
+    assert [NONE] == broker.codes(reply, 12) == broker.codes(behind, 12)
+    assert 0 == broker.services.produce_gate.waiting_count
+
+
+def test_patience_with_the_transaction_before_ends(broker: Broker) -> None:
+    """A leader that is gone may hold its markers back for long: the producer must hear of it."""
+    reply = broker.send(0, version=12)
+    asked = 0
+    while not reply.is_done:
+        broker.verification.answer(asked, ErrorCode.CONCURRENT_TRANSACTIONS)
+        asked += 1
+        if len(broker.later) == asked:
+            broker.later[-1][1]()
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == broker.codes(reply, 12)
+    pauses = [seconds for seconds, _ in broker.later]
+    assert pytest.approx(0.1) == sum(pauses)
+    assert [0.002, 0.004] == pauses[:2]
+    assert pauses == sorted(pauses[:-1]) + pauses[-1:]
+
+
+def test_offsets_wait_for_the_transaction_before(broker: Broker) -> None:
+    gate, producer = broker.services.produce_gate, Identity(9, 0)
+    answer = gate.verify("t", producer, PARTITION, adds=True)
+    broker.verification.answer(0, ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert NONE is broker.mark(), "the marker of the transaction before"
+    broker.later[0][1]()
+    broker.verification.answer(1)
+    assert NONE is answer.value
+    answer = gate.verify("t", producer, PARTITION, adds=False)
+    broker.verification.answer(2, ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert ErrorCode.CONCURRENT_TRANSACTIONS is answer.value, "who verifies only has nothing to wait for"
 
 
 def test_markers_are_refused_where_they_cannot_be_written(broker: Broker) -> None:
