@@ -68,10 +68,10 @@ def handle(
 
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
-) -> dict[str, list[int]] | None:
+) -> list[tuple[str, list[int]]] | None:
     if topics is None:
         return None
-    return {topic.name: topic.partition_indexes for topic in topics}
+    return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
 def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> OffsetFetchResponse:

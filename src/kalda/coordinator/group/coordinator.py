@@ -174,7 +174,7 @@ class GroupCoordinator:
     def fetch_offsets(
         self,
         group_id: str,
-        topics: Mapping[str, Sequence[int]] | None,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
         *,
         member_id: str | None = None,
         epoch: int = -1,

@@ -6,7 +6,7 @@ are replayed. Who may do it, the group decides (see `Group`).
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
@@ -65,6 +65,8 @@ TOMBSTONES_MAX: Final = 5000
 """The most tombstones that housekeeping writes at once: they go out as one batch, which `max.message.bytes`
 limits to 1 MiB unless configured otherwise: 200 bytes each are reckoned with."""
 
+_TIMESTAMP_MS_MAX: Final = 2**63 - 1
+
 SLICE_MAX: Final = 2000
 """How many offsets one slice of housekeeping looks at: a millisecond or two of the event loop."""
 
@@ -93,7 +95,7 @@ def commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> Res
     _validate_commit(shard, request, version)
     now_ms = shard.context.time_ms()
     retention_ms = request.retention_time_ms
-    expiry_ms = NO_EXPIRY if retention_ms < 0 else now_ms + retention_ms
+    expiry_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, _TIMESTAMP_MS_MAX)
     metadata_max = shard.config.offset_metadata_max_bytes
     records = []
     topics = []
@@ -190,7 +192,7 @@ def transactional_commit(
 def fetch(
     shard: GroupShard,
     group_id: str,
-    topics: Mapping[str, Sequence[int]] | None,
+    topics: Sequence[tuple[str, Sequence[int]]] | None,
     *,
     member_id: str | None = None,
     epoch: int = -1,
@@ -206,7 +208,7 @@ def fetch(
     if group is not None:
         group.validate_offset_fetch(member_id, epoch)
     committed = offsets.of_group(group_id)
-    wanted: Iterable[tuple[str, Iterable[int]]] = committed.items() if topics is None else topics.items()
+    wanted: Iterable[tuple[str, Iterable[int]]] = committed.items() if topics is None else topics
     check_pending = require_stable and offsets.has_pending(group_id)
     found = []
     for topic, partitions in wanted:

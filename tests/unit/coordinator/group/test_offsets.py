@@ -113,7 +113,7 @@ def test_everything_about_a_commit_comes_back() -> None:
 
 def test_a_group_nobody_knows_has_no_offsets() -> None:
     simulation = GroupSimulation()
-    pending = simulation.coordinator.fetch_offsets("unknown", {"t": [0, 1]})
+    pending = simulation.coordinator.fetch_offsets("unknown", [("t", [0, 1])])
     assert [("t", [(0, None, ErrorCode.NONE), (1, None, ErrorCode.NONE)])] == pending.value.topics
     assert [] == fetch(simulation).topics
 
@@ -313,6 +313,26 @@ def test_offsets_of_a_simple_group_expire_after_their_commit() -> None:
     assert {} == offsets(simulation)
     assert simulation.group is None
     assert simulation.statistics.offset_expirations == 2
+
+
+def test_a_retention_without_end_is_no_overflow() -> None:
+    simulation = GroupSimulation()
+    request = commit_request(SIMPLE, 1)
+    request.retention_time_ms = 2**63 - 1
+    assert commit(simulation, request, 4) is ErrorCode.NONE
+    assert {("t", 0): 1} == offsets(simulation)
+    simulation.advance(simulation.coordinator.config.offsets_retention_ms * 2)
+    assert {("t", 0): 1} == offsets(simulation)
+
+
+def test_a_topic_that_is_asked_for_twice_is_answered_twice() -> None:
+    simulation = GroupSimulation()
+    commit(simulation, commit_request(SIMPLE, 1))
+    pending = simulation.coordinator.fetch_offsets(GROUP, [("t", [0, 1]), ("u", [0]), ("t", [0])])
+    assert [("t", [1, None]), ("u", [None]), ("t", [1])] == [
+        (topic, [None if committed is None else committed.offset for _, committed, _ in partitions])
+        for topic, partitions in pending.value.topics
+    ]
 
 
 def test_a_retention_of_the_commits_own_is_kept() -> None:
