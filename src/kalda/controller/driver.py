@@ -19,6 +19,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
+from kalda.controller.agenda import Agenda
 from kalda.controller.brokers import led_by
 from kalda.controller.channels import Channels
 from kalda.controller.context import ControllerContext
@@ -607,17 +608,18 @@ class ControllerDriver:
 
     async def _step(self, event: Event) -> None:
         """Feed one event to the core, and the outcomes of its writes before anything else."""
-        pending = deque([event])
-        while pending:
-            effects = step(self._context, pending.popleft())
+        agenda = Agenda(event)
+        while (upcoming := agenda.next_event()) is not None:
+            effects = step(self._context, upcoming)
             self._statistics = None
             self._channels.set_brokers(self._context.live_brokers)
             for effect in effects:
                 outcome = await self._reliably(partial(self._perform, effect))
                 if outcome is not None:
-                    pending.append(outcome)
-            if not pending:
-                pending.extend(await self._follow_moves())
+                    agenda.add_outcome(effect, outcome)
+            if agenda.is_settled:
+                for found in await self._follow_moves():
+                    agenda.add(found)
 
     async def _follow_moves(self) -> list[Event]:
         """Watch the states of partitions that begin to move; tidy up after those that have."""

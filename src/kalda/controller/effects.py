@@ -136,7 +136,7 @@ class RejectTopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class RevisitBrokers:
-    """Feed `BrokersChanged` with these brokers, after the outcomes of the writes before this effect.
+    """Feed `BrokersChanged` with these brokers, after the outcomes of all writes, and of those they lead to.
 
     A broker that came back before its absence was noticed is treated as dead first: what it did not sync is
     lost, so it must not be told to lead before others had the chance.

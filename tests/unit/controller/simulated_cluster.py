@@ -13,6 +13,7 @@ from typing import assert_never
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
+from kalda.controller.agenda import Agenda
 from kalda.controller.brokers import led_by
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
@@ -185,13 +186,13 @@ class Simulation:
     def feed(self, event: Event) -> None:
         events = deque([event])
         while events:
-            pending = deque([events.popleft()])
-            while pending:
-                for effect in step(self.context, pending.popleft()):
+            agenda = Agenda(events.popleft())
+            while (upcoming := agenda.next_event()) is not None:
+                for effect in step(self.context, upcoming):
                     self.trace.append(effect)
                     outcome = self._perform(effect)
                     if outcome is not None:
-                        pending.append(outcome)
+                        agenda.add_outcome(effect, outcome)
             events.extend(self.refusals)
             self.refusals.clear()
 
