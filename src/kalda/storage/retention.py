@@ -7,6 +7,8 @@ the high watermark, and never an empty active segment.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kalda.storage.segment import Segment
+
 
 class SegmentFacts(NamedTuple):
     """What the rules know of a segment: `end_offset` is the next segment's base, or the log end offset."""
@@ -16,6 +18,17 @@ class SegmentFacts(NamedTuple):
     size: int
     largest_timestamp: int
     is_active: bool
+
+
+def facts_of(segments: Sequence[Segment], log_end_offset: int) -> list[SegmentFacts]:
+    """Gather what the rules ask for; the last segment is the active one."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    return [
+        SegmentFacts(
+            segment.base_offset, end, segment.size, segment.largest_timestamp, segment is segments[-1]
+        )
+        for segment, end in zip(segments, ends, strict=True)
+    ]
 
 
 def count_before_start_offset(

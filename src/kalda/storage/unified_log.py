@@ -21,14 +21,12 @@ from kalda.records.batch import (
     CONTROL_FLAG,
     LOG_OVERHEAD,
     BatchHeader,
-    iter_headers,
     read_header,
     set_base_offset_and_leader_epoch,
-    validate,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.records.errors import RecordsError
-from kalda.storage import retention
+from kalda.storage import retention, time_lookup
 from kalda.storage.checkpoints import format_partition_metadata
 from kalda.storage.config import LogConfig
 from kalda.storage.environment import LogEnvironment
@@ -36,11 +34,11 @@ from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogStorageError,
     OffsetOutOfRangeError,
-    UnexpectedAppendOffsetError,
 )
 from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.flusher import LogFlusher
+from kalda.storage.followed_batches import LogEnd, read_followed_batches
 from kalda.storage.leader_epochs import LeaderEpochs
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
@@ -186,8 +184,7 @@ class UnifiedLog:
                     return LogAppendInfo(
                         first, last, duplicate.timestamp, self.log_start_offset, True, 0, last - first + 1
                     )
-        local = self._local
-        first_offset = local.log_end_offset
+        first_offset = self._local.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         size = header.batch_length + LOG_OVERHEAD
         set_base_offset_and_leader_epoch(records, 0, first_offset, leader_epoch)
@@ -195,20 +192,12 @@ class UnifiedLog:
         try:
             if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
                 self.leader_epochs.assign(leader_epoch, first_offset)
-            if local.segments.active.should_roll(
-                size, last_offset, timestamp, now_ms, local.config.segment_bytes
-            ):
-                self._roll(first_offset)
-            local.append(records, size, first_offset, last_offset, timestamp, last_offset)
+            self._write(records, size, first_offset, last_offset, timestamp, last_offset, now_ms)
         except OSError as error:
             raise self._storage_error("append to", error) from error
         if header.producer_id >= 0:
             self._update_producer(header, marker, first_offset, last_offset)
-        self.producer_state.end_offset = last_offset + 1
-        if not self._is_dirty:
-            self._mark_dirty()
-        if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
-            self.flush()
+        self._note_appended()
         return LogAppendInfo(
             first_offset,
             last_offset,
@@ -244,40 +233,39 @@ class UnifiedLog:
         """
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
-        local = self._local
-        batches = self._check_followed(records, leader_epoch)
-        if not batches:
-            end = local.log_end_offset
+        end = self._local.log_end_offset
+        batches = read_followed_batches(
+            records,
+            LogEnd(self.topic_partition, end, self.leader_epochs.latest_epoch, self.config.is_compacted),
+            leader_epoch,
+        )
+        if batches is None:
             return LogAppendInfo(end, end - 1, -1, self.log_start_offset, False, 0, 0)
-        first_offset, last_offset = batches[0][1].base_offset, batches[-1][1].last_offset
-        size = batches[-1][0] + batches[-1][1].size
-        latest = max((header for _, header in batches), key=_max_timestamp)
-        timestamp, timestamp_offset = latest.max_timestamp, latest.last_offset
+        first_offset, last_offset, size = batches.first_offset, batches.last_offset, batches.size
         try:
-            for _, header in batches:
+            for _, header in batches.headers:
                 epoch = header.partition_leader_epoch
                 if epoch >= 0 and epoch != self.leader_epochs.latest_epoch:
                     self.leader_epochs.assign(epoch, header.base_offset)
-            if local.segments.active.should_roll(
-                size, last_offset, timestamp, self._environment.clock.time_ms(), local.config.segment_bytes
-            ):
-                self._roll(first_offset)
-            local.append(
-                memoryview(records)[:size], size, first_offset, last_offset, timestamp, timestamp_offset
+            self._write(
+                memoryview(records)[:size],
+                size,
+                first_offset,
+                last_offset,
+                batches.timestamp,
+                batches.timestamp_offset,
+                self._environment.clock.time_ms(),
             )
         except OSError as error:
             raise self._storage_error("append to", error) from error
-        count = 0
-        for position, header in batches:
-            count += header.record_count
+        for position, header in batches.headers:
             if header.producer_id >= 0:
                 marker = read_end_transaction_marker(records, position, header) if header.is_control else None
                 self._update_producer(header, marker, header.base_offset, header.last_offset)
-        self.producer_state.end_offset = last_offset + 1
-        self._mark_dirty()
-        if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
-            self.flush()
-        return LogAppendInfo(first_offset, last_offset, -1, self.log_start_offset, False, size, count)
+        self._note_appended()
+        return LogAppendInfo(
+            first_offset, last_offset, -1, self.log_start_offset, False, size, batches.record_count
+        )
 
     def read(
         self,
@@ -323,14 +311,9 @@ class UnifiedLog:
             LogStorageError: the disk failed.
         """
         try:
-            for segment in self._local.segments:
-                if segment.largest.timestamp >= timestamp:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
-                    if found is not None:
-                        return TimestampAndOffset(*found)
+            return time_lookup.first_since(self.segments, timestamp, self.log_start_offset)
         except OSError as error:
             raise self._storage_error("read", error) from error
-        return None
 
     def offset_for_max_timestamp(self) -> TimestampAndOffset | None:
         """Find the first record that has the largest timestamp of the log (KIP-734).
@@ -339,33 +322,22 @@ class UnifiedLog:
             LogStorageError: the disk failed.
         """
         try:
-            newest = max(self._local.segments, key=lambda segment: segment.largest.timestamp)
-            found = newest.find_largest_timestamp()
+            return time_lookup.first_of_newest(self.segments)
         except OSError as error:
             raise self._storage_error("read", error) from error
-        return None if found is None else TimestampAndOffset(*found)
 
     def offsets_before(self, timestamp: int, count_max: int) -> list[int]:
         """Return segment starts that were written at `timestamp` or before, newest first.
 
         What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
         """
-        candidates = [
+        starts = [
             (max(segment.base_offset, self.log_start_offset), segment.modified_ms)
             for segment in self.segments
         ]
         if self._local.segments.active.size:
-            candidates.append((self.log_end_offset, self._environment.clock.time_ms()))
-        if timestamp == -1:
-            chosen = candidates
-        elif timestamp == -2:
-            chosen = candidates[:1]
-        else:
-            last = max(
-                (at for at, (_, modified) in enumerate(candidates) if modified <= timestamp), default=-1
-            )
-            chosen = candidates[: last + 1]
-        return sorted((offset for offset, _ in chosen), reverse=True)[:count_max]
+            starts.append((self.log_end_offset, self._environment.clock.time_ms()))
+        return time_lookup.starts_until(starts, timestamp, count_max)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that the leader of this epoch begins at the log's end: the first thing a new leader does.
@@ -586,6 +558,33 @@ class UnifiedLog:
         self._environment.moved.discard(self)
         self._local.forget()
 
+    def _write(
+        self,
+        records: WritableBuffer,
+        size: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        timestamp_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Append to the active segment, after a roll where it is time for one; raises `OSError`."""
+        local = self._local
+        if local.segments.active.should_roll(
+            size, last_offset, timestamp, now_ms, local.config.segment_bytes
+        ):
+            self._roll(first_offset)
+        local.append(records, size, first_offset, last_offset, timestamp, timestamp_offset)
+
+    def _note_appended(self) -> None:
+        local = self._local
+        end = local.log_end_offset
+        self.producer_state.end_offset = end
+        if not self._is_dirty:
+            self._mark_dirty()
+        if end - local.recovery_point >= local.config.flush_messages:
+            self.flush()
+
     def _update_producer(
         self, header: BatchHeader, marker: EndTransactionMarker | None, first_offset: int, last_offset: int
     ) -> None:
@@ -600,39 +599,6 @@ class UnifiedLog:
         elif not header.attributes & CONTROL_FLAG:
             state.add_batch(header, first_offset, last_offset)
 
-    def _check_followed(
-        self, records: WritableBuffer, leader_epoch: int | None
-    ) -> list[tuple[int, BatchHeader]]:
-        batches = []
-        expected = self._local.log_end_offset
-        epoch = self.leader_epochs.latest_epoch
-        is_compacted = self.config.is_compacted
-        for position, header in iter_headers(records):
-            validate(records, position, header)
-            base = header.base_offset
-            if base != expected and (base < expected or (leader_epoch is not None and not is_compacted)):
-                raise UnexpectedAppendOffsetError(
-                    f"{self.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
-                    f"{expected - 1}; only compaction leaves gaps, and cleanup.policy is not compact"
-                )
-            if header.partition_leader_epoch != epoch:
-                epoch = self._followed_epoch(header, epoch, leader_epoch)
-            expected = base + header.last_offset_delta + 1
-            batches.append((position, header))
-        return batches
-
-    def _followed_epoch(self, header: BatchHeader, before: int, newest: int | None) -> int:
-        """Return the epoch of a batch that follows one of the epoch `before`; -1 stands for none."""
-        epoch = header.partition_leader_epoch
-        if epoch < 0:
-            return before
-        if epoch < before or (newest is not None and epoch > newest):
-            raise UnexpectedAppendOffsetError(
-                f"{self.topic_partition}: batch [{header.base_offset}, {header.last_offset}] of leader epoch "
-                f"{epoch} follows one of epoch {before}, from a leader of epoch {newest}"
-            )
-        return epoch
-
     def _roll(self, base_offset: int) -> None:
         self.producer_state.end_offset = max(self.producer_state.end_offset, base_offset)
         self.take_producer_snapshot()
@@ -644,14 +610,7 @@ class UnifiedLog:
             _logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
 
     def _facts(self) -> list[retention.SegmentFacts]:
-        segments = self._local.segments.items
-        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
-        return [
-            retention.SegmentFacts(
-                segment.base_offset, end, segment.size, segment.largest_timestamp, segment is segments[-1]
-            )
-            for segment, end in zip(segments, ends, strict=True)
-        ]
+        return retention.facts_of(self.segments, self.log_end_offset)
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:
@@ -724,7 +683,3 @@ class UnifiedLog:
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"
-
-
-def _max_timestamp(header: BatchHeader) -> int:
-    return header.max_timestamp

@@ -1,0 +1,96 @@
+"""What a follower appends: batches that the leader has given offsets and epochs, checked against the log.
+
+Nothing is written or patched here. All batches are checked before the first is written, so that an append
+that fails leaves nothing behind.
+"""
+
+from typing import NamedTuple
+
+from kalda.common.types import TopicPartition
+from kalda.records.batch import BatchHeader, iter_headers, validate
+from kalda.storage.errors import UnexpectedAppendOffsetError
+from kalda.storage.validation import WritableBuffer
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends, for what is to follow."""
+
+    topic_partition: TopicPartition
+    offset: int
+    latest_epoch: int
+    """-1 if the log knows of none."""
+    is_compacted: bool
+
+
+class FollowedBatches(NamedTuple):
+    """Batches to append, at least one, as what a log's segment must know of them."""
+
+    headers: list[tuple[int, BatchHeader]]
+    """Each with its position."""
+    first_offset: int
+    last_offset: int
+    size: int
+    record_count: int
+    timestamp: int
+    """The latest of all, and where it is: the end of its batch."""
+    timestamp_offset: int
+
+
+def read_followed_batches(
+    records: WritableBuffer, end: LogEnd, leader_epoch: int | None
+) -> FollowedBatches | None:
+    """Check that the whole batches in `records` continue the log; None if there are none.
+
+    `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one.
+
+    Raises:
+        UnexpectedAppendOffsetError: a batch lies below the end, behind a gap, or its epoch cannot follow.
+        RecordsError: a subclass says what is wrong with the bytes.
+    """
+    headers: list[tuple[int, BatchHeader]] = []
+    may_leave_gaps = leader_epoch is None or end.is_compacted
+    expected, epoch = end.offset, end.latest_epoch
+    for position, header in iter_headers(records):
+        validate(records, position, header)
+        base = header.base_offset
+        if base < expected or (base > expected and not may_leave_gaps):
+            raise UnexpectedAppendOffsetError(
+                f"{end.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
+                f"{expected - 1}; only compaction leaves gaps, and cleanup.policy is not compact"
+            )
+        if header.partition_leader_epoch != epoch:
+            epoch = _check_epoch(end.topic_partition, header, epoch, leader_epoch)
+        expected = header.next_offset
+        headers.append((position, header))
+    if not headers:
+        return None
+    position, last = headers[-1]
+    latest = max((header for _, header in headers), key=_max_timestamp)
+    return FollowedBatches(
+        headers,
+        headers[0][1].base_offset,
+        last.last_offset,
+        position + last.size,
+        sum(header.record_count for _, header in headers),
+        latest.max_timestamp,
+        latest.last_offset,
+    )
+
+
+def _check_epoch(
+    topic_partition: TopicPartition, header: BatchHeader, before: int, newest: int | None
+) -> int:
+    """Return the epoch of a batch that follows one of the epoch `before`; -1 stands for none."""
+    epoch = header.partition_leader_epoch
+    if epoch < 0:
+        return before
+    if epoch < before or (newest is not None and epoch > newest):
+        raise UnexpectedAppendOffsetError(
+            f"{topic_partition}: batch [{header.base_offset}, {header.last_offset}] of leader epoch "
+            f"{epoch} follows one of epoch {before}, from a leader of epoch {newest}"
+        )
+    return epoch
+
+
+def _max_timestamp(header: BatchHeader) -> int:
+    return header.max_timestamp
