@@ -11,7 +11,7 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
-from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _MANY_FROM: Final = 3
 
@@ -20,6 +20,10 @@ def handle(
     services: BrokerServices, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
     """Answer when the group has taken note; a group that is empty now says so in the log first."""
+    if context.api_version < _MANY_FROM:
+        request = LeaveGroupRequest(
+            group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)]
+        )
     response = services.group_coordinator.leave_group(request)
     if context.api_version >= _MANY_FROM or not isinstance(response, Pending):
         return response

@@ -178,7 +178,7 @@ class ClassicProtocol:
 
     def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
         """Take members out, those that can be."""
-        members = request.members or [MemberIdentity(member_id=request.member_id)]
+        members = request.members
         found = self._shard.groups.get(request.group_id)
         bridge = self._bridge(found)
         if bridge is not None:

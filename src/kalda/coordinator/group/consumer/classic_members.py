@@ -231,10 +231,9 @@ class ClassicMembers:
     def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
         """Take classic members out, those that can be."""
         group = self._part.group(request.group_id)
-        identities = request.members or [MemberIdentity(member_id=request.member_id)]
         leaving: dict[str, Member] = {}
         responses: list[MemberResponse] = []
-        for identity in identities:
+        for identity in request.members:
             response = MemberResponse(
                 member_id=identity.member_id, group_instance_id=identity.group_instance_id
             )

@@ -1,0 +1,58 @@
+"""LeaveGroup: one member before version 3, any number from then on."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.handlers.leave_group import handle
+from kalda.broker.services import BrokerServices
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from tests.unit.broker.data_path_fakes import DataPath
+
+
+def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
+    answer: Pending[LeaveGroupResponse] = Pending()
+    members = [
+        MemberResponse(member_id=each.member_id, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        for each in request.members
+    ]
+    answer.complete(LeaveGroupResponse(members=members))
+    return answer
+
+
+def leave(directory: Path, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
+    broker = DataPath(directory)
+    services: BrokerServices = broker.services
+    services.group_coordinator = cast("Any", SimpleNamespace(leave_group=refuse_all))
+    answer = handle(services, request, broker.context(version))
+    broker.close()
+    return answer.value if isinstance(answer, Pending) else answer
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_error_of_the_only_member_is_that_of_the_request(tmp_path: Path, version: int) -> None:
+    response = leave(tmp_path, LeaveGroupRequest(group_id="g", member_id="m"), version)
+    assert (ErrorCode.UNKNOWN_MEMBER_ID, []) == (response.error_code, response.members)
+
+
+def test_from_version_3_on_each_member_has_its_own(tmp_path: Path) -> None:
+    members = [MemberIdentity(member_id="a"), MemberIdentity(member_id="b")]
+    response = leave(tmp_path, LeaveGroupRequest(group_id="g", members=members), 3)
+    assert (ErrorCode.NONE, ["a", "b"]) == (
+        response.error_code,
+        [each.member_id for each in response.members],
+    )
+
+
+def test_nobody_leaves_without_an_error(tmp_path: Path) -> None:
+    response = leave(tmp_path, LeaveGroupRequest(group_id="g"), 5)
+    assert (ErrorCode.NONE, []) == (response.error_code, response.members)
