@@ -24,6 +24,7 @@ from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, UpdateMo
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.schema import SchemaError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class ConfigAdmin:
                 ErrorCode.INVALID_REQUEST, f"Settings of resource type {resource_type} cannot change."
             )
         async with self._lock:
-            stored = await self._cluster.config(entity_type, entity_name) if keeps_others else {}
+            stored = await self._stored(entity_type, entity_name) if keeps_others else {}
             changed = changed_settings(stored, changes, definitions)
             self._validate(entity_type, entity_name, changed)
             if validate_only:
@@ -132,6 +133,20 @@ class ConfigAdmin:
             await self._cluster.set_config(entity_type, entity_name, changed)
         _log.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
         self._put_in_force(entity_type, entity_name, changed)
+
+    async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
+        try:
+            return await self._cluster.config(entity_type, entity_name)
+        except SchemaError as error:
+            # Somebody broke it by hand. What clients are told is in force is what they alter.
+            _log.error("a change replaces what is no configuration: %s", error)
+            return self._in_force(entity_type, entity_name)
+
+    def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
+        if entity_type == "topics":
+            return self._config_store.topic_overrides(entity_name)
+        is_default = entity_name == paths.DEFAULT_ENTITY
+        return self._config.dynamic_default if is_default else self._config.dynamic_broker
 
     def _topic(self, name: str) -> str:
         if not name:

@@ -124,7 +124,7 @@ class Readings:
         """Return which topics allow unclean elections."""
         wanted = list(topics)
         found = await self._coordination.get_many([paths.config("topics", topic) for topic in wanted])
-        configs = schema.decode_each(wanted, found, lambda _, entry: schema.decode_config(entry[0]))
+        configs = schema.decode_configs("topics", wanted, found)
         default = "true" if self._is_unclean_default() else "false"
         return {topic: configs.get(topic, {}).get(_UNCLEAN_ELECTION, default) == "true" for topic in wanted}
 

@@ -247,7 +247,7 @@ class Cluster:
     async def config(self, entity_type: str, entity_name: str) -> dict[str, str]:
         """Return the dynamic configuration of an entity; empty where it has none."""
         (found,) = await self.coordination.get_many([paths.config(entity_type, entity_name)])
-        return {} if found is None else schema.decode_config(found[0])
+        return {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
 
     async def configs(self, entity_type: str) -> dict[str, dict[str, str]]:
         """Return the dynamic configurations of all entities of a type, e.g. ``topics``."""
@@ -256,7 +256,7 @@ class Cluster:
         except NoNodeError:
             return {}
         found = await self.coordination.get_many([paths.config(entity_type, name) for name in names])
-        return schema.decode_each(names, found, lambda _, entry: schema.decode_config(entry[0]))
+        return schema.decode_configs(entity_type, names, found)
 
     async def set_config(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Replace the dynamic configuration of an entity and notify every broker, in one transaction."""

@@ -137,7 +137,7 @@ class ConfigChanges:
             except NoNodeError:
                 continue
             found = await self._coordination.get_many([paths.config(entity_type, name) for name in names])
-            configs = schema.decode_each(names, found, lambda _, entry: schema.decode_config(entry[0]))
+            configs = schema.decode_configs(entity_type, names, found)
             for name, config in configs.items():
                 self._apply(ConfigChange(entity_type, name, config))
 
@@ -148,7 +148,7 @@ class ConfigChanges:
             path = paths.config(entity_type, entity_name)
             check_path(path)
             (found,) = await self._coordination.get_many([path])
-            config = {} if found is None else schema.decode_config(found[0])
+            config = {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
         except NoNodeError:
             return
         except (schema.SchemaError, BadArgumentsError) as error:

@@ -400,16 +400,24 @@ def encode_config(config: Mapping[str, str]) -> bytes:
     return _dump({"version": 1, "config": dict(config)})
 
 
-def decode_config(data: bytes) -> dict[str, str]:
+def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, str]:
     """Read `/config/TYPE/NAME`; an empty znode is an empty configuration.
 
     Raises:
-        SchemaError: it is not a configuration.
+        SchemaError: it is not a configuration; the message says whose.
     """
     if not data:
         return {}
-    config = _object(_load(data, "a configuration").get("config") or {}, "a configuration")
-    return {key: _text(value, f"the configuration {key}") for key, value in config.items()}
+    what = f"the configuration of {entity_type}/{entity_name}"
+    config = _object(_load(data, what).get("config") or {}, what)
+    return {key: _text(value, f"{what}, {key},") for key, value in config.items()}
+
+
+def decode_configs(
+    entity_type: str, entity_names: Iterable[str], entries: Iterable[Entry | None]
+) -> dict[str, dict[str, str]]:
+    """Decode the configurations that a bulk read found, as `decode_each` does."""
+    return decode_each(entity_names, entries, lambda name, entry: decode_config(entity_type, name, entry[0]))
 
 
 def encode_config_change(entity_type: str, entity_name: str) -> bytes:

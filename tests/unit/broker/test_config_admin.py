@@ -11,6 +11,7 @@ from kalda.broker.config_admin import ConfigChangeRequest, ConfigOperation, chan
 from kalda.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination.cluster import Cluster
+from kalda.coordination.schema import SchemaError
 from kalda.protocol import codec
 from kalda.protocol.messages import alter_configs as legacy
 from kalda.protocol.messages import incremental_alter_configs as incremental
@@ -151,6 +152,35 @@ async def test_a_change_is_stored_and_seen_at_once(world: AdminWorld) -> None:
     assert [("a", 5), ("a", 5)] == heard
     [entry] = described(world, TOPIC, "a", "retention.ms").configs
     assert ("5", 1) == (entry.value, entry.config_source)
+
+
+async def test_a_change_repairs_what_is_no_configuration(
+    world: AdminWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who broke a znode by hand has the ordinary tools to put it right; what was in force is kept."""
+    await change(world, TOPIC, "a", ("cleanup.policy", SET, "compact"))
+    await change(world, BROKER, "", ("max.connections", SET, "7"))
+    await change(world, BROKER, "0", ("max.connections", SET, "8"))
+
+    async def config(entity_type: str, entity_name: str) -> dict[str, str]:
+        raise SchemaError(f"the configuration of {entity_type}/{entity_name} is not JSON")
+
+    world.cluster.config = config  # type: ignore[method-assign]  # what Cluster raises for nonsense
+
+    assert (ErrorCode.NONE, None) == await change(world, TOPIC, "a", ("retention.ms", SET, "5"))
+    assert (ErrorCode.NONE, None) == await change(world, BROKER, "", ("log.segment.bytes", SET, "100"))
+    assert (ErrorCode.NONE, None) == await change(world, BROKER, "0", ("log.segment.bytes", SET, "200"))
+
+    assert {"cleanup.policy": "compact", "retention.ms": "5"} == world.cluster.stored["topics", "a"]
+    assert {"max.connections": "7", "log.segment.bytes": "100"} == world.cluster.stored[
+        "brokers", "<default>"
+    ]
+    assert {"max.connections": "8", "log.segment.bytes": "200"} == world.cluster.stored["brokers", "0"]
+    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert (
+        "a change replaces what is no configuration: the configuration of topics/a is not JSON" == errors[0]
+    )
+    assert 3 == len(errors)
 
 
 async def test_checking_alone_changes_nothing(world: AdminWorld) -> None:

@@ -168,11 +168,15 @@ async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
     nowhere = b'{"version":2,"entity_path":"topics/../../x"}'
     await cluster.coordination.create("/config/changes/config_change_", nowhere, sequential=True)
     await cluster.set_config("topics", "bad", {})
+    await cluster.coordination.create("/config/topics/broken", b"nonsense")
+    broken = b'{"version":2,"entity_path":"topics/broken"}'
+    await cluster.coordination.create("/config/changes/config_change_", broken, sequential=True)
     await cluster.set_config("topics", "good", {})
     await turn()
     await changes.close()
     assert seen == ["bad", "good"]
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "ERROR"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 4
+    assert "is skipped: the configuration of topics/broken is not JSON" in caplog.text
 
 
 async def test_follower_goes_on_after_coordination_failed(
@@ -376,5 +380,6 @@ async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptu
     assert list(await cluster.topic_assignments(["bad", "good"])) == ["good"]
     assert "the assignment of topic bad is not JSON" in caplog.text
     assert await cluster.configs("topics") == {"good": {}}
-    with pytest.raises(schema.SchemaError, match="a configuration is not JSON"):
+    assert "the configuration of topics/bad is not JSON" in caplog.text
+    with pytest.raises(schema.SchemaError, match="the configuration of topics/bad is not JSON"):
         await cluster.config("topics", "bad")

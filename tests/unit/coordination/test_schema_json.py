@@ -137,8 +137,8 @@ def test_small_znodes_are_read_back() -> None:
     partition = TopicPartition("t", 1)
     assert schema.decode_controller(schema.encode_controller(3, 1)) == 3
     assert schema.decode_controller_epoch(b"12") == 12
-    assert schema.decode_config(schema.encode_config({"a": "b"})) == {"a": "b"}
-    assert schema.decode_config(b"") == {}
+    assert schema.decode_config("topics", "t", schema.encode_config({"a": "b"})) == {"a": "b"}
+    assert schema.decode_config("topics", "t", b"") == {}
     assert schema.decode_config_change(schema.encode_config_change("users", "a/clients/b")) == (
         "users",
         "a/clients/b",
