@@ -49,11 +49,11 @@ check: install
 test: install java kcat check
 	@$(BIN)/pytest -n auto --dist loadgroup
 
-# Long runs with faults, on a cluster and on one broker: ROUNDS of them (100), SEED replays a run's choices,
-# REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper.
+# Long runs with faults, on a cluster (100 rounds) and on one broker (200): ROUNDS sets both, SEED replays a run's
+# choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper.
 chaos: install
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
-	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
 # Peers that need Maven, Go or npm; what is missing is skipped and said.
 compat: install
