@@ -14,6 +14,7 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.describe_producers import (
@@ -271,6 +272,51 @@ async def test_partitions_are_added_all_or_none(producer: RawProducer) -> None:
     assert [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == await producer.add(
         0, 77
     )
+
+
+async def test_internal_topics_are_added_by_the_broker_only(producer: RawProducer) -> None:
+    """A client could have markers written into the log of the coordinator itself."""
+    await producer.begin()
+    topic, producer.topic = producer.topic, "__transaction_state"
+    assert [ErrorCode.TOPIC_AUTHORIZATION_FAILED] == await producer.add(0)
+    producer.topic = topic
+    assert "Empty" == (await producer.describe()).transaction_state
+
+
+@pytest.mark.parametrize("verify_only", [True, False])
+async def test_brokers_add_no_partitions_that_do_not_exist(producer: RawProducer, verify_only: bool) -> None:
+    """Their markers could not be written, and the end of the transaction would be held up."""
+    await producer.begin()
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.identity.producer_id,
+        producer_epoch=producer.identity.epoch,
+        verify_only=verify_only,
+        topics=[AddPartitionsToTxnTopic(name=producer.topic, partitions=[0, 77])],
+    )
+    response = await producer.ask(
+        AddPartitionsToTxnRequest(transactions=[transaction]), AddPartitionsToTxnResponse, 5
+    )
+    (result,) = response.results_by_transaction
+    assert [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == [
+        each.partition_error_code for each in result.topic_results[0].results_by_partition
+    ]
+    assert "Empty" == (await producer.describe()).transaction_state
+
+
+async def test_offsets_of_a_group_without_a_name_are_refused(producer: RawProducer) -> None:
+    await producer.begin()
+    position = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id="",
+        producer_id=producer.identity.producer_id,
+        producer_epoch=producer.identity.epoch,
+        topics=[TxnOffsetCommitRequestTopic(name=producer.topic, partitions=[position])],
+    )
+    response = await producer.ask(request, TxnOffsetCommitResponse, 5)
+    assert ErrorCode.INVALID_GROUP_ID == response.topics[0].partitions[0].error_code
+    assert "Empty" == (await producer.describe()).transaction_state
 
 
 async def test_a_prepared_transaction_survives_its_producer(bootstrap: str, producer: RawProducer) -> None:

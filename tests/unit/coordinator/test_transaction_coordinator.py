@@ -85,6 +85,23 @@ def test_an_exhausted_epoch_leads_to_a_new_producer_id(simulation: Simulation) -
     assert Identity(1000, 0) == simulation.begin(expected=old).identity
 
 
+def test_the_epoch_that_shuts_a_producer_out_is_never_given_to_one() -> None:
+    """Above it there is none to shut its own holder out with."""
+    simulation = Simulation(version=2)
+    last = Identity(7, EPOCH_MAX - 1)
+    set_epoch(simulation, last)
+    assert NONE is simulation.add(last, A)
+    assert ErrorCode.CONCURRENT_TRANSACTIONS is simulation.begin(expected=last).code
+    simulation.markers.write(A)
+    simulation.loop.settle()
+    aborted = simulation.written()[-1][1]
+    assert aborted is not None
+    assert EPOCH_MAX == aborted.producer_epoch
+    fresh = simulation.begin(expected=last)
+    assert (NONE, 0) == (fresh.code, fresh.identity.epoch)
+    assert 7 != fresh.identity.producer_id
+
+
 def test_without_a_producer_id_to_be_had_the_producer_is_to_ask_again(simulation: Simulation) -> None:
     simulation.ids.is_out = True
     assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS is simulation.begin().code

@@ -10,6 +10,7 @@ from typing import Final
 
 from kalda.broker.api import ApiHandler, Pending, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
@@ -47,15 +48,8 @@ def _handle_client(
 ) -> Pending[AddPartitionsToTxnResponse]:
     answer: Pending[AddPartitionsToTxnResponse] = Pending()
     partitions = _partitions(request.v3_and_below_topics)
-    unknown = {each for each in partitions if services.metadata_cache.partition(each) is None}
-    if unknown:
-        # All or nothing: the others are not even tried.
-        codes = {
-            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if each in unknown
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for each in partitions
-        }
+    codes = _refused(services, partitions, is_client=True)
+    if codes is not None:
         answer.complete(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
         return answer
 
@@ -115,6 +109,10 @@ def _ask(
     partitions = _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
+    codes = _refused(services, partitions, is_client=False)
+    if codes is not None:
+        give(at, transaction, codes)
+        return
     if transaction.verify_only:
         coordinator.verify_partitions(transaction.transactional_id, producer, partitions).add_done(
             lambda pending: give(at, transaction, pending.value)
@@ -123,6 +121,23 @@ def _ask(
     coordinator.add_partitions(
         transaction.transactional_id, producer, partitions, client_version=EPOCH_BUMP_FROM
     ).add_done(lambda pending: give(at, transaction, dict.fromkeys(partitions, pending.value.code)))
+
+
+def _refused(
+    services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
+) -> Codes | None:
+    """Say why none of the partitions can be part of a transaction; None if nothing is wrong with any."""
+    wrong: Codes = {}
+    for each in partitions:
+        if is_client and each.topic in INTERNAL_TOPICS:
+            # A group's offsets become part by AddOffsetsToTxn.
+            wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif services.metadata_cache.partition(each) is None:
+            wrong[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not wrong:
+        return None
+    # All or nothing: the others are not even tried.
+    return {each: wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -78,6 +78,9 @@ def handle(
         else:
             complete(pending.value)
 
+    if not request.group_id:
+        complete(error_response(request, ErrorCode.INVALID_GROUP_ID))
+        return answer
     services.produce_gate.verify(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),

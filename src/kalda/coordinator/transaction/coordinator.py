@@ -122,6 +122,7 @@ class TransactionCoordinator:
                 request,
                 new_producer_id=new_producer_id,
                 now_ms=self._clock.time_ms(),
+                transaction_version=self._transaction_version(),
             )
 
         return self._decide(transactional_id, decide)
@@ -237,7 +238,9 @@ class TransactionCoordinator:
         return len(overdue)
 
     def _time_out(self, current: TransactionMetadata | None, _: int) -> Decision:
-        return decisions.time_out(current, now_ms=self._clock.time_ms())
+        return decisions.time_out(
+            current, now_ms=self._clock.time_ms(), transaction_version=self._transaction_version()
+        )
 
     def forget_expired(self) -> int:
         """Forget the ids that were idle for too long; return how many."""

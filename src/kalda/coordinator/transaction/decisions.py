@@ -58,8 +58,12 @@ def begin(
     *,
     new_producer_id: int,
     now_ms: int,
+    transaction_version: int = EPOCH_BUMP_FROM,
 ) -> Decision:
-    """Give a producer its identity; a transaction that was left open is aborted first, unless it is kept."""
+    """Give a producer its identity; a transaction that was left open is aborted first, unless it is kept.
+
+    `transaction_version` is the level that is finalised.
+    """
     if current is None:
         if new_producer_id == NO_NEW_ID:
             return NEEDS_PRODUCER_ID
@@ -82,8 +86,8 @@ def begin(
         if request.keeps_prepared:
             return _take_over(current, request, new_producer_id, now_ms)
         # The producer asks again until the abort is complete.
-        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(now_ms))
-    if current.identity.is_exhausted and expected in (None, current.identity):
+        return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(transaction_version, now_ms))
+    if _needs_new_id(current, expected):
         if new_producer_id == NO_NEW_ID:
             return NEEDS_PRODUCER_ID
         identity = Identity(new_producer_id, 0)
@@ -99,6 +103,16 @@ def _is_plausible(current: TransactionMetadata, expected: Identity) -> bool:
     return expected.producer_id == current.owner.producer_id or (
         expected.producer_id == current.previous_producer_id and expected.is_exhausted
     )
+
+
+def _needs_new_id(current: TransactionMetadata, expected: Identity | None) -> bool:
+    """Whether the epochs are used up, and the producer is not one that only lost the answer to the last."""
+    if not current.identity.is_exhausted:
+        return False
+    if expected is None or expected == current.identity:
+        return True
+    # The last epoch of all shut the producer out, and is never given to one.
+    return current.producer_epoch == EPOCH_MAX and expected.epoch == current.last_producer_epoch
 
 
 def _raise_epoch(current: TransactionMetadata, request: Begin, now_ms: int) -> Decision:
@@ -194,7 +208,8 @@ def end(
     """Decide the outcome, as the producer asks."""
     if current is None:
         return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    is_retry = _is_retry(current, producer)
+    raises_epochs = client_version >= EPOCH_BUMP_FROM
+    is_retry = raises_epochs and _is_retry(current, producer)
     if not is_retry:
         code = check_producer(current, producer)
         if code is not ErrorCode.NONE:
@@ -205,13 +220,12 @@ def end(
             return Decision(ErrorCode.INVALID_TXN_STATE)
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is not TransactionState.ONGOING:
-        raises_epochs = client_version >= EPOCH_BUMP_FROM
         if state.is_complete and current.is_commit == is_commit and (is_retry or not raises_epochs):
             return Decision(identity=current.owner)
         # With epochs that grow, an abort need not have a transaction: what was written may be unknown here.
         if is_retry or is_commit or not raises_epochs:
             return Decision(ErrorCode.INVALID_TXN_STATE)
-    if client_version >= EPOCH_BUMP_FROM and current.owner.is_exhausted and new_producer_id == NO_NEW_ID:
+    if raises_epochs and current.owner.is_exhausted and new_producer_id == NO_NEW_ID:
         return NEEDS_PRODUCER_ID
     after = current.ended(
         is_commit=is_commit, client_version=client_version, new_producer_id=new_producer_id, now_ms=now_ms
@@ -230,11 +244,13 @@ def _is_retry(current: TransactionMetadata, producer: Identity) -> bool:
     return owner.epoch == 0 and producer.producer_id == replaced and producer.is_exhausted
 
 
-def time_out(current: TransactionMetadata | None, *, now_ms: int) -> Decision:
+def time_out(
+    current: TransactionMetadata | None, *, now_ms: int, transaction_version: int = EPOCH_BUMP_FROM
+) -> Decision:
     """Abort a transaction that was open for too long, and shut its producer out."""
     if current is None or not current.is_timed_out(now_ms) or current.producer_epoch >= EPOCH_MAX:
         return Decision()
-    return Decision(after=current.fenced(now_ms))
+    return Decision(after=current.fenced(transaction_version, now_ms))
 
 
 def complete(current: TransactionMetadata | None, prepared: TransactionMetadata, *, now_ms: int) -> Decision:

@@ -147,21 +147,27 @@ class TransactionMetadata:
             update_ms=now_ms,
         )
 
-    def fenced(self, now_ms: int) -> "TransactionMetadata":
-        """The abort of a transaction that its producer did not ask for; it is shut out by a higher epoch."""
+    def fenced(self, transaction_version: int, now_ms: int) -> "TransactionMetadata":
+        """The abort of a transaction that its producer did not ask for; it is shut out by a higher epoch.
+
+        Where every end raises the epoch, it may still learn that epoch, if nobody begins before: then its
+        transaction has ended as if it had asked for it.
+        """
         assert self.producer_epoch < EPOCH_MAX, f"{self.transactional_id} cannot be fenced at {EPOCH_MAX}"
         # Whoever took the transaction over is shut out as well, by going above its epoch too.
         taken = self.next_identity
         successor = None if taken is None else Identity(taken.producer_id, taken.epoch + 1)
+        raises = transaction_version >= EPOCH_BUMP_FROM
         return replace(
             self,
             state=TransactionState.PREPARE_ABORT,
             producer_epoch=self.producer_epoch + 1,
-            last_producer_epoch=NO_PRODUCER_EPOCH,
+            last_producer_epoch=self.owner.epoch if raises else NO_PRODUCER_EPOCH,
             previous_producer_id=self.producer_id,
             next_producer_id=NO_PRODUCER_ID if successor is None else successor.producer_id,
             next_producer_epoch=NO_PRODUCER_EPOCH if successor is None else _written_epoch(successor),
             update_ms=now_ms,
+            client_version=transaction_version,
         )
 
     def ended(
