@@ -25,6 +25,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda.testing import ProcessCluster
+from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVAL_MS
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
 from tests.chaos.copies import COPIES, CopierProcess, Copies
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
@@ -47,6 +48,11 @@ SETTINGS = {
     "default.replication.factor": str(BROKERS),
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
+    # Members of groups of the consumer protocol are told these by the broker.
+    "group.consumer.min.session.timeout.ms": str(COPIER_SESSION_TIMEOUT_MS),
+    "group.consumer.session.timeout.ms": str(COPIER_SESSION_TIMEOUT_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(COPIER_HEARTBEAT_INTERVAL_MS),
+    "group.consumer.heartbeat.interval.ms": str(COPIER_HEARTBEAT_INTERVAL_MS),
 }
 
 
@@ -61,6 +67,10 @@ class Report:
     """How long after the end of each round's faults every partition acknowledged again."""
     stable_seconds: list[float]
     """How long after it the group of the copiers was stable again; empty without copiers."""
+    late_seconds: list[float]
+    """The same where a copier's client hung and made it late."""
+    hangs: Counter[str]
+    """The calls of the copiers' clients that outlasted their own time-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +254,6 @@ def run(options: Options) -> Report:
 
 
 def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) -> Report:
-    report = Report(options.seed, Counter(), 0, [], [])
     ledger = Ledger(PARTITIONS)
     create_topics(cluster.bootstrap)
     load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
@@ -258,6 +267,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         protocol=options.protocol,
         debug=options.copier_debug,
     )
+    report = Report(options.seed, Counter(), 0, [], [], copies.late_seconds, Counter())
     chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
     try:
         reader.start()
@@ -270,6 +280,8 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
             _round(number, chaos, load, copies, report)
             problems = [*ledger.violations, *reader.errors, *copies.problems]
             assert not problems, f"round {number + 1}: {problems}"
+            if options.copiers:
+                copies.check_progress(load.produced)
         load.stop()
         assert not load.errors, str(load.errors[:3])
         reader.wait_all_read()
@@ -294,7 +306,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         assert committed == ledger.next_offsets[partition], f"partition {partition}: {committed} committed"
         if options.copiers:
             check_replicas(cluster.log_directories, COPIES, partition)
-    return replace(report, acknowledged=ledger.acknowledged_count)
+    return replace(report, acknowledged=ledger.acknowledged_count, hangs=copies.hangs)
 
 
 def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report: Report) -> None:
@@ -310,8 +322,12 @@ def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report:
         report.recovery_seconds.append(load.wait_progress(PROGRESS_SECONDS))
         line += f" serves again after {report.recovery_seconds[-1]:.2f} s"
         if copies.copiers:
-            report.stable_seconds.append(copies.wait_stable(ended))
-            line += f", the group is stable after {report.stable_seconds[-1]:.2f} s"
+            seconds = copies.wait_stable(ended)
+            if seconds is not None:
+                report.stable_seconds.append(seconds)
+                line += f", the group is stable after {seconds:.2f} s"
+            else:
+                line += f", the group is stable after {copies.late_seconds[-1]:.2f} s: a client hung"
     finally:
         print(line, flush=True)
 
@@ -377,6 +393,9 @@ def main() -> None:
             f"{statistics.median(report.stable_seconds):.2f} s (median), "
             f"{max(report.stable_seconds):.2f} s (worst)"
         )
+        hangs = ", ".join(f"{count} x {call}" for call, count in report.hangs.items()) or "none"
+        late = ", ".join(f"{seconds:.1f} s" for seconds in report.late_seconds) or "never"
+        print(f"client calls that outlasted their own time-out: {hangs}; the group was late for it: {late}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Copiers (`tests.chaos.copier`) are processes that copy a topic with transactions. What holds, whatever happens
 to brokers and copiers: a read_committed reader of the copy sees each input record once, in order; committed
-offsets never go back; the group is stable again within its session time-out plus two seconds; at the end no
-transaction is left open.
+offsets never go back; the group is stable again within its session time-out plus two seconds, its members
+the copiers that live and nobody else; no partition's copy stands still; at the end no transaction is left
+open. A client that hangs is the one excuse for a group that is late, and it is counted.
 """
 
 import os
@@ -12,12 +13,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import confluent_kafka
 import confluent_kafka.admin
 
-from tests.chaos.copier import COMMON, GROUP, SESSION_TIMEOUT_MS
+from tests.chaos.copier import COMMON, GROUP, HANG_SECONDS, HANGS, SESSION_TIMEOUT_MS, client_id
 from tests.chaos.group_look import look
 from tests.chaos.ordered_load import CheckingReader, Ledger
 
@@ -25,6 +28,13 @@ COPIES = "copied"
 STABLE_SECONDS = SESSION_TIMEOUT_MS / 1000 + 2
 RETURN_SECONDS = 60.0
 END_SECONDS = 90.0
+STANDSTILL_SECONDS = 45.0
+"""More than a copier that hangs costs: its client's call, a session, a transaction's time-out."""
+EXCUSED_CALL = "send_offsets_to_transaction"
+"""librdkafka 2.16 hangs in it, past its own time-out, when the coordinator has left the metadata (its issues
+5456 and 5511). Who does not poll is no member, so the group is late then."""
+CONFIRM_SECONDS = 0.5
+"""How long it must stay so: a coordinator that just woke up may tell what was."""
 _POLL_SECONDS = 0.25
 
 
@@ -32,16 +42,29 @@ class CopierProcess:
     """One copier; killed and paused like a broker."""
 
     def __init__(self, number: int, arguments: list[str], log: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.chaos.copier", "--id", str(number), *arguments]
+        self._number = number
+        self._life = 0
+        self._command = [sys.executable, "-m", "tests.chaos.copier", "--number", str(number), *arguments]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def client_id(self) -> str:
+        """How its member of the group is called."""
+        return client_id(self._number, self._life)
+
     def start(self) -> None:
         """Start it; it needs no time to be ready."""
+        self._life += 1
+        command = [*self._command, "--life", str(self._life)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ.copy()
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ.copy()
             )
+
+    def hangs(self) -> Counter[str]:
+        """Return which calls of its client did not return in their time, and how often."""
+        return hangs_in(self._log.read_text(errors="replace")) if self._log.exists() else Counter()
 
     def kill(self) -> None:
         """End it at once."""
@@ -60,6 +83,60 @@ class CopierProcess:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "the copier was not started"
         self._process.send_signal(number)
+
+
+def hangs_in(log: str) -> Counter[str]:
+    """Count the calls that a copier's log says its client hung in."""
+    return Counter(
+        line.split(f" {HANGS} ")[1].split(":")[0] for line in log.splitlines() if f" {HANGS} " in line
+    )
+
+
+def is_whole(state: str, members: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Tell whether a group is stable with these members and nobody else."""
+    return state == "Stable" and members == wanted
+
+
+def is_stable(
+    state: str, members: Sequence[str], wanted: Sequence[str], after: float, *, has_hung: bool
+) -> bool:
+    """Judge one look at the group, `after` so many seconds since the fault; tell whether to stop looking.
+
+    Whatever makes it late began before it was late: a client that hung has said so `HANG_SECONDS` later.
+
+    Raises:
+        TimeoutError: it is, or was, late without a client that hung, or for too long with one.
+    """
+    stable = is_whole(state, members, wanted)
+    if after <= STABLE_SECONDS or (stable and has_hung):
+        return stable
+    if stable or after > (RETURN_SECONDS if has_hung else STABLE_SECONDS + HANG_SECONDS + 1):
+        raise TimeoutError(
+            f"{after:.1f} s after the fault the group is {state} with {members}; {wanted} live, "
+            f"{STABLE_SECONDS} s are allowed, {'a' if has_hung else 'no'} client hung"
+        )
+    return False
+
+
+class Standstill:
+    """Finds partitions whose copy does not go on although there is more to copy."""
+
+    def __init__(self, partitions: int) -> None:
+        self._copied = [-1] * partitions
+        self._since = [0.0] * partitions
+
+    def look(self, copied: Sequence[int], produced: Sequence[int], now: float) -> list[str]:
+        """Take note of what is copied by `now`; return what has stood still for too long."""
+        found = []
+        for partition, (count, wanted) in enumerate(zip(copied, produced, strict=True)):
+            if count != self._copied[partition] or count >= wanted:
+                self._copied[partition], self._since[partition] = count, now
+            elif now - self._since[partition] > STANDSTILL_SECONDS:
+                still = now - self._since[partition]
+                found.append(
+                    f"the copy of partition {partition} stands at {count} of {wanted} for {still:.0f} s"
+                )
+        return found
 
 
 class OffsetsWatch:
@@ -131,6 +208,10 @@ class Copies:
             CopierProcess(number, arguments, directory / f"copier-{number}.stderr")
             for number in range(copiers)
         ]
+        self.late_seconds: list[float] = []
+        """How long after a fault the group was stable where a client that hung made it late."""
+        self._hangs_excused = 0
+        self._standstill = Standstill(partitions)
         self.ledger = Ledger(partitions, is_dense=False)
         self.reader = CheckingReader(bootstrap, COPIES, self.ledger)
         self.offsets = OffsetsWatch(bootstrap, source, partitions)
@@ -147,33 +228,44 @@ class Copies:
         self.reader.start()
         self.offsets.start()
 
-    def wait_stable(self, since: float) -> float:
-        """Wait until the group is stable and then for all its members; return how long after `since` it was.
+    def wait_stable(self, since: float) -> float | None:
+        """Wait until the group is stable with the copiers that live; return how long after `since` it was.
 
-        A copier may come later, and all of them may: librdkafka 2.16 hangs in `send_offsets_to_transaction`
-        when the coordinator has left the metadata (its issues 5456 and 5511), and who does not poll is
-        no member. A group without members is stable, too.
+        None if it was late because a client hung; `late_seconds` and `hangs` tell of it.
 
         Raises:
-            TimeoutError: it took longer than the group's session time-out and two seconds, or a copier stays
-                away.
+            TimeoutError: as `is_stable`.
         """
-        stable = self._wait_members(0, since, since + STABLE_SECONDS)
-        self._wait_members(len(self.copiers), since, since + RETURN_SECONDS)
-        return stable
-
-    def _wait_members(self, least: int, since: float, until: float) -> float:
+        wanted = sorted(copier.client_id for copier in self.copiers)
+        whole_since: float | None = None
         while True:
             # What is seen began before: a look that began in time counts.
-            began = time.monotonic()
+            now = time.monotonic() - since
             state, members = look(self._bootstrap, GROUP, self._protocol)
-            if state in ("Stable", "Empty") and members >= least:
-                return began - since
-            if began > until:
-                raise TimeoutError(
-                    f"the group has {members} members {began - since:.1f} s after the fault: {state}"
-                )
+            has_hung = now > STABLE_SECONDS and self.hangs[EXCUSED_CALL] > self._hangs_excused
+            after = whole_since if whole_since is not None and is_whole(state, members, wanted) else now
+            if not is_stable(state, members, wanted, after, has_hung=has_hung):
+                whole_since = None
+            elif now - after >= CONFIRM_SECONDS:
+                break
+            else:
+                whole_since = after
             time.sleep(0.05)
+        self._hangs_excused = self.hangs[EXCUSED_CALL]
+        if after <= STABLE_SECONDS:
+            return after
+        self.late_seconds.append(after)
+        return None
+
+    @property
+    def hangs(self) -> Counter[str]:
+        """Which calls of the copiers' clients outlasted their own time-out, and how often."""
+        return sum((copier.hangs() for copier in self.copiers), Counter[str]())
+
+    def check_progress(self, produced: Sequence[int]) -> None:
+        """See that no partition's copy stands still."""
+        found = self._standstill.look(self.ledger.next_numbers, produced, time.monotonic())
+        assert not found, str(found)
 
     def wait_all_copied(self, numbers: list[int]) -> None:
         """Wait until each partition's copy has as many records as were produced.

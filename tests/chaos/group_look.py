@@ -17,8 +17,8 @@ from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, Descr
 LOOK_SECONDS = 1.0
 
 
-def look(bootstrap: str, group: str, protocol: str) -> tuple[str, int]:
-    """Return a group's state and number of members; why nobody told, and 0, where nobody did."""
+def look(bootstrap: str, group: str, protocol: str) -> tuple[str, list[str]]:
+    """Return a group's state and its members' client ids; why nobody told, and none, where nobody did."""
     found = "nobody coordinates it"
     for address in bootstrap.split(","):
         try:
@@ -27,13 +27,13 @@ def look(bootstrap: str, group: str, protocol: str) -> tuple[str, int]:
             found = str(error)
             continue
         if error_code == ErrorCode.NONE:
-            return state, members
+            return state, sorted(members)
         if error_code != ErrorCode.NOT_COORDINATOR:
             found = ErrorCode(error_code).name
-    return found, 0
+    return found, []
 
 
-def _ask(address: str, group: str, protocol: str) -> tuple[int, str, int]:
+def _ask(address: str, group: str, protocol: str) -> tuple[int, str, list[str]]:
     host, _, port = address.rpartition(":")
     clock = SystemClock()
     deadline = clock.monotonic() + LOOK_SECONDS
@@ -44,9 +44,9 @@ def _ask(address: str, group: str, protocol: str) -> tuple[int, str, int]:
         if protocol == "consumer":
             request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
             (told,) = connection.call(request, ConsumerGroupDescribeResponse, deadline).groups
-            return told.error_code, told.group_state, len(told.members)
+            return told.error_code, told.group_state, [member.client_id for member in told.members]
         classic = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
         (described,) = connection.call(classic, DescribeGroupsResponse, deadline).groups
-        return described.error_code, described.group_state, len(described.members)
+        return described.error_code, described.group_state, [member.client_id for member in described.members]
     finally:
         connection.close()
