@@ -46,6 +46,12 @@ class OutOfOrderSequenceError(StorageError):
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+class UnknownProducerIdError(StorageError):
+    """The batch has sequence numbers of a transaction that ended: its producer must go on in a new epoch."""
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
 class InvalidProducerEpochError(StorageError):
     """The batch comes from an older incarnation of the producer."""
 

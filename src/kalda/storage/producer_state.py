@@ -4,7 +4,8 @@ The state is a function of the log's batches: appends feed it, and after a crash
 snapshot are replayed. Checks come before the write, updates after it, so a failed write changes nothing.
 
 Clients get Kafka 3.9's answers: a producer that the log does not know may begin with any sequence number
-(its state may have expired), so UNKNOWN_PRODUCER_ID is not among the errors of an append.
+(its state may have expired). UNKNOWN_PRODUCER_ID has one use of ours: a transaction that begins with sequence
+numbers of an ended one (ADR 14).
 """
 
 import logging
@@ -23,6 +24,7 @@ from kalda.storage.errors import (
     InvalidTxnStateError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
+    UnknownProducerIdError,
 )
 from kalda.storage.file_names import PRODUCER_SNAPSHOT_SUFFIX, offset_file_name
 from kalda.storage.filesystem import FileSystem
@@ -160,6 +162,7 @@ class ProducerState:
 
         Raises:
             InvalidProducerEpochError: the epoch is below the last one seen.
+            UnknownProducerIdError: a transaction begins with sequence numbers of an ended one.
             OutOfOrderSequenceError: the first sequence number does not follow the last one.
             InvalidTxnStateError: the producer has an open transaction and the batch is not part of it.
         """
@@ -178,6 +181,8 @@ class ProducerState:
                 if duplicate is not None:
                     return duplicate
                 self._check_epoch(entry, epoch)
+                if header.is_transactional:
+                    self._check_is_new(entry, epoch, sequence)
                 self._check_sequence(entry, epoch, sequence)
         else:
             self._check_epoch(entry, epoch)
@@ -338,6 +343,24 @@ class ProducerState:
             raise InvalidProducerEpochError(
                 f"producer {entry.producer_id} wrote to {self._topic_partition} with epoch {epoch}, "
                 f"the last one was {entry.producer_epoch}"
+            )
+
+    def _check_is_new(self, entry: ProducerStateEntry, epoch: int, first_sequence: int) -> None:
+        """See that the first batch of a transaction does not begin with sequence numbers of an ended one.
+
+        librdkafka numbers so after an abort, if it was told that a batch was not appended that was. With this
+        answer it aborts and raises its epoch; OUT_OF_ORDER_SEQUENCE_NUMBER would be the end of the producer.
+        """
+        if (
+            epoch == entry.producer_epoch
+            and entry.coordinator_epoch >= 0
+            and entry.current_transaction_first_offset == NO_TRANSACTION
+            and first_sequence <= entry.last_sequence
+            and not is_next_sequence(entry.last_sequence, first_sequence)
+        ):
+            raise UnknownProducerIdError(
+                f"producer {entry.producer_id} began a transaction in {self._topic_partition} with sequence "
+                f"{first_sequence}, but {entry.last_sequence} was in one that ended; it needs a new epoch"
             )
 
     def _check_sequence(self, entry: ProducerStateEntry, epoch: int, first_sequence: int) -> None:

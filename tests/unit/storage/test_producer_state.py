@@ -10,6 +10,7 @@ from kalda.storage.errors import (
     InvalidTxnStateError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
+    UnknownProducerIdError,
 )
 from kalda.storage.log_types import FetchIsolation, LogAppendInfo
 from kalda.storage.producer_entry import SEQUENCE_MAX, BatchMetadata
@@ -71,17 +72,25 @@ def test_a_duplicate_older_than_the_window_is_out_of_order() -> None:
 def test_batch_of_an_ended_transaction_is_not_taken_for_its_own_repetition(
     restart: str, control_type: ControlRecordType
 ) -> None:
-    """A client that was told "not appended" of it numbers other records like it after an abort."""
+    """A client that was told "not appended" of it numbers other records like it after an abort.
+
+    It may end that and go on in a new epoch; told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka fails for good.
+    """
     broker = Broker()
     produce(broker.log, 0, b"a", producer_id=1, transactional=True)
     assert produce(broker.log, 0, b"a", producer_id=1, transactional=True).duplicate
     end_transaction(broker.log, control_type, 1)
     if restart != "none":
         broker = broker.kill() if restart == "kill" else broker.stop()
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(UnknownProducerIdError):
         produce(broker.log, 0, b"b", producer_id=1, transactional=True)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(broker.log, 2, b"b", producer_id=1, transactional=True)
     produce(broker.log, 1, b"b", producer_id=1, transactional=True)
     assert produce(broker.log, 1, b"b", producer_id=1, transactional=True).duplicate
+    produce(broker.log, 2, b"c", b"d", producer_id=1, transactional=True)
+    with pytest.raises(OutOfOrderSequenceError):
+        produce(broker.log, 2, b"c", producer_id=1, transactional=True)
 
 
 def test_a_gap_in_the_sequence_is_refused() -> None:
