@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.controller import session
 from kalda.controller.channels import Channels
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import BrokerRequest
@@ -22,7 +23,7 @@ from kalda.controller.events import ElectionType
 from kalda.controller.ports import BrokerChannel
 from kalda.controller.readings import IN_OFFICE, Readings, Signal
 from kalda.controller.requests import Requests
-from kalda.controller.session import RETRY_SECONDS, TermSession
+from kalda.controller.session import TermSession
 from kalda.controller.statistics import ControllerStatistics
 from kalda.controller.term import Term
 from kalda.coordination import paths
@@ -240,7 +241,7 @@ class ControllerDriver:
             # What was read or written by halves is done again from a clean slate.
             _log.error("the controller could not work, starting over: %s", error)
             await self._resign_quietly()
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(session.RETRY_SECONDS)
             self._mark(Signal.CONTROLLER)
 
     async def _take_up_signal(self, signal: Signal) -> None:

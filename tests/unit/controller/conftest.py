@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kalda.controller import channels as channels_module
-from kalda.controller import driver as driver_module
+from kalda.controller import session
 from tests.unit.controller.stage import Stage
 
 
 @pytest.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    monkeypatch.setattr(driver_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(session, "RETRY_SECONDS", 0)
     monkeypatch.setattr(channels_module, "_RETRY_SECONDS", 0)
     stage = Stage()
     yield stage
