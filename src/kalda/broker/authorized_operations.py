@@ -3,7 +3,10 @@
 Bit n stands for the ACL operation n of the protocol.
 """
 
+from collections.abc import Iterable
 from typing import Final
+
+from kalda.protocol.messages import consumer_group_describe, describe_groups
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
@@ -20,3 +23,12 @@ ALL_CLUSTER_OPERATIONS: Final = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
 )
 ALL_GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE)
+
+
+def tell_group_operations(
+    groups: Iterable[describe_groups.DescribedGroup] | Iterable[consumer_group_describe.DescribedGroup],
+) -> None:
+    """Say of groups what a client may do; of those that could not be described nothing is said."""
+    for group in groups:
+        if not group.error_code:
+            group.authorized_operations = ALL_GROUP_OPERATIONS

@@ -3,10 +3,11 @@
 It knows no loop and no clock: whoever completes it runs the callbacks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Pending(Generic[T]):
@@ -24,6 +25,13 @@ class Pending(Generic[T]):
         """Set by whoever completes it: called when nobody waits any more, because the peer is gone."""
         self._value: T | None = None
         self._callbacks: list[Callable[[Pending[T]], None]] = []
+
+    @classmethod
+    def of(cls, value: T) -> "Pending[T]":
+        """Return one whose value is there already."""
+        pending = cls()
+        pending.complete(value)
+        return pending
 
     @property
     def value(self) -> T:
@@ -56,6 +64,24 @@ class Pending(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def then(self, make: "Callable[[Pending[T]], R]") -> "Pending[R]":
+        """Return one that gets what `make` makes of this one when it is done, or fails with what that raises.
+
+        Where `make` takes the `value`, a failure is thus passed on.
+        """
+        made: Pending[R] = Pending()
+
+        def on_done(done: Pending[T]) -> None:
+            try:
+                value = make(done)
+            except Exception as error:
+                made.fail(error)
+            else:
+                made.complete(value)
+
+        self.add_done(on_done)
+        return made
+
     def abandon(self) -> None:
         """Say that nobody waits for the value any more."""
         if not self.is_done and self.on_abandoned is not None:
@@ -66,3 +92,21 @@ class Pending(Generic[T]):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
+
+
+def gather(parts: Sequence[Pending[T]], combine: Callable[[list[Pending[T]]], R]) -> Pending[R]:
+    """Complete with what `combine` makes of the parts, failed ones included, once the last is done."""
+    last: Pending[None] = Pending()
+    missing = len(parts)
+
+    def on_part(_: Pending[T]) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            last.complete(None)
+
+    for part in parts:
+        part.add_done(on_part)
+    if not parts:
+        last.complete(None)
+    return last.then(lambda _: combine(list(parts)))

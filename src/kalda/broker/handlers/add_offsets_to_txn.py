@@ -22,20 +22,19 @@ def handle(
     services: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> Pending[AddOffsetsToTxnResponse]:
     """Take the group's partition into the transaction."""
-    answer: Pending[AddOffsetsToTxnResponse] = Pending()
 
-    def decided(pending: Pending[Decision]) -> None:
-        code = pending.value.code
+    def answer(done: Pending[Decision]) -> AddOffsetsToTxnResponse:
+        code = done.value.code
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        answer.complete(AddOffsetsToTxnResponse(error_code=code))
+        return AddOffsetsToTxnResponse(error_code=code)
 
-    services.transaction_coordinator.add_partitions(
+    decided = services.transaction_coordinator.add_partitions(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         [services.transactions.offsets_partition(request.group_id)],
-    ).add_done(decided)
-    return answer
+    )
+    return decided.then(answer)
 
 
 def error_response(request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:

@@ -6,7 +6,7 @@ v1 tells which protocol each member speaks (KIP-1099).
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.authorized_operations import ALL_GROUP_OPERATIONS
+from kalda.broker.authorized_operations import tell_group_operations
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -22,18 +22,14 @@ def handle(
     services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> Pending[ConsumerGroupDescribeResponse]:
     """Answer when everything that is told is committed."""
-    response: Pending[ConsumerGroupDescribeResponse] = Pending()
 
-    def answer(done: Pending[list[DescribedGroup]]) -> None:
+    def answer(done: Pending[list[DescribedGroup]]) -> ConsumerGroupDescribeResponse:
         groups = done.value
         if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
-        response.complete(ConsumerGroupDescribeResponse(groups=groups))
+            tell_group_operations(groups)
+        return ConsumerGroupDescribeResponse(groups=groups)
 
-    services.consumer_groups.describe(request.group_ids).add_done(answer)
-    return response
+    return services.consumer_groups.describe(request.group_ids).then(answer)
 
 
 def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> ConsumerGroupDescribeResponse:

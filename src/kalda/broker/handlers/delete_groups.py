@@ -21,13 +21,8 @@ def handle(
     services: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
 ) -> Pending[DeleteGroupsResponse]:
     """Answer when every deletion is committed or refused."""
-    response: Pending[DeleteGroupsResponse] = Pending()
-
-    def answer(done: Pending[dict[str, ErrorCode]]) -> None:
-        response.complete(DeleteGroupsResponse(results=_results(done.value)))
-
-    services.group_coordinator.delete_groups(request.groups_names).add_done(answer)
-    return response
+    deleted = services.group_coordinator.delete_groups(request.groups_names)
+    return deleted.then(lambda done: DeleteGroupsResponse(results=_results(done.value)))
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:

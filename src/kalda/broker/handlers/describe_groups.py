@@ -7,7 +7,7 @@ on a group that does not exist, or speaks another protocol, is GROUP_ID_NOT_FOUN
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.authorized_operations import ALL_GROUP_OPERATIONS
+from kalda.broker.authorized_operations import tell_group_operations
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -23,18 +23,14 @@ def handle(
     services: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
 ) -> Pending[DescribeGroupsResponse]:
     """Answer when everything that is told is committed."""
-    response: Pending[DescribeGroupsResponse] = Pending()
 
-    def answer(done: Pending[list[DescribedGroup]]) -> None:
+    def answer(done: Pending[list[DescribedGroup]]) -> DescribeGroupsResponse:
         groups = done.value
         if request.include_authorized_operations:
-            for group in groups:
-                if not group.error_code:
-                    group.authorized_operations = ALL_GROUP_OPERATIONS
-        response.complete(DescribeGroupsResponse(groups=groups))
+            tell_group_operations(groups)
+        return DescribeGroupsResponse(groups=groups)
 
-    services.group_coordinator.describe_groups(request.groups, context.api_version).add_done(answer)
-    return response
+    return services.group_coordinator.describe_groups(request.groups, context.api_version).then(answer)
 
 
 def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:

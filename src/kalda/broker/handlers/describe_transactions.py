@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending, gather
 from kalda.common.types import by_topic
 from kalda.coordinator.transaction.metadata import TransactionMetadata
 from kalda.protocol.messages.describe_transactions import (
@@ -22,24 +23,17 @@ def handle(
     services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Pending[DescribeTransactionsResponse]:
     """Describe each id; partitions of a transaction that is being ended are those without a marker."""
-    answer: Pending[DescribeTransactionsResponse] = Pending()
-    states: dict[int, TransactionState] = {}
-    names = request.transactional_ids
-    if not names:
-        answer.complete(DescribeTransactionsResponse())
+    ids = request.transactional_ids
 
-    def give(at: int, found: Found) -> None:
-        states[at] = _state(services, names[at], found)
-        if len(states) == len(names):
-            answer.complete(
-                DescribeTransactionsResponse(transaction_states=[states[each] for each in range(len(names))])
-            )
-
-    for at, transactional_id in enumerate(names):
-        services.transaction_coordinator.describe(transactional_id).add_done(
-            lambda pending, at=at: give(at, pending.value)  # type: ignore[misc]  # bound early on purpose
+    def answer(done: list[Pending[Found]]) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                _state(services, transactional_id, found.value)
+                for transactional_id, found in zip(ids, done, strict=True)
+            ]
         )
-    return answer
+
+    return gather([services.transaction_coordinator.describe(each) for each in ids], answer)
 
 
 def _state(services: BrokerServices, transactional_id: str, found: Found) -> TransactionState:

@@ -24,30 +24,25 @@ def handle(
     services: BrokerServices, request: EndTxnRequest, context: RequestContext
 ) -> Pending[EndTxnResponse]:
     """Decide the outcome."""
-    answer: Pending[EndTxnResponse] = Pending()
     version = context.api_version
 
-    def decided(pending: Pending[Decision]) -> None:
-        decision = pending.value
+    def answer(done: Pending[Decision]) -> EndTxnResponse:
+        decision = done.value
         code = decision.code
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         if code is ErrorCode.NONE and version >= RAISES_EPOCH_FROM:
-            answer.complete(
-                EndTxnResponse(
-                    producer_id=decision.identity.producer_id, producer_epoch=decision.identity.epoch
-                )
-            )
-        else:
-            answer.complete(EndTxnResponse(error_code=code))
+            identity = decision.identity
+            return EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+        return EndTxnResponse(error_code=code)
 
-    services.transaction_coordinator.end(
+    decided = services.transaction_coordinator.end(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         is_commit=request.committed,
         client_version=EPOCH_BUMP_FROM if version >= RAISES_EPOCH_FROM else 0,
-    ).add_done(decided)
-    return answer
+    )
+    return decided.then(answer)
 
 
 def error_response(request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:

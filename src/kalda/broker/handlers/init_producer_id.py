@@ -44,33 +44,29 @@ def _begin(
     expected = None
     if request.producer_id != NO_PRODUCER_ID:
         expected = Identity(request.producer_id, request.producer_epoch)
-    answer: Pending[InitProducerIdResponse] = Pending()
 
-    def decided(pending: Pending[Decision]) -> None:
-        decision = pending.value
+    def answer(done: Pending[Decision]) -> InitProducerIdResponse:
+        decision = done.value
         code = decision.code
         if code is not ErrorCode.NONE:
             if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
-            answer.complete(error_response(request, code))
-            return
-        answer.complete(
-            InitProducerIdResponse(
-                producer_id=decision.identity.producer_id,
-                producer_epoch=decision.identity.epoch,
-                ongoing_txn_producer_id=decision.ongoing.producer_id,
-                ongoing_txn_producer_epoch=decision.ongoing.epoch,
-            )
+            return error_response(request, code)
+        return InitProducerIdResponse(
+            producer_id=decision.identity.producer_id,
+            producer_epoch=decision.identity.epoch,
+            ongoing_txn_producer_id=decision.ongoing.producer_id,
+            ongoing_txn_producer_epoch=decision.ongoing.epoch,
         )
 
-    services.transaction_coordinator.begin(
+    decided = services.transaction_coordinator.begin(
         transactional_id,
         request.transaction_timeout_ms,
         expected=expected,
         enables_two_phase_commit=request.enable2_pc,
         keeps_prepared=request.keep_prepared_txn,
-    ).add_done(decided)
-    return answer
+    )
+    return decided.then(answer)
 
 
 async def _take(services: BrokerServices, request: InitProducerIdRequest) -> InitProducerIdResponse:

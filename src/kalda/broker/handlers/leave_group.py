@@ -27,18 +27,13 @@ def handle(
     response = services.group_coordinator.leave_group(request)
     if context.api_version >= _MANY_FROM or not isinstance(response, Pending):
         return response
-    flattened: Pending[LeaveGroupResponse] = Pending()
 
-    def flatten(done: Pending[LeaveGroupResponse]) -> None:
-        if done.error is not None:
-            flattened.fail(done.error)
-            return
+    def flatten(done: Pending[LeaveGroupResponse]) -> LeaveGroupResponse:
         # The one member's error is the request's.
         (member,) = done.value.members
-        flattened.complete(LeaveGroupResponse(error_code=member.error_code))
+        return LeaveGroupResponse(error_code=member.error_code)
 
-    response.add_done(flatten)
-    return flattened
+    return response.then(flatten)
 
 
 def error_response(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:

@@ -18,14 +18,12 @@ def handle(
     services: BrokerServices, request: ListGroupsRequest, context: RequestContext
 ) -> Pending[ListGroupsResponse]:
     """Answer when everything that is told is committed."""
-    response: Pending[ListGroupsResponse] = Pending()
 
-    def answer(done: Pending[tuple[ErrorCode, list[ListedGroup]]]) -> None:
+    def answer(done: Pending[tuple[ErrorCode, list[ListedGroup]]]) -> ListGroupsResponse:
         code, groups = done.value
-        response.complete(ListGroupsResponse(error_code=code, groups=groups))
+        return ListGroupsResponse(error_code=code, groups=groups)
 
-    services.group_coordinator.list_groups(request.states_filter, request.types_filter).add_done(answer)
-    return response
+    return services.group_coordinator.list_groups(request.states_filter, request.types_filter).then(answer)
 
 
 def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:

@@ -39,20 +39,15 @@ def handle(
     answer = services.group_coordinator.commit_offsets(request, context.api_version)
     if not refused:
         return answer
-    response: Pending[OffsetCommitResponse] = Pending()
 
-    def merge(done: Pending[OffsetCommitResponse]) -> None:
-        if done.error is None:
+    def merge(done: Pending[OffsetCommitResponse]) -> OffsetCommitResponse:
+        try:
             answered = done.value
-        elif isinstance(done.error, ApiError):
-            answered = error_response(request, done.error.code)
-        else:
-            response.fail(done.error)
-            return
-        response.complete(OffsetCommitResponse(topics=merge_answers(answered.topics, refused)))
+        except ApiError as error:
+            answered = error_response(request, error.code)
+        return OffsetCommitResponse(topics=merge_answers(answered.topics, refused))
 
-    answer.add_done(merge)
-    return response
+    return answer.then(merge)
 
 
 def _refuse_unknown(

@@ -35,18 +35,13 @@ def handle(
     )
     if not refused or not isinstance(answer, Pending):
         return answer
-    response: Pending[OffsetDeleteResponse] = Pending()
 
-    def add_refused(done: Pending[OffsetDeleteResponse]) -> None:
-        if done.error is not None:
-            response.fail(done.error)
-            return
+    def add_refused(done: Pending[OffsetDeleteResponse]) -> OffsetDeleteResponse:
         if not done.value.error_code:
             done.value.topics = merge_answers(done.value.topics, refused)
-        response.complete(done.value)
+        return done.value
 
-    answer.add_done(add_refused)
-    return response
+    return answer.then(add_refused)
 
 
 def _refused(topic: str, partitions: list[OffsetDeleteRequestPartition]) -> OffsetDeleteResponseTopic:

@@ -6,17 +6,16 @@ change (KIP-447). v8 asks for many groups (KIP-709). v9 checks the member's epoc
 """
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.pending import Pending
+from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition
 from kalda.coordination.consumer_offsets import read_offset
 from kalda.coordination.errors import BadArgumentsError, CoordinationError
-from kalda.coordinator.group.gathering import gather
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
 from kalda.coordinator.group.records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
@@ -34,6 +33,8 @@ from kalda.protocol.messages.offset_fetch import (
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
 _NO_OFFSET: Final = -1
+
+Answered = TypeVar("Answered", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
 def handle(
@@ -55,15 +56,10 @@ def handle(
             for group in request.groups
         ]
         return gather(fetches, lambda done: OffsetFetchResponse(groups=[_group(each.value) for each in done]))
-    response: Pending[OffsetFetchResponse] = Pending()
-
-    def answer(done: Pending[FetchedOffsets]) -> None:
-        response.complete(_single(request, done.value, context.api_version))
-
-    coordinator.fetch_offsets(
+    fetched = coordinator.fetch_offsets(
         request.group_id, _wanted(request.topics), require_stable=request.require_stable
-    ).add_done(answer)
-    return response
+    )
+    return fetched.then(lambda done: _single(request, done.value, context.api_version))
 
 
 def _wanted(
@@ -82,15 +78,18 @@ def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) ->
         return error_response(request, found.error)
     return OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(name=topic, partitions=[_partition(each) for each in partitions])
+            OffsetFetchResponseTopic(
+                name=topic, partitions=[_partition(OffsetFetchResponsePartition, each) for each in partitions]
+            )
             for topic, partitions in found.topics
         ]
     )
 
 
-def _partition(found: FetchedOffset) -> OffsetFetchResponsePartition:
+def _partition(struct: type[Answered], found: FetchedOffset) -> Answered:
+    """One partition; the structs of both layouts say the same."""
     partition, committed, code = found
-    return OffsetFetchResponsePartition(
+    return struct(
         partition_index=partition,
         committed_offset=_NO_OFFSET if committed is None else committed.offset,
         committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
@@ -105,21 +104,11 @@ def _group(found: FetchedOffsets) -> OffsetFetchResponseGroup:
         error_code=found.error,
         topics=[
             OffsetFetchResponseTopics(
-                name=topic, partitions=[_partition_of_group(each) for each in partitions]
+                name=topic,
+                partitions=[_partition(OffsetFetchResponsePartitions, each) for each in partitions],
             )
             for topic, partitions in found.topics
         ],
-    )
-
-
-def _partition_of_group(found: FetchedOffset) -> OffsetFetchResponsePartitions:
-    partition, committed, code = found
-    return OffsetFetchResponsePartitions(
-        partition_index=partition,
-        committed_offset=_NO_OFFSET if committed is None else committed.offset,
-        committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
-        metadata="" if committed is None else committed.metadata,
-        error_code=code,
     )
 
 
@@ -163,7 +152,10 @@ def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchR
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
-                partitions=[_partition((index, None, code)) for index in topic.partition_indexes],
+                partitions=[
+                    _partition(OffsetFetchResponsePartition, (index, None, code))
+                    for index in topic.partition_indexes
+                ],
             )
             for topic in request.topics or ()
         ],

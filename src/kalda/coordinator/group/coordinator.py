@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.pending import Pending
+from kalda.common.pending import Pending, gather
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester, Step
 from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
-from kalda.coordinator.group.gathering import gather
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.listing import describe, list_groups
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
@@ -188,16 +187,10 @@ class GroupCoordinator:
             )
             return Result((), found)
 
-        fetched: Pending[FetchedOffsets] = Pending()
+        def found(done: Pending[FetchedOffsets]) -> FetchedOffsets:
+            return done.value if done.error is None else FetchedOffsets(group_id, error=_code(done.error))
 
-        def pass_on(done: Pending[FetchedOffsets]) -> None:
-            if done.error is None:
-                fetched.complete(done.value)
-            else:
-                fetched.complete(FetchedOffsets(group_id, error=_code(done.error)))
-
-        self._write(group_id, operation, codes=_FETCH_CODES).add_done(pass_on)
-        return fetched
+        return self._write(group_id, operation, codes=_FETCH_CODES).then(found)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest
@@ -340,15 +333,13 @@ class GroupCoordinator:
         codes: Mapping[ErrorCode, ErrorCode] = _CLIENT_CODES,
     ) -> Pending[T]:
         """Run an operation; its failure has a code that clients of groups know."""
-        response: Pending[T] = Pending()
         written = self.runtime.write(
             self.partition_for(group_id),
             operation,
             timeout_ms=self.config.offsets_commit_timeout_ms,
             producer=producer,
         )
-        written.add_done(partial(_pass_on, response, codes))
-        return response
+        return written.then(partial(_translated, codes))
 
     def _run_step(
         self,
@@ -383,14 +374,12 @@ def _describe(shard: GroupPartition, group_id: str, version: int) -> Result[Desc
     return Result((), describe(shard, group_id, version))
 
 
-def _pass_on(response: Pending[T], codes: Mapping[ErrorCode, ErrorCode], done: Pending[T]) -> None:
+def _translated(codes: Mapping[ErrorCode, ErrorCode], done: Pending[T]) -> T:
+    """Return what was given; where that is an error, raise it with the code that stands for it."""
     error = done.error
-    if error is None:
-        response.complete(done.value)
-    elif isinstance(error, ApiError) and error.code in codes:
-        response.fail(ApiError(codes[error.code], error.message))
-    else:
-        response.fail(error)
+    if isinstance(error, ApiError) and error.code in codes:
+        raise ApiError(codes[error.code], error.message)
+    return done.value
 
 
 def _code(error: Exception) -> ErrorCode:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.pending import Pending
+from kalda.common.pending import Pending, gather
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
-from kalda.coordinator.group.gathering import gather
 from kalda.coordinator.runtime.ports import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
 from kalda.protocol.messages.consumer_group_heartbeat import (
@@ -39,35 +38,23 @@ class ConsumerGroupCoordinator:
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
         """Join, stay or leave; answered when what it changes is replicated."""
-        answer: Pending[ConsumerGroupHeartbeatResponse] = Pending()
         if not self._is_enabled:
-            answer.complete(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
-            return answer
+            return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
             return protocol.heartbeat(request, api_version, client_id, client_host)
 
-        def on_done(done: Pending[ConsumerGroupHeartbeatResponse]) -> None:
-            error = done.error
-            if error is None:
-                answer.complete(done.value)
-            elif isinstance(error, ApiError):
-                answer.complete(_refused(error))
-            else:
-                answer.fail(error)
+        def answer(done: Pending[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
+            return _refused(done.error) if isinstance(done.error, ApiError) else done.value
 
-        self._run(request.group_id, operation).add_done(on_done)
-        return answer
+        return self._run(request.group_id, operation).then(answer)
 
     def describe(self, group_ids: Iterable[str]) -> Pending[list[DescribedGroup]]:
         """Describe groups in the order asked for; an entry may be an error."""
         ids = list(group_ids)
         if not self._is_enabled:
-            refused: Pending[list[DescribedGroup]] = Pending()
-            refused.complete(
-                [_not_described(group_id, ApiError(ErrorCode.UNSUPPORTED_VERSION)) for group_id in ids]
-            )
-            return refused
+            error = ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            return Pending.of([_not_described(group_id, error) for group_id in ids])
         reads = [self._describe(group_id) for group_id in ids]
 
         def combine(done: list[Pending[DescribedGroup]]) -> list[DescribedGroup]:
