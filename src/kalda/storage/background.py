@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class InlineExecutor:
 
 
 class EventLoopExecutor:
-    """A bounded thread pool whose results come back on the event loop."""
+    """A bounded thread pool whose results come back on the event loop; ``async with`` closes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 2) -> None:
         self._loop = loop
@@ -52,6 +52,13 @@ class EventLoopExecutor:
     def close(self) -> None:
         """Wait for what is queued; its results still reach the loop if that runs on."""
         self._pool.shutdown(wait=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # Off the loop: what the pool finishes is delivered by the loop.
+        await self._loop.run_in_executor(None, self.close)
 
     def _return(self, future: "Future[None]", done: Done | None) -> None:
         if not self._loop.is_closed():

@@ -197,33 +197,33 @@ class BrokerThread(MemberThread):
         return self._server
 
     async def _main(self) -> None:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
-        try:
-            self._coordination = await KazooCoordination.connect(
-                self._zookeeper,
-                session_timeout_ms=self._config.zookeeper_session_timeout_ms,
-                connection_timeout_ms=self._config.zookeeper_connection_timeout_ms
-                or self._config.zookeeper_session_timeout_ms,
-                connect=self._endpoint.connect,
-            )
-            self._server = BrokerServer(
-                self._config,
-                self._coordination,
-                file_system=self._files,
-                clock=SystemClock(),
-                executor=executor,
-                dialer=self._endpoint,
-            )
-            async with asyncio.TaskGroup() as tasks:
-                await self._server.start(tasks)
-                await self._serve()
-                await self._server.stop()
-        finally:
-            if self._coordination is not None and not self._is_killed:
-                await self._coordination.close()
-            # Off the loop: what the pool finishes is delivered by the loop.
-            await loop.run_in_executor(None, executor.close)
+        async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
+            try:
+                await self._serve_with(executor)
+            finally:
+                if self._coordination is not None and not self._is_killed:
+                    await self._coordination.close()
+
+    async def _serve_with(self, executor: EventLoopExecutor) -> None:
+        self._coordination = await KazooCoordination.connect(
+            self._zookeeper,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=self._config.zookeeper_connection_timeout_ms
+            or self._config.zookeeper_session_timeout_ms,
+            connect=self._endpoint.connect,
+        )
+        self._server = BrokerServer(
+            self._config,
+            self._coordination,
+            file_system=self._files,
+            clock=SystemClock(),
+            executor=executor,
+            dialer=self._endpoint,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            await self._server.start(tasks)
+            await self._serve()
+            await self._server.stop()
 
     def _crash(self) -> None:
         self._files.crash()
@@ -253,10 +253,8 @@ class CoordinatorThread(MemberThread):
         self._listener: ZooKeeperListener | None = None
 
     async def _main(self) -> None:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
         clock = SystemClock()
-        try:
+        async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
             embedded = EmbeddedServer(self._directory, filesystem=self._files, executor=executor, clock=clock)
             embedded.start()
             try:
@@ -267,8 +265,6 @@ class CoordinatorThread(MemberThread):
             finally:
                 if not self._is_killed:
                     await embedded.close()
-        finally:
-            await loop.run_in_executor(None, executor.close)
 
     def _crash(self) -> None:
         self._files.crash()

@@ -49,9 +49,7 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
     """Run a broker of a cluster until it is asked to end; return the exit code."""
 
     async def main(termination: Termination) -> int:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
-        try:
+        async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
             coordination = await termination.unless_asked(connect(config))
             try:
                 broker = BrokerServer(
@@ -67,9 +65,6 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                     coordination.abandon()
                 else:
                     await close_session(coordination)
-        finally:
-            # Off the loop: what the pool finishes is delivered by the loop.
-            await loop.run_in_executor(None, executor.close)
         return 0 if fault is None else 1
 
     # A child of an earlier parent, which was killed, may be about to end.

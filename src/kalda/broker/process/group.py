@@ -187,23 +187,20 @@ def run_group(
     """
 
     async def main(termination: Termination) -> int:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
-        try:
-            async with coordination_server(
+        async with (
+            EventLoopExecutor(asyncio.get_running_loop()) as executor,
+            coordination_server(
                 directory / "zookeeper",
                 ZooKeeperConfig.from_properties({"maxClientCnxns": str(_CONNECTIONS_PER_HOST_MAX)}),
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,
                 termination.ask,
-            ) as (embedded, address):
-                group = ProcessGroup(termination, embedded, directory, config_file)
-                wanted = [{**each, "zookeeper.connect": address} for each in settings]
-                return await _run_children(termination, group, wanted, address)
-        finally:
-            # Off the loop: what the pool finishes is delivered by the loop.
-            await loop.run_in_executor(None, executor.close)
+            ) as (embedded, address),
+        ):
+            group = ProcessGroup(termination, embedded, directory, config_file)
+            wanted = [{**each, "zookeeper.connect": address} for each in settings]
+            return await _run_children(termination, group, wanted, address)
 
     return run(ProcessDirectory(directory), main)
 

@@ -33,37 +33,34 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
     """Run until a signal or a fault; return the exit code."""
 
     async def main(termination: Termination) -> int:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
-        try:
-            async with coordination_server(
+        async with (
+            EventLoopExecutor(asyncio.get_running_loop()) as executor,
+            coordination_server(
                 directory / "zookeeper",
                 ZooKeeperConfig.from_properties({}),
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,
                 termination.ask,
-            ) as (embedded, address):
-                coordination = await embedded.connect()
-                broker = BrokerServer(
-                    config,
-                    coordination,
-                    file_system=OsFileSystem(),
-                    clock=SystemClock(),
-                    executor=executor,
-                )
-                fault = await serve(
-                    broker,
-                    termination,
-                    lambda broker: print_ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
-                )
-                if fault is None:
-                    await close_session(coordination)
-                else:
-                    logger.critical("the broker ends because its coordination is broken: %s", fault)
-        finally:
-            # Off the loop: what the pool finishes is delivered by the loop.
-            await loop.run_in_executor(None, executor.close)
+            ) as (embedded, address),
+        ):
+            coordination = await embedded.connect()
+            broker = BrokerServer(
+                config,
+                coordination,
+                file_system=OsFileSystem(),
+                clock=SystemClock(),
+                executor=executor,
+            )
+            fault = await serve(
+                broker,
+                termination,
+                lambda broker: print_ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
+            )
+            if fault is None:
+                await close_session(coordination)
+            else:
+                logger.critical("the broker ends because its coordination is broken: %s", fault)
         return 0 if fault is None else 1
 
     return run(ProcessDirectory(directory), main)

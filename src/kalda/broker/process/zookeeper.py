@@ -65,18 +65,12 @@ def run_zookeeper(directory: Path, config: ZooKeeperConfig, host: str, port: int
     """Run the coordination server alone until it is asked to end; return the exit code."""
 
     async def main(termination: Termination) -> int:
-        loop = asyncio.get_running_loop()
-        executor = EventLoopExecutor(loop)
-        try:
-            async with coordination_server(directory, config, host, port, executor, termination.ask) as (
-                _,
-                address,
-            ):
-                print_ready(f"zookeeper={address}")
-                fault = await termination.wait()
-        finally:
-            # Off the loop: what the pool finishes is delivered by the loop.
-            await loop.run_in_executor(None, executor.close)
+        async with (
+            EventLoopExecutor(asyncio.get_running_loop()) as executor,
+            coordination_server(directory, config, host, port, executor, termination.ask) as (_, address),
+        ):
+            print_ready(f"zookeeper={address}")
+            fault = await termination.wait()
         if fault is not None:
             logger.critical("the coordination server is broken: %s", fault)
         return 0 if fault is None else 1
