@@ -2,6 +2,7 @@
 
 `LogContext` puts one prefix before every line of a component, as Kafka's does. `LogLimiter` lets a burst
 through and then counts: a peer that sends junk in a loop gets a handful of lines, not a full disk.
+`OneLineFormatter` keeps what peers say from looking like lines of our own.
 """
 
 import logging
@@ -11,6 +12,9 @@ from typing import Any, Final
 LIMIT_BURST: Final = 10
 LIMIT_SECONDS: Final = 10.0
 """Ten lines of one kind in ten seconds tell an operator what is wrong; more of them tell nothing more."""
+
+LINE_CHARACTERS_MAX: Final = 4000
+"""A screenful; what is worth reading in a line stands in front."""
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s (%(name)s)"
 
@@ -66,10 +70,31 @@ class LogLimiter:
             self._logger.log(level, message, *args, exc_info=exc_info)
 
 
+class OneLineFormatter(logging.Formatter):
+    """Keeps every event on one line of bounded length; a traceback comes behind it as it is.
+
+    Names of groups, client ids and reasons come from peers: with a line break in one, a peer could write
+    lines of its own, and one of 30,000 characters would bury the others.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        """Format one event."""
+        line = super().formatMessage(record)
+        if len(line) > LINE_CHARACTERS_MAX:
+            line = f"{line[:LINE_CHARACTERS_MAX]}... ({len(line) - LINE_CHARACTERS_MAX} more characters)"
+        if line.isprintable():
+            return line
+        return "".join(
+            each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+        )
+
+
 def configure(level: int = logging.INFO, *, context: str = "") -> None:
     """Send the logs of the whole process to stderr, one line an event, each with the context if one is given.
 
     The context tells the processes apart that share a terminal.
     """
     form = FORMAT.replace("%(message)s", f"[{context}] %(message)s") if context else FORMAT
-    logging.basicConfig(level=level, format=form)
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLineFormatter(form))
+    logging.basicConfig(level=level, handlers=[handler])
