@@ -284,7 +284,7 @@ class Cluster:
         Load the configurations after this returns, and no change is missed. Close the returned handle to
         stop.
         """
-        changes = ConfigChanges(self.coordination, self._clock, callback)
+        changes = ConfigChanges(self.coordination, callback)
         await changes.start()
         return changes
 

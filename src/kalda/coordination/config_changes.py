@@ -9,11 +9,10 @@ the children are listed.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.common.clock import Clock
 from kalda.coordination import paths, schema
 from kalda.coordination.errors import (
     BadArgumentsError,
@@ -26,7 +25,11 @@ from kalda.coordination.port import Coordination, SessionState, WatchEvent
 from kalda.coordination.znode_paths import check_path
 
 _RETENTION_MS: Final = 15 * 60 * 1000
-"""Kafka's: long enough for a broker that was away to read what it missed, should it not restart."""
+"""Kafka's: long enough for a broker that was away to read what it missed, should it not restart. Counted to
+the newest notification, which is kept, as the coordination server dated both."""
+
+_NONE_LEFT: Final = 2**31
+"""Stands for the number of a notification where there is none: above all of them."""
 
 _RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the children are listed again."""
@@ -48,16 +51,11 @@ class ConfigChange:
 class ConfigChanges:
     """One follower; `Cluster.watch_config_changes` makes and starts it."""
 
-    def __init__(
-        self, coordination: Coordination, clock: Clock, callback: Callable[[ConfigChange], None]
-    ) -> None:
+    def __init__(self, coordination: Coordination, callback: Callable[[ConfigChange], None]) -> None:
         self._coordination = coordination
-        self._clock = clock
         self._callback = callback
         self._changed = asyncio.Event()
         self._last_seen = -1
-        self._last_read_ms = 0
-        """When the children were last listed; longer ago than the retention, some may be purged unseen."""
         self._was_away = False
         """Without a watch since the last look, because the session expired."""
         self._task: asyncio.Task[None] | None = None
@@ -66,7 +64,6 @@ class ConfigChanges:
         """Arm the watch; notifications that exist already count as seen."""
         names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
         self._last_seen = max(self._sequences(names), default=-1)
-        self._last_read_ms = self._clock.time_ms()
         self._coordination.add_state_listener(self._on_state)
         self._task = asyncio.create_task(self._follow(), name="config-changes")
 
@@ -109,12 +106,11 @@ class ConfigChanges:
         self._changed.set()
 
     async def _read_new(self) -> None:
-        now_ms = self._clock.time_ms()
         names = await self._coordination.children(paths.CONFIG_CHANGES, self._on_event)
         sequences = self._sequences(names)
-        # Counted from the last look, not from the loss of the session: a process that was stopped learns of
-        # that only when it wakes. While the session lasts its watch tells of every change.
-        if self._was_away and now_ms - self._last_read_ms >= _RETENTION_MS:
+        # While the session lasts its watch tells of every change. No clock says whether any was purged since:
+        # those of brokers differ, and jump. The oldest goes first, so that a gap is one after the last seen.
+        if self._was_away and min(sequences, default=_NONE_LEFT) > self._last_seen + 1:
             await self._read_all()
             self._last_seen = max(sequences, default=self._last_seen)
         self._was_away = False
@@ -122,14 +118,13 @@ class ConfigChanges:
             if sequence > self._last_seen:
                 await self._handle(sequences[sequence])
                 self._last_seen = sequence
-        self._last_read_ms = now_ms
-        await self._purge(names)
+        await self._purge(sequences)
 
     async def _read_all(self) -> None:
         """Load every configuration afresh, in place of the notifications that may be gone."""
         _log.info(
-            "the session expired and notifications of %d min ago may be gone: reading all configurations",
-            (self._clock.time_ms() - self._last_read_ms) // 60_000,
+            "the session expired and the notifications after number %d are gone: reading all configurations",
+            self._last_seen,
         )
         for entity_type in paths.CONFIG_ENTITY_TYPES:
             try:
@@ -165,15 +160,25 @@ class ConfigChanges:
                 "applying the configuration of %s/%s failed", change.entity_type, change.entity_name
             )
 
-    async def _purge(self, names: list[str]) -> None:
-        oldest_ms = self._clock.time_ms() - _RETENTION_MS
-        for name in names:
-            path = f"{paths.CONFIG_CHANGES}/{name}"
+    async def _purge(self, sequences: Mapping[int, str]) -> None:
+        """Delete what is older than the newest notification by more than the retention.
+
+        Both times are the coordination server's: a broker whose own clock is ahead would delete what the
+        others have yet to read.
+        """
+        if not sequences:
+            return
+        *older, last = sorted(sequences)
+        newest = await self._coordination.exists(f"{paths.CONFIG_CHANGES}/{sequences[last]}")
+        if newest is None:
+            return
+        for sequence in older:
+            path = f"{paths.CONFIG_CHANGES}/{sequences[sequence]}"
             stat = await self._coordination.exists(path)
             if stat is None:
                 continue
-            if stat.ctime >= oldest_ms:
-                # The names are in order of creation: what follows is younger.
+            if stat.ctime >= newest.ctime - _RETENTION_MS:
+                # Those that follow were created later.
                 break
             try:
                 await self._coordination.delete(path)

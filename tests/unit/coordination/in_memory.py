@@ -1,6 +1,6 @@
 """A coordination server on the test's event loop with files in memory: nothing waits for disk or clock."""
 
-from kalda.common.clock import ManualClock
+from kalda.common.clock import Clock, ManualClock
 from kalda.coordination.cluster import Cluster
 from kalda.storage.background import InlineExecutor
 from kalda.zk.server.embedded import EmbeddedCoordination, EmbeddedServer
@@ -22,8 +22,8 @@ class InMemoryCoordination:
         """Open a session."""
         return await self.server.connect()
 
-    async def cluster(self) -> Cluster:
-        """Open a session and make sure of Kafka's layout."""
-        cluster = Cluster(await self.connect(), self.clock)
+    async def cluster(self, clock: Clock | None = None) -> Cluster:
+        """Open a session, of a broker with a clock of its own if need be, and make sure of Kafka's layout."""
+        cluster = Cluster(await self.connect(), clock or self.clock)
         await cluster.ensure_layout()
         return cluster
