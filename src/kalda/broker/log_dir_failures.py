@@ -2,6 +2,9 @@
 
 The controller then asks for the state of every replica here (a LeaderAndIsr), hears KAFKA_STORAGE_ERROR of
 those that are gone, and elects other leaders. Only when no directory is left the broker ends.
+
+A full disk is no failed one, but it keeps replicas from their roles, of which the controller hears the same.
+When it has room again the controller is asked to tell the roles once more.
 """
 
 import asyncio
@@ -39,7 +42,7 @@ class LogDirFailures:
         self._store: Final = store
         # Each directory fails once, so the queue is bounded.
         self._queue: list[str] = []
-        self._has_failed: Final = asyncio.Event()
+        self._is_due: Final = asyncio.Event()
         log_manager.environment.failures.on_failure = self._on_failure
 
     async def run(self) -> None:
@@ -49,7 +52,7 @@ class LogDirFailures:
             LogDirectoryError: no directory is left.
         """
         while True:
-            await self._has_failed.wait()
+            await self._is_due.wait()
             self.give_up_failed()
             while not await self.tell_controller():
                 await asyncio.sleep(RETRY_SECONDS)
@@ -62,7 +65,7 @@ class LogDirFailures:
         Raises:
             LogDirectoryError: no directory is left.
         """
-        self._has_failed.clear()
+        self._is_due.clear()
         failed, self._queue = self._queue, []
         for directory in failed:
             gone = self._replicas.take_offline(directory)
@@ -77,6 +80,10 @@ class LogDirFailures:
                 "mend one and start again"
             )
 
+    def announce_recovery(self) -> None:
+        """Have the controller tell this broker its roles again: replicas that it holds for lost can serve."""
+        self._is_due.set()
+
     async def tell_controller(self) -> bool:
         """Leave a note for the controller; tell whether it could be left."""
         try:
@@ -89,4 +96,4 @@ class LogDirFailures:
     def _on_failure(self, directory: str) -> None:
         # Called from inside an append or a flush: nothing may be taken away under its feet.
         self._queue.append(directory)
-        self._has_failed.set()
+        self._is_due.set()

@@ -203,6 +203,10 @@ class ReplicaManager:
         """Try some roles again that the disk refused; tell whether to go on at once with others."""
         return self._roles.retry_refused()
 
+    def watch_recovery(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever roles could be taken at last that the disk had refused."""
+        self._roles.on_recovered = tell
+
     def step_down(self, partition: Partition, state: PartitionState) -> None:
         """Follow the leader that coordination names, without waiting for the controller to say so."""
         self._roles.step_down(partition, state)

@@ -102,6 +102,14 @@ class LeaderEpochs:
         if self.entries:
             self._write(())
 
+    def rewrite(self) -> None:
+        """Write the file again as it is.
+
+        Raises:
+            OSError: the file could not be written.
+        """
+        self._write(self.entries)
+
     def sync(self) -> None:
         """Sync the file; for the background pool."""
         self._file_system.sync_file(self.path)

@@ -350,6 +350,17 @@ class UnifiedLog:
         except OSError as error:
             raise self._storage_error("write a leader epoch of", error) from error
 
+    def check_writable(self) -> None:
+        """Find out whether the disk, which refused a write, takes what a new leader writes first.
+
+        Raises:
+            LogStorageError: it does not.
+        """
+        try:
+            self.leader_epochs.rewrite()
+        except OSError as error:
+            raise self._storage_error("write again in", error) from error
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if not known."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)

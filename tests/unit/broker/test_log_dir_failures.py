@@ -1,5 +1,6 @@
 """A broker that loses a disk: what it answers, whom it tells, and that it goes on."""
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
@@ -162,3 +163,23 @@ async def test_a_new_partition_is_made_on_the_disk_that_is_left(broker: Disks) -
     broker.failures.give_up_failed()
     assert {} == await broker.lead(8, is_new=True)
     assert broker.partition(8).log.directory.startswith(broker.logs.directories[1])
+
+
+async def test_the_controller_is_asked_again_when_a_full_disk_has_room(broker: Disks) -> None:
+    """It holds the replicas for lost, and nothing but this broker's word would make it elect them."""
+    broker.replicas.watch_recovery(broker.failures.announce_recovery)
+    broker.files.space_left = 0
+    errors = broker.host(leadership(0, leader=BROKER_ID, leader_epoch=9, replicas=(1, 2, 3)))
+    assert dict.fromkeys(names(0), ErrorCode.KAFKA_STORAGE_ERROR) == errors
+    task = asyncio.create_task(broker.failures.run())
+    try:
+        broker.replicas.retry_refused()
+        await asyncio.sleep(0)
+        assert [] == await broker.coordination.children(paths.LOG_DIR_EVENTS)
+        broker.files.space_left = None
+        broker.replicas.retry_refused()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert 1 == len(await broker.coordination.children(paths.LOG_DIR_EVENTS))
+    finally:
+        task.cancel()

@@ -180,6 +180,28 @@ def test_an_epoch_that_cannot_be_written_down_leaves_the_role_as_it_was(
     assert 4 == broker.partition().leader_epoch
 
 
+def test_a_refused_replica_takes_no_role_before_its_disk_takes_writes(
+    broker: DataPath, tmp_path: Path
+) -> None:
+    """To follow writes nothing. Answered with success, the controller would elect this replica at once, hear
+    that it cannot lead, and go round as fast as it can: a full disk for coordination, too."""
+    recovered: list[TopicPartition] = []
+    broker.replicas.watch_recovery(lambda: recovered.extend(broker.replicas.partitions))
+    broker.host(leadership(leader=2, leader_epoch=3, replicas=(1, 2)))
+    obstacle = tmp_path / "orders-0" / "leader-epoch-checkpoint.tmp"
+    obstacle.mkdir()
+    for epoch, leader in ((4, 1), (5, -1), (6, 2)):
+        errors = broker.host(leadership(leader=leader, leader_epoch=epoch, replicas=(1, 2)))
+        assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == errors
+        broker.replicas.retry_refused()
+    assert 3 == broker.partition().leader_epoch
+    assert not recovered
+    obstacle.rmdir()
+    broker.replicas.retry_refused()
+    assert (2, 6) == (broker.partition().leader_id, broker.partition().leader_epoch)
+    assert [PARTITION] == recovered
+
+
 def test_the_high_watermark_is_the_least_end_of_the_isr(broker: DataPath) -> None:
     """Broker 3 lags but is out of sync, so only broker 2 holds it back."""
     broker.host(leadership(replicas=(1, 2, 3), isr=(1, 2)))

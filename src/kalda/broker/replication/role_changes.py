@@ -54,6 +54,8 @@ class RoleChanges:
         self._controller_epoch = -1
         self.on_internal_role: Callable[[Partition], None] | None = None
         """Told of the partitions of internal topics, after each change of role."""
+        self.on_recovered: Callable[[], None] | None = None
+        """Called when roles could be taken that the disk had refused: the controller holds them for lost."""
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         """Lead or follow the partitions of a request; return what went wrong with which."""
@@ -93,17 +95,20 @@ class RoleChanges:
         Called about once a second, so that a partition serves soon after the disk has space, or the process
         has descriptors, again.
         """
-        failures = 0
+        successes = failures = 0
         followed: list[Partition] = []
         refused = self._replicas.refused
         for topic_partition, leadership in tuple(islice(refused.items(), RETRIES_PER_STEP)):
             if self._apply(leadership, followed) is ErrorCode.NONE:
+                successes += 1
                 logger.info("Serving %s: its log can be opened now", topic_partition)
             else:
                 failures += 1
                 if failures == RETRY_FAILURES_MAX:
                     break
         self._follow(followed)
+        if successes and self.on_recovered is not None:
+            self.on_recovered()
         return failures < RETRY_FAILURES_MAX and failures < len(refused)
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
@@ -229,6 +234,10 @@ class RoleChanges:
                 # Followers whose fetches name the old epoch must learn of the new one now.
                 self._wake(hosted)
         else:
+            if topic_partition in self._replicas.refused:
+                # To follow writes nothing. Told that it went well, the controller might elect this replica
+                # at once, hear that it cannot lead, and so on without a pause.
+                hosted.log.check_writable()
             if hosted.become_follower(leadership):
                 self._wake(hosted)
             followed.append(hosted)

@@ -54,6 +54,7 @@ def start_leader_upkeep(services: "BrokerServices", upkeep: Upkeep) -> None:
     replicas, changes = services.replica_manager, services.isr_changes
     coordination = services.coordination.coordination
     failures = LogDirFailures(services.broker_id, services.log_manager, replicas, IsrStore(coordination))
+    replicas.watch_recovery(failures.announce_recovery)
     check = LeadershipCheck(services)
     coordination.add_state_listener(check.on_session)
     upkeep.every("ISR expiration", max(services.config.replica_lag_time_max_ms // 2, 1), replicas.shrink_isrs)
