@@ -122,13 +122,15 @@ def records_of(
         if not headers:
             return found
         aborted = sorted(fetched.aborted_transactions or [], key=lambda each: each.first_offset)
+        # Clients are told where a transaction began, and that it is over by its marker only.
+        ongoing: set[int] = set()
         for position, header in headers:
-            is_aborted = any(
-                each.producer_id == header.producer_id
-                and each.first_offset <= header.base_offset <= each.last_offset
-                for each in aborted
-            )
-            if not header.is_control and not (is_aborted and header.is_transactional):
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                ongoing.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                if header.record_count:
+                    ongoing.discard(header.producer_id)
+            elif not (header.producer_id in ongoing and header.is_transactional):
                 found += [each for each in iter_records(data, position, header) if each.offset >= at]
         at = headers[-1][1].next_offset
 

@@ -255,3 +255,14 @@ def test_markers_follow_their_transactions() -> None:
     assert walk.on_marker(9, 31, None, is_empty=True)
     assert not walk.on_marker(9, 32, None, is_empty=False)
     assert [first, second] == walk.retained
+
+
+def test_an_aborted_transaction_that_was_over_before_the_walk_began_is_passed_by() -> None:
+    """The dirty part alone is walked for its keys; what its producers committed there must count."""
+    commit = EndTransactionMarker(ControlRecordType.COMMIT, 0)
+    over, spanning = AbortedTransaction(1, 0, 10, 0), AbortedTransaction(2, 5, 40, 0)
+    walk = CleanedTransactions([over, spanning])
+    assert not walk.on_data(1, 20, True)
+    assert walk.on_data(2, 25, True)
+    assert not walk.on_marker(1, 30, commit, is_empty=False)
+    assert walk.on_data(2, 35, True)

@@ -246,6 +246,23 @@ def test_producers_keep_their_sequence_numbers() -> None:
     assert not again.log.append_as_leader(following, 0).duplicate
 
 
+def test_a_commit_after_an_abort_that_was_cleaned_before_keeps_its_records() -> None:
+    """The entry of the abort stays in the index for as long as its marker, far below what is dirty now."""
+    broker = CompactedBroker(compacted(delete_retention_ms=10**9))
+    broker.put((b"other", b"stays"))
+    broker.put((b"a", b"aborted"), producer_id=1, epoch=0, sequence=0, transactional=True)
+    broker.mark(ControlRecordType.ABORT, 1)
+    broker.roll()
+    assert broker.clean()
+    broker.put((b"a", b"old"))
+    committed = broker.put((b"a", b"new"), producer_id=1, epoch=0, sequence=1, transactional=True)
+    broker.mark(ControlRecordType.COMMIT, 1)
+    broker.roll()
+    assert broker.clean()
+    seen = contents(records_of(broker.log, isolation=FetchIsolation.TXN_COMMITTED))
+    assert [(0, b"other", b"stays"), (committed, b"a", b"new")] == seen
+
+
 def test_aborted_records_go_and_their_marker_follows() -> None:
     """They never count as the last of their key. The marker waits for the records, then for its horizon."""
     broker = CompactedBroker()

@@ -63,4 +63,7 @@ class CleanedTransactions:
         pending = self._pending
         while pending and pending[-1].first_offset <= offset:
             aborted = pending.pop()
-            self._ongoing_aborted.setdefault(aborted.producer_id, aborted)
+            # One that was over before this walk began ends nowhere in it: it would swallow what its producer
+            # committed later.
+            if aborted.last_offset >= offset:
+                self._ongoing_aborted.setdefault(aborted.producer_id, aborted)
