@@ -97,6 +97,8 @@ def test_the_epoch_that_shuts_a_producer_out_is_never_given_to_one() -> None:
     aborted = simulation.written()[-1][1]
     assert aborted is not None
     assert EPOCH_MAX == aborted.producer_epoch
+    assert FENCED is simulation.end(last, commit=False).code
+    assert FENCED is simulation.add(Identity(7, EPOCH_MAX), A)
     fresh = simulation.begin(expected=last)
     assert (NONE, 0) == (fresh.code, fresh.identity.epoch)
     assert 7 != fresh.identity.producer_id

@@ -147,7 +147,8 @@ def check_producer(current: TransactionMetadata | None, producer: Identity) -> E
     """Tell what is wrong with a producer that says it is in a transaction."""
     if current is None or current.owner.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if current.owner.epoch != producer.epoch:
+    if current.owner.epoch != producer.epoch or producer.epoch == EPOCH_MAX:
+        # The highest epoch shuts producers out; a transaction under it could never be ended for its producer.
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
@@ -239,7 +240,7 @@ def _is_retry(current: TransactionMetadata, producer: Identity) -> bool:
         return False
     owner = current.owner
     if owner.producer_id == producer.producer_id:
-        return owner.epoch == producer.epoch + 1
+        return owner.epoch == producer.epoch + 1 and owner.epoch < EPOCH_MAX
     replaced = current.producer_id if current.state.is_prepared else current.previous_producer_id
     return owner.epoch == 0 and producer.producer_id == replaced and producer.is_exhausted
 
