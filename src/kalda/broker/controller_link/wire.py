@@ -93,29 +93,10 @@ def _role(each: PartitionLeadership) -> LeaderAndIsrPartitionState:
 
 def read_leader_and_isr(message: LeaderAndIsrRequest) -> LeaderAndIsr:
     """Read a LeaderAndIsr of any version."""
-    grouped = ((state.topic_name, state.topic_id, state.partition_states) for state in message.topic_states)
-    single = ((each.topic_name, ZERO_UUID, [each]) for each in message.ungrouped_partition_states)
     return LeaderAndIsr(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
-        partitions=[
-            PartitionLeadership(
-                topic=topic,
-                topic_id=topic_id,
-                partition=each.partition_index,
-                controller_epoch=each.controller_epoch,
-                leader=each.leader,
-                leader_epoch=each.leader_epoch,
-                isr=tuple(each.isr),
-                partition_epoch=each.partition_epoch,
-                replicas=tuple(each.replicas),
-                is_new=each.is_new,
-                adding_replicas=tuple(each.adding_replicas),
-                removing_replicas=tuple(each.removing_replicas),
-            )
-            for topic, topic_id, states in (*grouped, *single)
-            for each in states
-        ],
+        partitions=_read_partitions(message),
         is_full=message.type == TYPE_FULL,
     )
 
@@ -285,27 +266,10 @@ def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
 
 def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
     """Read an UpdateMetadata of any version."""
-    grouped = ((state.topic_name, state.topic_id, state.partition_states) for state in message.topic_states)
-    single = ((each.topic_name, ZERO_UUID, [each]) for each in message.ungrouped_partition_states)
     return UpdateMetadata(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
-        partitions=[
-            PartitionLeadership(
-                topic=topic,
-                topic_id=topic_id,
-                partition=each.partition_index,
-                controller_epoch=each.controller_epoch,
-                leader=each.leader,
-                leader_epoch=each.leader_epoch,
-                isr=tuple(each.isr),
-                partition_epoch=each.zk_version,
-                replicas=tuple(each.replicas),
-                offline_replicas=tuple(each.offline_replicas),
-            )
-            for topic, topic_id, states in (*grouped, *single)
-            for each in states
-        ],
+        partitions=_read_partitions(message),
         brokers=[_broker(each) for each in message.live_brokers],
     )
 
@@ -335,6 +299,49 @@ def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[Partit
     for each in partitions:
         grouped.setdefault(each.topic, []).append(each)
     return grouped
+
+
+def _read_partitions(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> list[PartitionLeadership]:
+    """Read the partitions of a request: grouped by topic, or one by one in older versions."""
+    found = [
+        _read_partition(topic.topic_name, topic.topic_id, state)
+        for topic in message.topic_states
+        for state in topic.partition_states
+    ]
+    found += [
+        _read_partition(state.topic_name, ZERO_UUID, state) for state in message.ungrouped_partition_states
+    ]
+    return found
+
+
+def _read_partition(
+    topic: str, topic_id: uuid.UUID, state: LeaderAndIsrPartitionState | UpdateMetadataPartitionState
+) -> PartitionLeadership:
+    """Read one partition; what this kind of request does not tell is as if nothing were under way."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    if isinstance(state, LeaderAndIsrPartitionState):
+        partition_epoch, is_new = state.partition_epoch, state.is_new
+        adding, removing = tuple(state.adding_replicas), tuple(state.removing_replicas)
+    else:
+        partition_epoch, is_new = state.zk_version, False
+        offline = tuple(state.offline_replicas)
+    return PartitionLeadership(
+        topic=topic,
+        topic_id=topic_id,
+        partition=state.partition_index,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        partition_epoch=partition_epoch,
+        replicas=tuple(state.replicas),
+        is_new=is_new,
+        adding_replicas=adding,
+        removing_replicas=removing,
+        offline_replicas=offline,
+    )
 
 
 def error_code(number: int) -> ErrorCode:
