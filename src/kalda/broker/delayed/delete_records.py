@@ -6,38 +6,29 @@ that are not done are answered with REQUEST_TIMED_OUT: their starts are raised h
 
 from typing import Final
 
-from kalda.broker.delayed.partition_waits import DelayedByPartitions
+from kalda.broker.delayed.partition_waits import DelayedByPartitions, LedPartitionWait
 from kalda.broker.partition import Partition
 from kalda.common.errors import ErrorCode
 
 
-class DeleteWait:
+class DeleteWait(LedPartitionWait):
     """One partition of a waiting request."""
 
-    __slots__ = ("code", "leading_since", "low_watermark", "offset", "partition")
+    __slots__ = ("low_watermark", "offset")
 
     def __init__(self, partition: Partition, offset: int) -> None:
-        self.partition: Final = partition
+        super().__init__(partition)
         self.offset: Final = offset
         """The start that all live replicas must have reached."""
-        self.leading_since: Final = partition.leading_since
-        self.code = ErrorCode.REQUEST_TIMED_OUT
-        """The answer: what it stays unless the partition gets done in time."""
         self.low_watermark = -1
 
-    def check(self) -> bool:
-        """Settle the partition if it can be; return whether it is settled."""
-        partition = self.partition
-        if partition.is_offline:
-            self.code = ErrorCode.KAFKA_STORAGE_ERROR
-        elif not partition.is_leader or partition.leading_since != self.leading_since:
-            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            low_watermark = partition.low_watermark
-            if low_watermark < self.offset:
-                return False
-            self.code, self.low_watermark = ErrorCode.NONE, low_watermark
-        return True
+    def outcome(self) -> ErrorCode | None:
+        """It is done when every live replica has raised its start."""
+        low_watermark = self.partition.low_watermark
+        if low_watermark < self.offset:
+            return None
+        self.low_watermark = low_watermark
+        return ErrorCode.NONE
 
 
 class DelayedDeleteRecords(DelayedByPartitions):

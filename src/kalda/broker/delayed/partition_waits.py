@@ -5,11 +5,13 @@ settles a partition differs, when to ask does not. A wait keeps the first code t
 is settled is not asked again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from kalda.broker.partition import Partition
 from kalda.broker.purgatory import DelayedOperation
+from kalda.common.errors import ErrorCode
 
 
 class PartitionWait(Protocol):
@@ -23,6 +25,36 @@ class PartitionWait(Protocol):
     def check(self) -> bool:
         """Settle the partition if it can be; return whether it is settled."""
         ...
+
+
+class LedPartitionWait(ABC):
+    """Settled with an error when the partition is no longer led here as it was when the wait began."""
+
+    __slots__ = ("code", "leading_since", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition: Final = partition
+        self.leading_since: Final = partition.leading_since
+        self.code = ErrorCode.REQUEST_TIMED_OUT
+        """The answer: what it stays unless the partition gets done in time."""
+
+    def check(self) -> bool:
+        """Settle the partition if it can be; return whether it is settled."""
+        partition = self.partition
+        if partition.is_offline:
+            self.code = ErrorCode.KAFKA_STORAGE_ERROR
+        elif not partition.is_leader or partition.leading_since != self.leading_since:
+            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            code = self.outcome()
+            if code is None:
+                return False
+            self.code = code
+        return True
+
+    @abstractmethod
+    def outcome(self) -> ErrorCode | None:
+        """Return the answer of a partition that is led here; None while it is not done."""
 
 
 class DelayedByPartitions(DelayedOperation):

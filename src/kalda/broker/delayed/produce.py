@@ -9,39 +9,29 @@ become visible.
 
 from typing import Final
 
-from kalda.broker.delayed.partition_waits import DelayedByPartitions
+from kalda.broker.delayed.partition_waits import DelayedByPartitions, LedPartitionWait
 from kalda.broker.partition import Partition
 from kalda.common.errors import ErrorCode
 
 
-class ProduceWait:
+class ProduceWait(LedPartitionWait):
     """One partition of a waiting produce."""
 
-    __slots__ = ("code", "leading_since", "partition", "required_offset")
+    __slots__ = ("required_offset",)
 
     def __init__(self, partition: Partition, required_offset: int) -> None:
-        self.partition: Final = partition
+        super().__init__(partition)
         self.required_offset: Final = required_offset
         """The high watermark at which every in-sync replica has the records: their last offset plus 1."""
-        self.leading_since: Final = partition.leading_since
-        self.code = ErrorCode.REQUEST_TIMED_OUT
-        """The answer: what it stays unless the partition gets done in time."""
 
-    def check(self) -> bool:
-        """Settle the partition if it can be; return whether it is settled."""
+    def outcome(self) -> ErrorCode | None:
+        """It is done when every in-sync replica has the records, well or with too few of them."""
         partition = self.partition
-        if partition.is_offline:
-            self.code = ErrorCode.KAFKA_STORAGE_ERROR
-        elif not partition.is_leader or partition.leading_since != self.leading_since:
-            self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif partition.log.high_watermark >= self.required_offset:
-            if len(partition.maximal_isr) >= partition.min_in_sync_replicas:
-                self.code = ErrorCode.NONE
-            else:
-                self.code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        else:
-            return False
-        return True
+        if partition.log.high_watermark < self.required_offset:
+            return None
+        if len(partition.maximal_isr) < partition.min_in_sync_replicas:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
 
 
 class DelayedProduce(DelayedByPartitions):
