@@ -14,35 +14,23 @@ from kalda.common.errors import ErrorCode
 from kalda.coordinator.group.consumer.group import ConsumerGroup
 from kalda.coordinator.group.consumer.model import Assignment, assignment_of
 from kalda.coordinator.records import CoordinatorRecord, decode_key, decode_value
+from kalda.protocol.messages import consumer_group_records as messages
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
-from kalda.protocol.messages.consumer_group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from kalda.protocol.schema import Message
 from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, ConsumerSimulation
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("consumer-group-*.txt"))
 TYPES: dict[int, tuple[type[Message], type[Message]]] = {
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    3: (messages.ConsumerGroupMetadataKey, messages.ConsumerGroupMetadataValue),
+    4: (messages.ConsumerGroupPartitionMetadataKey, messages.ConsumerGroupPartitionMetadataValue),
+    5: (messages.ConsumerGroupMemberMetadataKey, messages.ConsumerGroupMemberMetadataValue),
+    6: (
+        messages.ConsumerGroupTargetAssignmentMetadataKey,
+        messages.ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    7: (messages.ConsumerGroupTargetAssignmentMemberKey, messages.ConsumerGroupTargetAssignmentMemberValue),
+    8: (messages.ConsumerGroupCurrentMemberAssignmentKey, messages.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (messages.ConsumerGroupRegularExpressionKey, messages.ConsumerGroupRegularExpressionValue),
 }
 
 
@@ -171,23 +159,23 @@ class _Player:
 
     def value(self, value: Message) -> str:
         match value:
-            case ConsumerGroupMetadataValue():
+            case messages.ConsumerGroupMetadataValue():
                 return f"epoch={value.epoch}"
-            case ConsumerGroupTargetAssignmentMetadataValue():
+            case messages.ConsumerGroupTargetAssignmentMetadataValue():
                 return f"epoch={value.assignment_epoch}"
-            case ConsumerGroupPartitionMetadataValue():
+            case messages.ConsumerGroupPartitionMetadataValue():
                 return " ".join(f"{topic.topic_name}={topic.num_partitions}" for topic in value.topics)
-            case ConsumerGroupMemberMetadataValue():
+            case messages.ConsumerGroupMemberMetadataValue():
                 parts = [f"topics={','.join(value.subscribed_topic_names)}"]
                 names = ("instance_id", "rack_id", "subscribed_topic_regex", "server_assignor")
                 told = {name: getattr(value, name) for name in names}
                 parts.extend(f"{name}={each}" for name, each in told.items() if each is not None)
                 return " ".join(parts)
-            case ConsumerGroupTargetAssignmentMemberValue():
+            case messages.ConsumerGroupTargetAssignmentMemberValue():
                 return self.names(assignment_of(value.topic_partitions))
-            case ConsumerGroupRegularExpressionValue():
+            case messages.ConsumerGroupRegularExpressionValue():
                 return f"topics={','.join(value.topics)}"
-            case ConsumerGroupCurrentMemberAssignmentValue():
+            case messages.ConsumerGroupCurrentMemberAssignmentValue():
                 assigned = self.names(assignment_of(value.assigned_partitions))
                 pending = self.names(assignment_of(value.partitions_pending_revocation))
                 epochs = f"{value.previous_member_epoch}->{value.member_epoch}"

@@ -6,10 +6,10 @@ are replayed. Who may do it, the group decides (see `Group`).
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.group.classic.group import ClassicGroup
@@ -25,6 +25,7 @@ from kalda.coordinator.records import CoordinatorRecord
 from kalda.coordinator.runtime.ports import Result
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -37,6 +38,7 @@ from kalda.protocol.messages.offset_delete import (
 )
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -57,6 +59,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+Wanted = TypeVar("Wanted", OffsetCommitRequestPartition, TxnOffsetCommitRequestPartition)
 
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 """The version of OffsetCommit that may say so; before, a member of no group has an illegal generation."""
@@ -96,31 +100,26 @@ def commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> Res
     now_ms = shard.context.time_ms()
     retention_ms = request.retention_time_ms
     expiry_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, _TIMESTAMP_MS_MAX)
-    metadata_max = shard.config.offset_metadata_max_bytes
-    records = []
-    topics = []
-    for topic in request.topics:
-        results = []
-        for each in topic.partitions:
-            metadata = each.committed_metadata or ""
-            code = ErrorCode.NONE
-            if len(metadata) > metadata_max:
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                committed = OffsetAndMetadata(
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    metadata,
-                    each.commit_timestamp if each.commit_timestamp >= 0 else now_ms,
-                    expiry_ms,
+
+    def read(each: OffsetCommitRequestPartition, metadata: str) -> OffsetAndMetadata:
+        written_ms = each.commit_timestamp if each.commit_timestamp >= 0 else now_ms
+        return OffsetAndMetadata(
+            each.committed_offset, each.committed_leader_epoch, metadata, written_ms, expiry_ms
+        )
+
+    records: list[CoordinatorRecord] = []
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=partition, error_code=code)
+                for partition, code in _commit_topic(
+                    shard, request.group_id, topic.name, topic.partitions, read, records
                 )
-                records.append(
-                    offset_commit_record(request.group_id, topic.name, each.partition_index, committed)
-                )
-            results.append(
-                OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            )
-        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=results))
+            ],
+        )
+        for topic in request.topics
+    ]
     return Result(records, OffsetCommitResponse(topics=topics))
 
 
@@ -162,28 +161,43 @@ def transactional_commit(
     elif request.generation_id >= 0:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION)
     now_ms = shard.context.time_ms()
-    metadata_max = shard.config.offset_metadata_max_bytes
-    records = []
-    topics = []
-    for topic in request.topics:
-        results = []
-        for each in topic.partitions:
-            metadata = each.committed_metadata or ""
-            code = ErrorCode.NONE
-            if len(metadata) > metadata_max:
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                committed = OffsetAndMetadata(
-                    each.committed_offset, each.committed_leader_epoch, metadata, now_ms
+
+    def read(each: TxnOffsetCommitRequestPartition, metadata: str) -> OffsetAndMetadata:
+        return OffsetAndMetadata(each.committed_offset, each.committed_leader_epoch, metadata, now_ms)
+
+    records: list[CoordinatorRecord] = []
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitResponsePartition(partition_index=partition, error_code=code)
+                for partition, code in _commit_topic(
+                    shard, request.group_id, topic.name, topic.partitions, read, records
                 )
-                records.append(
-                    offset_commit_record(request.group_id, topic.name, each.partition_index, committed)
-                )
-            results.append(
-                TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            )
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+            ],
+        )
+        for topic in request.topics
+    ]
     return Result(records, TxnOffsetCommitResponse(topics=topics))
+
+
+def _commit_topic(
+    shard: GroupShard,
+    group_id: str,
+    topic: str,
+    partitions: Iterable[Wanted],
+    read: Callable[[Wanted, str], OffsetAndMetadata],
+    records: list[CoordinatorRecord],
+) -> Iterator[tuple[int, ErrorCode]]:
+    """Add what commits the offsets of a topic to `records`; yield the outcome for each partition."""
+    metadata_max = shard.config.offset_metadata_max_bytes
+    for each in partitions:
+        metadata = each.committed_metadata or ""
+        if len(metadata) > metadata_max:
+            yield each.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            records.append(offset_commit_record(group_id, topic, each.partition_index, read(each, metadata)))
+            yield each.partition_index, ErrorCode.NONE
 
 
 # Fetching.

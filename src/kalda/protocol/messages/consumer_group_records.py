@@ -2,6 +2,9 @@
 
 The version of a key is the kind of record: 3 is the group, 4 the partitions it sees, 5 a member, 6 the epoch
 of the target assignment, 7 a member's part of it, 8 what a member has now, 16 a resolved regular expression.
+
+Where two records describe the same in structs of different names, as with partitions of topics, so do we: a
+test holds names and all to Kafka's schemas.
 """
 
 from uuid import UUID

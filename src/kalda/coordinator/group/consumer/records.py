@@ -5,8 +5,7 @@ log and its copies can be compared.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
-from uuid import UUID
+from typing import Final, TypeVar
 
 from kalda.coordinator.group.consumer.model import (
     Assignment,
@@ -19,27 +18,7 @@ from kalda.coordinator.group.consumer.model import (
     assignment_of,
 )
 from kalda.coordinator.records import CoordinatorRecord, encode_record
-from kalda.protocol.messages.consumer_group_records import (
-    ClassicMemberMetadata,
-    ClassicProtocol,
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    TopicPartition,
-    TopicPartitions,
-)
-from kalda.protocol.messages.consumer_group_records import TopicMetadata as TopicMetadataStruct
+from kalda.protocol.messages import consumer_group_records as messages
 
 GROUP_KEY: Final = 3
 TOPICS_KEY: Final = 4
@@ -49,38 +28,40 @@ TARGET_KEY: Final = 7
 CURRENT_KEY: Final = 8
 REGEX_KEY: Final = 16
 
+Partitions = TypeVar("Partitions", messages.TopicPartition, messages.TopicPartitions)
+
 
 def group_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
     """The group and its epoch; None removes the group."""
-    value = None if epoch is None else ConsumerGroupMetadataValue(epoch=epoch)
-    return encode_record(ConsumerGroupMetadataKey(group_id=group_id), GROUP_KEY, value)
+    value = None if epoch is None else messages.ConsumerGroupMetadataValue(epoch=epoch)
+    return encode_record(messages.ConsumerGroupMetadataKey(group_id=group_id), GROUP_KEY, value)
 
 
 def topics_record(group_id: str, topics: Mapping[str, TopicMetadata] | None) -> CoordinatorRecord:
     """The topics that the group is subscribed to, as it saw them last."""
     value = None
     if topics is not None:
-        value = ConsumerGroupPartitionMetadataValue(
+        value = messages.ConsumerGroupPartitionMetadataValue(
             topics=[
-                TopicMetadataStruct(topic_id=topic_id, topic_name=name, num_partitions=count)
+                messages.TopicMetadata(topic_id=topic_id, topic_name=name, num_partitions=count)
                 for name, (topic_id, count) in sorted(topics.items())
             ]
         )
-    return encode_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), TOPICS_KEY, value)
+    return encode_record(messages.ConsumerGroupPartitionMetadataKey(group_id=group_id), TOPICS_KEY, value)
 
 
 def member_record(group_id: str, member: Member) -> CoordinatorRecord:
     """What a member told of itself."""
     classic = None
     if member.classic is not None:
-        classic = ClassicMemberMetadata(
+        classic = messages.ClassicMemberMetadata(
             session_timeout_ms=member.classic.session_timeout_ms,
             supported_protocols=[
-                ClassicProtocol(name=offer.name, metadata=offer.metadata)
+                messages.ClassicProtocol(name=offer.name, metadata=offer.metadata)
                 for offer in member.classic.protocols
             ],
         )
-    value = ConsumerGroupMemberMetadataValue(
+    value = messages.ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -91,53 +72,54 @@ def member_record(group_id: str, member: Member) -> CoordinatorRecord:
         server_assignor=member.server_assignor,
         classic_member_metadata=classic,
     )
-    key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
+    key = messages.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     return encode_record(key, MEMBER_KEY, value)
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     """The member is gone; its assignments go first."""
     return encode_record(
-        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), MEMBER_KEY, None
+        messages.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), MEMBER_KEY, None
     )
 
 
 def target_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
     """The target assignment of that group epoch is complete; None removes it with the group."""
-    value = None if epoch is None else ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
-    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value)
+    value = (
+        None if epoch is None else messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
+    )
+    return encode_record(
+        messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value
+    )
 
 
 def target_record(group_id: str, member_id: str, target: Assignment | None) -> CoordinatorRecord:
     """What a member shall have; None with the member."""
     value = None
     if target is not None:
-        value = ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=[
-                TopicPartition(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in _ordered(target)
-            ]
+        value = messages.ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=_partitions(messages.TopicPartition, target)
         )
-    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    key = messages.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
     return encode_record(key, TARGET_KEY, value)
 
 
 def current_record(group_id: str, member: Member) -> CoordinatorRecord:
     """What a member has now, and what it must give back."""
-    value = ConsumerGroupCurrentMemberAssignmentValue(
+    value = messages.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=_topic_partitions(member.assigned),
-        partitions_pending_revocation=_topic_partitions(member.pending_revocation),
+        assigned_partitions=_partitions(messages.TopicPartitions, member.assigned),
+        partitions_pending_revocation=_partitions(messages.TopicPartitions, member.pending_revocation),
     )
-    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    key = messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
     return encode_record(key, CURRENT_KEY, value)
 
 
 def current_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     """The member has nothing any more."""
-    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
+    key = messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     return encode_record(key, CURRENT_KEY, None)
 
 
@@ -145,10 +127,10 @@ def regex_record(group_id: str, regex: str, resolved: RegularExpression | None) 
     """The topics that a regular expression matched; None when nobody subscribes by it any more."""
     value = None
     if resolved is not None:
-        value = ConsumerGroupRegularExpressionValue(
+        value = messages.ConsumerGroupRegularExpressionValue(
             topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.timestamp_ms
         )
-    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    key = messages.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     return encode_record(key, REGEX_KEY, value)
 
 
@@ -177,7 +159,7 @@ def group_removal(
     ]
 
 
-def read_member(base: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
+def read_member(base: Member, value: messages.ConsumerGroupMemberMetadataValue) -> Member:
     """The member with what the record says of it; its assignment stays that of `base`."""
     metadata = value.classic_member_metadata
     classic = None
@@ -205,25 +187,18 @@ def read_member(base: Member, value: ConsumerGroupMemberMetadataValue) -> Member
     )
 
 
-def read_assigned(value: ConsumerGroupCurrentMemberAssignmentValue) -> tuple[Assignment, Assignment]:
+def read_assigned(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> tuple[Assignment, Assignment]:
     """What a record says that a member has, and that it must give back."""
     return assignment_of(value.assigned_partitions), assignment_of(value.partitions_pending_revocation)
 
 
-def read_state(value: ConsumerGroupCurrentMemberAssignmentValue) -> MemberState:
+def read_state(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> MemberState:
     """The state in a record."""
     return MemberState.read(value.state)
 
 
-def _ordered(assignment: Assignment) -> list[tuple[UUID, list[int]]]:
+def _partitions(struct: type[Partitions], assignment: Assignment) -> list[Partitions]:
     return [
-        (topic_id, sorted(assignment[topic_id]))
+        struct(topic_id=topic_id, partitions=sorted(assignment[topic_id]))
         for topic_id in sorted(assignment, key=lambda topic_id: topic_id.int)
-    ]
-
-
-def _topic_partitions(assignment: Assignment) -> list[TopicPartitions]:
-    return [
-        TopicPartitions(topic_id=topic_id, partitions=partitions)
-        for topic_id, partitions in _ordered(assignment)
     ]

@@ -26,22 +26,7 @@ from kalda.coordinator.group.consumer.records import (
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.records import decode_value
 from kalda.protocol.codec import decode
-from kalda.protocol.messages.consumer_group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from kalda.protocol.messages import consumer_group_records as messages
 
 __all__ = ["ConsumerReplay"]
 
@@ -81,16 +66,16 @@ class ConsumerReplay:
         return group
 
     def _read_group(self, key: bytes, value: bytes | None) -> None:
-        group_id = decode(ConsumerGroupMetadataKey, GROUP_KEY, key, _VERSION_SIZE).group_id
+        group_id = decode(messages.ConsumerGroupMetadataKey, GROUP_KEY, key, _VERSION_SIZE).group_id
         if value is not None:
-            self._group(group_id).epoch = decode_value(ConsumerGroupMetadataValue, value).epoch
+            self._group(group_id).epoch = decode_value(messages.ConsumerGroupMetadataValue, value).epoch
         elif self._present(group_id) is not None:
             del self._groups[group_id]
 
     def _read_topics(self, key: bytes, value: bytes | None) -> None:
-        group_id = decode(ConsumerGroupPartitionMetadataKey, TOPICS_KEY, key, _VERSION_SIZE).group_id
+        group_id = decode(messages.ConsumerGroupPartitionMetadataKey, TOPICS_KEY, key, _VERSION_SIZE).group_id
         if value is not None:
-            topics = decode_value(ConsumerGroupPartitionMetadataValue, value).topics
+            topics = decode_value(messages.ConsumerGroupPartitionMetadataValue, value).topics
             self._group(group_id).topics = {
                 topic.topic_name: TopicMetadata((topic.topic_id, topic.num_partitions)) for topic in topics
             }
@@ -98,41 +83,43 @@ class ConsumerReplay:
             group.topics = {}
 
     def _read_member(self, key: bytes, value: bytes | None) -> None:
-        named = decode(ConsumerGroupMemberMetadataKey, MEMBER_KEY, key, _VERSION_SIZE)
+        named = decode(messages.ConsumerGroupMemberMetadataKey, MEMBER_KEY, key, _VERSION_SIZE)
         if value is not None:
             group = self._group(named.group_id)
             base = group.members.get(named.member_id) or Member(named.member_id)
-            group.put_member(read_member(base, decode_value(ConsumerGroupMemberMetadataValue, value)))
+            group.put_member(
+                read_member(base, decode_value(messages.ConsumerGroupMemberMetadataValue, value))
+            )
         elif (present := self._present(named.group_id)) is not None:
             present.remove_member(named.member_id)
 
     def _read_target_epoch(self, key: bytes, value: bytes | None) -> None:
         group_id = decode(
-            ConsumerGroupTargetAssignmentMetadataKey, TARGET_EPOCH_KEY, key, _VERSION_SIZE
+            messages.ConsumerGroupTargetAssignmentMetadataKey, TARGET_EPOCH_KEY, key, _VERSION_SIZE
         ).group_id
         if value is not None:
-            decoded = decode_value(ConsumerGroupTargetAssignmentMetadataValue, value)
+            decoded = decode_value(messages.ConsumerGroupTargetAssignmentMetadataValue, value)
             self._group(group_id).assignment_epoch = decoded.assignment_epoch
         elif (group := self._present(group_id)) is not None:
             group.assignment_epoch = 0
 
     def _read_target(self, key: bytes, value: bytes | None) -> None:
-        named = decode(ConsumerGroupTargetAssignmentMemberKey, TARGET_KEY, key, _VERSION_SIZE)
+        named = decode(messages.ConsumerGroupTargetAssignmentMemberKey, TARGET_KEY, key, _VERSION_SIZE)
         if value is not None:
-            decoded = decode_value(ConsumerGroupTargetAssignmentMemberValue, value)
+            decoded = decode_value(messages.ConsumerGroupTargetAssignmentMemberValue, value)
             self._group(named.group_id).targets[named.member_id] = assignment_of(decoded.topic_partitions)
         elif (group := self._present(named.group_id)) is not None:
             group.targets.pop(named.member_id, None)
 
     def _read_current(self, key: bytes, value: bytes | None) -> None:
-        named = decode(ConsumerGroupCurrentMemberAssignmentKey, CURRENT_KEY, key, _VERSION_SIZE)
+        named = decode(messages.ConsumerGroupCurrentMemberAssignmentKey, CURRENT_KEY, key, _VERSION_SIZE)
         if value is None:
             present = self._present(named.group_id)
             member = present.members.get(named.member_id) if present is not None else None
             if present is not None and member is not None:
                 present.put_member(member.without_assignment())
             return
-        decoded = decode_value(ConsumerGroupCurrentMemberAssignmentValue, value)
+        decoded = decode_value(messages.ConsumerGroupCurrentMemberAssignmentValue, value)
         group = self._group(named.group_id)
         assigned, pending = read_assigned(decoded)
         group.put_member(
@@ -147,9 +134,9 @@ class ConsumerReplay:
         )
 
     def _read_regex(self, key: bytes, value: bytes | None) -> None:
-        named = decode(ConsumerGroupRegularExpressionKey, REGEX_KEY, key, _VERSION_SIZE)
+        named = decode(messages.ConsumerGroupRegularExpressionKey, REGEX_KEY, key, _VERSION_SIZE)
         if value is not None:
-            decoded = decode_value(ConsumerGroupRegularExpressionValue, value)
+            decoded = decode_value(messages.ConsumerGroupRegularExpressionValue, value)
             self._group(named.group_id).regexes[named.regular_expression] = RegularExpression(
                 frozenset(decoded.topics), decoded.version, decoded.timestamp
             )
