@@ -13,11 +13,11 @@ appended there, and its answer lost with a leader, is in the log twice then. So 
 batch is refused like it.
 """
 
-from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
+from kalda.records.batch import HEADER_SIZE, read_producer
 from kalda.storage.producer_entry import SEQUENCE_MAX
 from kalda.storage.unified_log import UnifiedLog
 
@@ -35,10 +35,6 @@ _PASSING: Final = frozenset(
     )
 )
 """Refusals after which producers send the same batch again."""
-# producer id, producer epoch, base sequence
-_PRODUCER: Final = Struct(">qhi")
-_PRODUCER_POSITION: Final = 43
-_BATCH_SIZE_MIN: Final = 61
 _SEQUENCES: Final = SEQUENCE_MAX + 1
 
 Key = tuple[bytes, int, int]
@@ -61,9 +57,9 @@ class RefusedBatches:
 
     def note(self, topic: bytes, index: int, records: memoryview | None, code: int) -> None:
         """Take note of a refusal, unless an earlier batch of the producer is missing already."""
-        if code not in _PASSING or records is None or len(records) < _BATCH_SIZE_MIN:
+        if code not in _PASSING or records is None or len(records) < HEADER_SIZE:
             return
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        producer_id, epoch, sequence = read_producer(records)
         if producer_id < 0 or sequence < 0:
             return
         key = topic, index, producer_id
@@ -79,7 +75,7 @@ class RefusedBatches:
 
     def refusal(self, topic: bytes, index: int, records: memoryview, log: UnifiedLog) -> ErrorCode | None:
         """Return what a batch is told because one before it is missing; None where the log may judge it."""
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+        producer_id, epoch, sequence = read_producer(records)
         key = topic, index, producer_id
         missing = self.by_producer.get(key)
         if missing is None:

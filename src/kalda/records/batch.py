@@ -36,6 +36,7 @@ ATTRIBUTES_POSITION: Final = 21
 LAST_OFFSET_DELTA_POSITION: Final = 23
 BASE_TIMESTAMP_POSITION: Final = 27
 MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_POSITION: Final = 43
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -44,6 +45,7 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PRODUCER: Final = struct.Struct(">qhi")
 _INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
 _INT32: Final = struct.Struct(">i")
@@ -196,6 +198,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"batch length {header.batch_length} at byte {position} is below {_BATCH_LENGTH_MIN}"
         )
     return header
+
+
+def read_producer(batch: Buffer) -> tuple[int, int, int]:
+    """Read producer id, producer epoch and base sequence alone; the header must be whole."""
+    producer: tuple[int, int, int] = _PRODUCER.unpack_from(batch, PRODUCER_POSITION)
+    return producer
 
 
 def _check_magic(magic: int) -> None:

@@ -37,6 +37,15 @@ from kalda.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kalda.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_FLAG,
+)
+from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.unified_log import LogAppendInfo
@@ -64,15 +73,9 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 
 # base offset, batch length, partition leader epoch, magic, CRC, attributes
 _BATCH_HEAD: Final = Struct(">qiibIh")
-_BATCH_SIZE_MIN: Final = 61
-_BATCH_OVERHEAD: Final = 12
-_MAGIC: Final = 2
-_MAGIC_POSITION: Final = 16
 _NEXT_LENGTH_MIN: Final = 14
 """Bytes that even the oldest message has behind its length; fewer are no batch at all."""
-_CODEC_MASK: Final = 0x07
-_ZSTD: Final = 4
-_TRANSACTIONAL: Final = 0x10
+_ZSTD: Final = int(Compression.ZSTD)
 
 NO_REFUSALS: Final[Refusals] = {}
 Answer = tuple[bytes, PartitionProduceResult]
@@ -236,24 +239,24 @@ def _checked_batch(records: memoryview | None, version: int, transactional_id: b
     """
     if version < RECORD_BATCHES_FROM:
         raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION)
-    if records is None or len(records) < _BATCH_SIZE_MIN:
-        if records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != _MAGIC:
+    if records is None or len(records) < HEADER_SIZE:
+        if records is not None and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "Records must be batches of format 2.")
         raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
     _, length, _, magic, _, attributes = _BATCH_HEAD.unpack_from(records)
     size = len(records)
-    if magic != _MAGIC:
+    if magic != MAGIC:
         known = magic in (0, 1)
         raise _RefusedError(
             ErrorCode.INVALID_RECORD if known else ErrorCode.CORRUPT_MESSAGE,
             "Records must be batches of format 2.",
         )
-    if length + _BATCH_OVERHEAD != size:
-        records = _first_batch(records, length + _BATCH_OVERHEAD)
-    if attributes & (_ZSTD | _TRANSACTIONAL):
-        if attributes & _CODEC_MASK == _ZSTD and version < ZSTD_FROM:
+    if length + LOG_OVERHEAD != size:
+        records = _first_batch(records, length + LOG_OVERHEAD)
+    if attributes & (_ZSTD | TRANSACTIONAL_FLAG):
+        if attributes & COMPRESSION_MASK == _ZSTD and version < ZSTD_FROM:
             raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if attributes & _TRANSACTIONAL and transactional_id is None:
+        if attributes & TRANSACTIONAL_FLAG and transactional_id is None:
             raise _RefusedError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "A request with transactional records must name a transactional id.",
@@ -262,21 +265,21 @@ def _checked_batch(records: memoryview | None, version: int, transactional_id: b
 
 
 def _first_batch(records: memoryview, batch_size: int) -> memoryview:
-    if batch_size < _BATCH_SIZE_MIN:
+    if batch_size < HEADER_SIZE:
         raise _RefusedError(
             ErrorCode.CORRUPT_MESSAGE, f"A batch of {batch_size} bytes has no room for its header."
         )
     if batch_size > len(records):
         raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
     rest = len(records) - batch_size
-    if rest >= _BATCH_OVERHEAD:
+    if rest >= LOG_OVERHEAD:
         next_length = int.from_bytes(records[batch_size + 8 : batch_size + 12], "big", signed=True)
-        has_magic = rest > _MAGIC_POSITION
-        if next_length < _NEXT_LENGTH_MIN or (has_magic and records[batch_size + _MAGIC_POSITION] > _MAGIC):
+        has_magic = rest > MAGIC_POSITION
+        if next_length < _NEXT_LENGTH_MIN or (has_magic and records[batch_size + MAGIC_POSITION] > MAGIC):
             raise _RefusedError(
                 ErrorCode.CORRUPT_MESSAGE, f"The {rest} bytes behind the batch do not begin another."
             )
-        if next_length + _BATCH_OVERHEAD <= rest:
+        if next_length + LOG_OVERHEAD <= rest:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must be exactly one batch.")
     return records[:batch_size]
 

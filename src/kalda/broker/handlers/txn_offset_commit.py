@@ -11,6 +11,7 @@ from typing import Final
 from kalda.broker.api import ApiHandler, Pending, RequestContext
 from kalda.broker.known_partitions import merge_answers, split_known
 from kalda.broker.services import BrokerServices
+from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.transaction.metadata import Identity
@@ -27,17 +28,6 @@ LOADING_FROM: Final = 2
 """Producers of before Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
-_RETRIABLE: Final = frozenset(
-    (
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    )
-)
-"""What the other coordinator says and what passes by itself: not a reason to look for another group
-coordinator."""
 
 
 def handle(
@@ -114,7 +104,8 @@ def _replace(response: TxnOffsetCommitResponse, code: ErrorCode, by: ErrorCode) 
 
 
 def _translated(code: ErrorCode, version: int) -> ErrorCode:
-    if code in _RETRIABLE:
+    if code in PASSING:
+        # No reason to look for another group coordinator.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -17,11 +17,13 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from kalda.broker.transactions.verification import PASSING
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.fast.produce import ProduceRequestFields
+from kalda.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG, read_producer
 from kalda.storage.producer_state import ProducerState, VerificationGuard
 
 if TYPE_CHECKING:
@@ -42,22 +44,7 @@ RETRY_SECONDS_MAX: Final = 0.02
 """Pauses between two such questions; each is twice as long as the one before. A transaction is complete
 within milliseconds, or when some leader is there again."""
 
-_SIZE_MIN: Final = 61
 _ATTRIBUTES: Final = Struct(">h")
-_ATTRIBUTES_POSITION: Final = 21
-_TRANSACTIONAL: Final = 0x10
-_PRODUCER: Final = Struct(">qh")
-_PRODUCER_POSITION: Final = 43
-
-_RETRIABLE: Final = frozenset(
-    (
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    )
-)
 """What passes by itself; producers are told NOT_ENOUGH_REPLICAS, which all of them retry as it is."""
 
 Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
@@ -209,11 +196,11 @@ class ProduceGate:
         asks = version >= ADDS_FROM or self._is_verifying()
         for name, partitions in fields.topics:
             for index, records in partitions:
-                if records is None or len(records) < _SIZE_MIN:
+                if records is None or len(records) < HEADER_SIZE:
                     continue
-                if not _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_POSITION)[0] & _TRANSACTIONAL:
+                if not _ATTRIBUTES.unpack_from(records, ATTRIBUTES_POSITION)[0] & TRANSACTIONAL_FLAG:
                     continue
-                identity = Identity(*_PRODUCER.unpack_from(records, _PRODUCER_POSITION))
+                identity = Identity(*read_producer(records)[:2])
                 producer = producer or identity
                 partition = self._services.replica_manager.find(name, index)
                 if (
@@ -304,7 +291,7 @@ def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:
         return ErrorCode.INVALID_TXN_STATE, "The partition was not added to the transaction."
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, "The producer was fenced by a newer one."
-    if code in _RETRIABLE:
+    if code in PASSING:
         return (
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"The partition's place in the transaction could not be verified: {code.name}.",

@@ -32,6 +32,16 @@ logger: Final = logging.getLogger(__name__)
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 BATCHED_FROM: Final = 4
+PASSING: Final = frozenset(
+    (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    )
+)
+"""Answers, or the lack of one, that pass by themselves: who asks again may get another."""
 Codes = dict[TopicPartition, ErrorCode]
 
 
