@@ -6,6 +6,8 @@ It knows no loop and no clock: whoever completes it runs the callbacks.
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from kalda.common.errors import ApiError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -54,6 +56,10 @@ class Pending(Generic[T]):
     def fail(self, error: Exception) -> None:
         """Give an error instead of the value; exactly once."""
         assert not self.is_done, "a pending value is completed once"
+        if isinstance(error, ApiError):
+            # An answer, not a fault. Its traceback would hold frames that hold this object: a cycle for every
+            # request that is refused, which only the garbage collector could take away.
+            error.__traceback__ = None
         self.error = error
         self._finish()
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 
 
@@ -52,3 +53,22 @@ def test_many_are_one_when_the_last_is_there_in_the_order_asked_for() -> None:
 def test_none_of_many_are_there_at_once() -> None:
     nothing: list[Pending[int]] = []
     assert 0 == gather(nothing, len).value
+
+
+def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
+    """Tens of thousands of refusals in one request would otherwise be as many cycles."""
+
+    def failing(error: Exception) -> Pending[int]:
+        pending: Pending[int] = Pending()
+        try:
+            raise error
+        except Exception as raised:
+            pending.fail(raised)
+        return pending.then(lambda done: done.value)
+
+    refused = failing(ApiError(ErrorCode.NOT_COORDINATOR))
+    assert refused.error is not None
+    assert refused.error.__traceback__ is None
+    failed = failing(ValueError("a bug"))
+    assert failed.error is not None
+    assert failed.error.__traceback__ is not None, "whoever logs it needs to know where it came from"
