@@ -23,13 +23,14 @@ from kalda.broker.handlers import HANDLERS
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
 from kalda.broker.producer_ids import ProducerIds
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, SystemTimer
+from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.refused_batches import RefusedBatches
 from kalda.broker.replication.follower.assembly import build_replica_fetchers
 from kalda.broker.replication.leader.assembly import build_replica_manager
 from kalda.broker.services import BrokerServices
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import build_transactions
+from kalda.common.loop_timer import LoopTimer
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
@@ -46,7 +47,7 @@ class Machinery:
     server: Server
     dispatcher: Dispatcher
     early_requests: EarlyRequests
-    timer: SystemTimer
+    timer: LoopTimer[DelayedOperation]
     controller_channel: ControllerChannel
 
     def open(self) -> None:
@@ -65,7 +66,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
     config, cluster, clock = services.config, services.coordination, services.clock
     registration, logs = services.registration, services.log_manager
     wheel: TimingWheel[DelayedOperation] = TimingWheel(clock)
-    timer = SystemTimer(wheel, asyncio.get_running_loop())
+    timer = LoopTimer(wheel, asyncio.get_running_loop(), DelayedOperation.expire)
     services.purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
     services.metadata_cache = MetadataCache()
     services.replica_fetchers = build_replica_fetchers(
@@ -137,7 +138,10 @@ def _follow_unclean_election(services: BrokerServices) -> None:
 
 
 def _machinery(
-    services: BrokerServices, timer: SystemTimer, channel: ControllerChannel, tasks: asyncio.TaskGroup
+    services: BrokerServices,
+    timer: LoopTimer[DelayedOperation],
+    channel: ControllerChannel,
+    tasks: asyncio.TaskGroup,
 ) -> Machinery:
     config, metrics = services.config, services.metrics
     dispatcher = Dispatcher(services, HANDLERS, metrics, tasks)

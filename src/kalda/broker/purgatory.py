@@ -5,18 +5,14 @@ there are no locks, but completing one operation may run code that adds, complet
 method here iterates over a container that such code could change.
 """
 
-import asyncio
 import logging
 from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
 from kalda.common.metrics import Metrics, metric_name
-from kalda.common.timing_wheel import TimerEntry, TimingWheel
+from kalda.common.timing_wheel import TimerEntry
 
 logger = logging.getLogger(__name__)
-
-_WAKE_LATER_SECONDS: Final = 1e-6
-"""The loop and the wheel round differently; a hair later saves waking up twice."""
 
 
 class DelayedOperation:
@@ -72,7 +68,7 @@ class DelayedOperation:
 
 
 class Timer(Protocol):
-    """What calls `DelayedOperation.expire` in time: a `SystemTimer`, or a test with a `TimingWheel`."""
+    """What calls `DelayedOperation.expire` in time: a `LoopTimer`, or a test with a `TimingWheel`."""
 
     def add(self, operation: DelayedOperation, delay_ms: int, /) -> TimerEntry[DelayedOperation]:
         """Have the operation expire after `delay_ms`."""
@@ -200,53 +196,3 @@ class DelayedOperationPurgatory:
                 watching.pop(operation, None)
                 if not watching:
                     del watchers[key]
-
-
-class SystemTimer:
-    """Drives a timing wheel from the event loop: one ``call_at``, for the earliest deadline.
-
-    The wheel's clock has to be the loop's: `kalda.common.clock.SystemClock`.
-    """
-
-    def __init__(self, wheel: TimingWheel[DelayedOperation], loop: asyncio.AbstractEventLoop) -> None:
-        self._wheel: Final = wheel
-        self._loop: Final = loop
-        self._handle: asyncio.TimerHandle | None = None
-        self._wake_at = 0.0
-
-    def __len__(self) -> int:
-        return len(self._wheel)
-
-    def add(self, operation: DelayedOperation, delay_ms: int) -> TimerEntry[DelayedOperation]:
-        """Have the operation expire after `delay_ms`."""
-        entry = self._wheel.add(operation, delay_ms)
-        self._schedule()
-        return entry
-
-    def close(self) -> None:
-        """Stop waking up."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _schedule(self) -> None:
-        deadline = self._wheel.next_deadline()
-        if deadline is None:
-            return
-        if self._handle is not None:
-            if self._wake_at <= deadline:
-                # Operations are mostly completed by events, so waking up for one that is gone is the rarer
-                # cost than setting the alarm anew for each.
-                return
-            self._handle.cancel()
-        self._wake_at = deadline
-        self._handle = self._loop.call_at(deadline + _WAKE_LATER_SECONDS, self._on_wake)
-
-    def _on_wake(self) -> None:
-        self._handle = None
-        for operation in self._wheel.advance():
-            try:
-                operation.expire()
-            except Exception:
-                logger.exception("%s failed when its time was up", type(operation).__name__)
-        self._schedule()

@@ -78,7 +78,7 @@ class CommitQueue:
                 return
             self._timer.cancel()
         self._wake_at = deadline
-        self._timer = self._timers.add(round((deadline - self._monotonic()) * 1000), self._on_time)
+        self._timer = self._timers.add(self._on_time, round((deadline - self._monotonic()) * 1000))
 
     def _on_time(self) -> None:
         self._timer = None

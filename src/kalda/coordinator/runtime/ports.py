@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from kalda.common.loop_timer import Caller, Cancellable
 from kalda.common.pending import Pending
 from kalda.coordinator.records import CoordinatorRecord
 
@@ -49,23 +50,11 @@ class InternalLog(Protocol):
         ...
 
 
-class Cancellable(Protocol):
-    """A call that was asked for and has not been made yet."""
-
-    def cancel(self) -> None:
-        """Forget the call."""
-        ...
-
-
-class Loop(Protocol):
-    """What makes calls later; an asyncio event loop is one."""
+class Loop(Caller, Protocol):
+    """What makes calls soon and later; an asyncio event loop is one."""
 
     def call_soon(self, callback: Callable[[], object], /) -> Cancellable:
         """Call in the next turn, after whatever else has become ready."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[[], object], /) -> Cancellable:
-        """Call at a monotonic second."""
         ...
 
 

@@ -32,7 +32,7 @@ from kalda.coordinator.runtime.commit_queue import CommitQueue
 from kalda.coordinator.runtime.loading import Loading
 from kalda.coordinator.runtime.ports import InternalLog, Loop, Result, Shard
 from kalda.coordinator.runtime.shard_timers import ShardTimers
-from kalda.coordinator.runtime.timers import Timers
+from kalda.coordinator.runtime.timers import make_timers
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.records.compression import Compression
 from kalda.records.errors import RecordsError
@@ -130,7 +130,7 @@ class CoordinatorRuntime(Generic[S]):
         self._clock: Final = clock
         self._loop: Final = loop
         self._config: Final = config
-        self._timers: Final = Timers(clock, loop)
+        self._timers: Final = make_timers(clock, loop)
         self._partitions: Final[dict[int, _Partition[S]]] = {}
         self._epochs: Final[dict[int, int]] = {}
         """The newest leader epoch that each partition was led or given up in."""
@@ -385,7 +385,7 @@ class CoordinatorRuntime(Generic[S]):
             error,
             RELOAD_MS // 1000,
         )
-        self._timers.add(RELOAD_MS, partial(self._reload, partition))
+        self._timers.add(partial(self._reload, partition), RELOAD_MS)
 
     def _reload(self, partition: _Partition[S]) -> None:
         if self._partitions.get(partition.number) is partition:

@@ -59,7 +59,7 @@ class ShardTimers:
         earlier = self._timers.get(key)
         if earlier is not None:
             earlier.cancel()
-        self._timers[key] = self._all.add(delay_ms, partial(self._on_time, key, operation))
+        self._timers[key] = self._all.add(partial(self._on_time, key, operation), delay_ms)
 
     def cancel(self, key: str) -> None:
         """Forget the timer of that key, if there is one."""
