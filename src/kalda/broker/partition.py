@@ -18,6 +18,7 @@ import uuid
 from typing import Final
 
 from kalda.broker.replication.leader.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
+from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
@@ -25,9 +26,6 @@ from kalda.controller.effects import PartitionLeadership
 from kalda.coordination.schema import PartitionState
 from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
-
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that only the broker and Kafka's admin client write to."""
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
@@ -80,7 +78,7 @@ class Partition:
         self.broker_id: Final = broker_id
         self.log: Final = log
         self.name_bytes: Final = topic_partition.topic.encode()
-        self.is_internal: Final = topic_partition.topic in INTERNAL_TOPICS
+        self.is_internal: Final = is_internal_topic(topic_partition.topic)
         self.log_end_key: Final = object()
         """What a follower's fetch waits for: an append. Other waits are for the partition itself."""
         self._rules: Final = rules

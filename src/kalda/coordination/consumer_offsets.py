@@ -4,20 +4,17 @@ OffsetFetch, and consumers of Kafka 0.8, use ``/consumers/<group>/offsets/<topic
 The data of a znode is the offset in digits. Nobody else writes there on behalf of brokers.
 """
 
-from typing import Final
-
 from kalda.common.types import TopicPartition
 from kalda.coordination.errors import NodeExistsError, NoNodeError
+from kalda.coordination.paths import CONSUMERS
 from kalda.coordination.port import Coordination, Create
 
 __all__ = ["offset_path", "read_offset", "write_offset"]
 
-_CONSUMERS: Final = "/consumers"
-
 
 def offset_path(group_id: str, partition: TopicPartition) -> str:
     """The znode of one offset."""
-    return f"{_CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
+    return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
 
 
 async def read_offset(coordination: Coordination, group_id: str, partition: TopicPartition) -> int | None:

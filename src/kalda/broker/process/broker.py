@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
-from kalda.broker.process.lifecycle import ORPHAN_SECONDS_MAX, ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.lifecycle import (
+    ORPHAN_SECONDS_MAX,
+    SHARED_LOCK_NAME,
+    ProcessDirectory,
+    Termination,
+    print_ready,
+    run,
+)
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.coordination.errors import CoordinationError
@@ -20,9 +27,6 @@ if TYPE_CHECKING:
     from kalda.coordination.kazoo_engine import KazooCoordination
 
 logger: Final = logging.getLogger(__name__)
-
-LOCK_NAME: Final = ".process.lock"
-"""The directory may be a log directory, in which the log manager locks ``.lock``."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a shutdown waits for coordination to end the session; its time-out ends it otherwise."""
@@ -69,7 +73,7 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 
     # A child of an earlier parent, which was killed, may be about to end.
     wait_seconds = ORPHAN_SECONDS_MAX if is_supervised else 0.0
-    return run(ProcessDirectory(directory, LOCK_NAME, wait_seconds), main, is_supervised=is_supervised)
+    return run(ProcessDirectory(directory, SHARED_LOCK_NAME, wait_seconds), main, is_supervised=is_supervised)
 
 
 async def connect(config: BrokerConfig) -> "KazooCoordination":

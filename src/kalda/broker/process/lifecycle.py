@@ -106,11 +106,16 @@ class Termination:
             self.ask()
 
 
+SHARED_LOCK_NAME: Final = ".process.lock"
+"""The lock of a process whose directory is a log directory or the coordination server's as well, which their
+owners lock under ``.lock``."""
+
+
 class ProcessDirectory:
     """A process's directory: made, locked, and marked with the pid while in use.
 
-    `lock_name` differs from ``.lock`` where the directory is a log directory or the coordination server's,
-    which their owners lock themselves under that name. `wait_seconds` is how long its holder may take to go.
+    `lock_name` is `SHARED_LOCK_NAME` where others lock the same directory. `wait_seconds` is how long the
+    lock's holder may take to go.
     """
 
     def __init__(self, path: Path, lock_name: str = ".lock", wait_seconds: float = 0.0) -> None:

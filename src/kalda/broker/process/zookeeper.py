@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kalda.broker.process.errors import ProcessError
-from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, print_ready, run
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
@@ -20,9 +20,6 @@ from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
-
-LOCK_NAME: Final = ".process.lock"
-"""The server itself locks ``.lock`` in the same directory."""
 
 
 @asynccontextmanager
@@ -75,4 +72,4 @@ def run_zookeeper(directory: Path, config: ZooKeeperConfig, host: str, port: int
             logger.critical("the coordination server is broken: %s", fault)
         return 0 if fault is None else 1
 
-    return run(ProcessDirectory(directory, LOCK_NAME), main)
+    return run(ProcessDirectory(directory, SHARED_LOCK_NAME), main)

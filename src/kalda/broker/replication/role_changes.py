@@ -17,14 +17,11 @@ from kalda.broker.replication.leader.in_sync import ReplicationRules
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
-from kalda.coordination.schema import PartitionState
+from kalda.coordination.schema import LEADER_DURING_DELETE, PartitionState
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
-
-LEADER_DURING_DELETE: Final = -2
-"""The leader epoch of a StopReplica that holds whatever the replica's is: its topic is being deleted."""
 
 RETRIES_PER_STEP: Final = 50
 """Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""

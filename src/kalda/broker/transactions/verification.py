@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger(__name__)
 
-TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 BATCHED_FROM: Final = 4
 PASSING: Final = frozenset(
     (
