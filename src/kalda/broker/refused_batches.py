@@ -11,10 +11,15 @@ Java's client sends 570 and 575 again whatever the second is told. librdkafka be
 told OUT_OF_ORDER_SEQUENCE_NUMBER, and sends again in it what is unacknowledged in any partition: what was
 appended there, and its answer lost with a leader, is in the log twice then. So what comes behind a refused
 batch is refused like it.
+
+librdkafka may also send 575 to a new leader before it sends 570 again, which the old one has just refused:
+its threads may see that nothing is under way before they see what came back. So the first batch of a producer
+that a new leader gets is told to wait a little for one before it.
 """
 
 from typing import Final, NamedTuple
 
+from kalda.broker.partition import Partition
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.records.batch import HEADER_SIZE, read_producer
@@ -25,6 +30,9 @@ BATCHES_MAX: Final = 10_000
 """One for each producer and partition; the oldest goes first."""
 KEPT_SECONDS: Final = 30.0
 """A producer that has not come again by then has given up, and may be told of its gap."""
+
+GAP_SECONDS: Final = 5.0
+"""The same for a batch of which nothing is known but that it is missing."""
 
 _PASSING: Final = frozenset(
     (
@@ -65,13 +73,14 @@ class RefusedBatches:
         key = topic, index, producer_id
         now = self._clock.monotonic()
         known = self.by_producer.get(key)
-        if known is not None:
-            if known.epoch == epoch and known.until > now and _is_behind(sequence, known.sequence):
-                return
-            del self.by_producer[key]
-        elif len(self.by_producer) >= BATCHES_MAX:
-            del self.by_producer[next(iter(self.by_producer))]
-        self.by_producer[key] = _Refused(epoch, sequence, ErrorCode(code), now + KEPT_SECONDS)
+        if (
+            known is not None
+            and known.epoch == epoch
+            and known.until > now
+            and _is_behind(sequence, known.sequence)
+        ):
+            return
+        self._remember(key, _Refused(epoch, sequence, ErrorCode(code), now + KEPT_SECONDS))
 
     def refusal(self, topic: bytes, index: int, records: memoryview, log: UnifiedLog) -> ErrorCode | None:
         """Return what a batch is told because one before it is missing; None where the log may judge it."""
@@ -80,10 +89,38 @@ class RefusedBatches:
         missing = self.by_producer.get(key)
         if missing is None:
             return None
-        if missing.until <= self._clock.monotonic() or _is_in(log, producer_id, missing):
+        if _is_in(log, producer_id, missing):
             del self.by_producer[key]
             return None
-        return missing.code if epoch == missing.epoch and _is_behind(sequence, missing.sequence) else None
+        if missing.until <= self._clock.monotonic() or epoch != missing.epoch:
+            return None
+        return missing.code if _is_behind(sequence, missing.sequence) else None
+
+    def is_early(self, partition: Partition, records: memoryview) -> bool:
+        """Tell whether a batch that is out of sequence is to wait for one that the new leader has not got."""
+        producer_id, epoch, sequence = read_producer(records)
+        entry = partition.log.producer_state.producers.get(producer_id)
+        start_offset = partition.leader_epoch_start_offset
+        if entry is None or start_offset <= 0 or entry.last_data_offset >= start_offset:
+            return False
+        is_known_epoch = epoch == entry.producer_epoch
+        expected = (entry.last_sequence + 1) % _SEQUENCES if is_known_epoch else 0
+        if not _is_behind(sequence, expected):
+            return False
+        topic_partition = partition.topic_partition
+        key = partition.name_bytes, topic_partition.partition, producer_id
+        known = self.by_producer.get(key)
+        if known is not None and (known.epoch, known.sequence) == (epoch, expected):
+            # It was waited for before.
+            return False
+        until = self._clock.monotonic() + GAP_SECONDS
+        self._remember(key, _Refused(epoch, expected, ErrorCode.NOT_ENOUGH_REPLICAS, until))
+        return True
+
+    def _remember(self, key: Key, refused: _Refused) -> None:
+        if self.by_producer.pop(key, None) is None and len(self.by_producer) >= BATCHES_MAX:
+            del self.by_producer[next(iter(self.by_producer))]
+        self.by_producer[key] = refused
 
 
 def _is_behind(sequence: int, other: int) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kalda.broker import refused_batches
-from kalda.broker.refused_batches import KEPT_SECONDS, RefusedBatches
+from kalda.broker.refused_batches import GAP_SECONDS, KEPT_SECONDS, RefusedBatches
 from kalda.common.errors import ErrorCode
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
@@ -74,6 +74,41 @@ def test_a_producer_that_does_not_come_again_is_told_of_its_gap(broker: DataPath
     broker.host(leadership(leader_epoch=5))
     broker.advance(int(KEPT_SECONDS * 1000))
     assert [OUT_OF_ORDER] == codes(broker, 2)
+
+
+def moved_here(broker: DataPath) -> None:
+    """Have the broker lead a log in which another leader wrote sequence 0."""
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    broker.partition().log.append_as_follower(memoryview(bytearray(numbered(0))))
+    broker.host(leadership(leader_epoch=5))
+
+
+def test_a_new_leader_waits_for_a_batch_that_a_client_sends_late(broker: DataPath) -> None:
+    """librdkafka may send what comes behind it first."""
+    moved_here(broker)
+    few = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [few, few] == codes(broker, 3, 2)
+    assert [0, 0, 0] == codes(broker, 1, 2, 3)
+    assert not broker.services.refused_batches.by_producer
+    assert [OUT_OF_ORDER] == codes(broker, 5), "it is this leader's own log that has a gap now"
+
+
+def test_a_new_leader_does_not_wait_for_long_and_only_once(broker: DataPath) -> None:
+    moved_here(broker)
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == codes(broker, 2)
+    broker.advance(int(GAP_SECONDS * 1000))
+    assert [OUT_OF_ORDER, OUT_OF_ORDER, 0, 0] == codes(broker, 2, 3, 1, 2)
+
+
+def test_a_new_leader_waits_for_the_begin_of_a_new_epoch(broker: DataPath) -> None:
+    moved_here(broker)
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS, 0, 0] == codes(broker, 1, 0, 1, epoch=1)
+
+
+def test_what_is_behind_its_time_is_not_waited_for(broker: DataPath) -> None:
+    moved_here(broker)
+    older = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert OUT_OF_ORDER == broker.produce(older).error_code
 
 
 def test_what_another_leader_took_is_missing_no_longer(broker: DataPath) -> None:

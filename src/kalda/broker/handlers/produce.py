@@ -47,7 +47,7 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
-from kalda.storage.errors import LOG_ERRORS
+from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
 from kalda.storage.unified_log import LogAppendInfo
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def handle_produce(
                     _check_order(services, partition, checked)
                 info = replica_manager.append(partition, checked, fields.acks)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
-                failure = _failure(partition, index, error)
-                services.refused_batches.note(name, index, records, failure.error_code)
+                failure = _refused(services, partition, name, (index, records), error)
                 return _reply(services, context, [(name, failure)])
             return single_success_response(
                 context.correlation_id,
@@ -186,8 +185,7 @@ def _handle_general(
                     raise _RefusedError(*refusals[partition.topic_partition])
                 info = _append(services, context, partition, records, fields)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
-                failure = _failure(partition, index, error)
-                services.refused_batches.note(name, index, records, failure.error_code)
+                failure = _refused(services, partition, name, (index, records), error)
                 answers.append((name, failure))
                 continue
             if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
@@ -285,6 +283,28 @@ def _first_batch(records: memoryview, batch_size: int) -> memoryview:
 
 
 # Answering.
+
+
+def _refused(
+    services: "BrokerServices",
+    partition: Partition | None,
+    name: bytes,
+    batch: tuple[int, memoryview | None],
+    error: Exception,
+) -> PartitionProduceResult:
+    """Answer a batch that is refused; what its producer sends before and behind it counts."""
+    index, records = batch
+    if (
+        isinstance(error, OutOfOrderSequenceError)
+        and partition is not None
+        and records is not None
+        and services.refused_batches.is_early(partition, records)
+    ):
+        early = "A batch that the producer sent before this one has not come to this leader yet."
+        error = _RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
+    failure = _failure(partition, index, error)
+    services.refused_batches.note(name, index, records, failure.error_code)
+    return failure
 
 
 def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:
