@@ -1,13 +1,14 @@
 """DescribeProducers (key 61), version 0: the producers that a partition's log knows (KIP-664).
 
-Only the leader answers. It is how a hanging transaction is found, and what `kafka-transactions.sh abort`
-needs to know to end it.
+Every replica answers for its own log: a copy that lacks a marker is found so. It is how a hanging transaction
+is found, and what `kafka-transactions.sh abort` needs to know to end it.
 """
 
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -41,9 +42,8 @@ def handle(
 def _describe(services: BrokerServices, topic_partition: TopicPartition) -> PartitionResponse:
     index = topic_partition.partition
     try:
+        validate_topic_name(topic_partition.topic)
         partition = services.replica_manager.partition(topic_partition)
-        if not partition.is_leader:
-            raise partition.not_leader()
     except ApiError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
     return PartitionResponse(
