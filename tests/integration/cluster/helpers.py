@@ -1,9 +1,13 @@
 """What tests of clusters share."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import confluent_kafka.admin
+
+from tests.integration.cluster.cluster_process import ClusterProcess
 
 TIMEOUT_SECONDS = 20.0
 
@@ -35,6 +39,15 @@ def leaders(bootstrap: str, topic: str) -> dict[int, int]:
 
     wait_until(is_known)
     return found
+
+
+@contextmanager
+def shared_cluster(directory: Path, *, brokers: int, settings: Mapping[str, str]) -> Iterator[str]:
+    """Run a cluster that several tests share, in which nothing fails; yields its addresses."""
+    with ClusterProcess(directory, brokers=brokers, settings=settings) as cluster:
+        yield cluster.bootstrap
+        # Where it ended by itself there is nothing left to stop, and so nothing that would tell.
+        assert cluster.is_running, cluster.log()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:

@@ -12,7 +12,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kalda.coordinator.partitioning import partition_of
 from kalda.testing import Cluster
-from tests.integration.cluster.helpers import TIMEOUT_SECONDS, create_topic, leaders, wait_until
+from tests.integration.cluster.helpers import (
+    TIMEOUT_SECONDS,
+    create_topic,
+    leaders,
+    shared_cluster,
+    wait_until,
+)
 
 SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
@@ -21,18 +27,22 @@ SETTINGS = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
-    "zookeeper.session.timeout.ms": "1500",
 }
 PARTITIONS = 6
 COUNT = 120
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-broker", "three-brokers"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    replicas = str(request.param)
-    settings = {**SETTINGS, "offsets.topic.replication.factor": replicas}
-    with Cluster(brokers=request.param, settings=settings) as started:
-        yield started
+def brokers(request: pytest.FixtureRequest) -> int:
+    """How many brokers there are, and replicas of everything."""
+    count: int = request.param
+    return count
+
+
+@pytest.fixture(scope="module")
+def bootstrap(brokers: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with shared_cluster(tmp_path_factory.mktemp("brokers"), brokers=brokers, settings=SETTINGS) as addresses:
+        yield addresses
 
 
 class Group:
@@ -60,9 +70,13 @@ class Group:
         self.consumers.append(consumer)
         return consumer
 
-    def close(self, consumer: confluent_kafka.Consumer) -> None:
+    def leave(self, consumer: confluent_kafka.Consumer) -> None:
         self.consumers.remove(consumer)
         consumer.close()
+
+    def close(self) -> None:
+        for consumer in self.consumers:
+            consumer.close()
 
     def poll_until(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
         def is_reached() -> bool:
@@ -88,23 +102,17 @@ class Group:
 
 
 @pytest.fixture
-def make_group(cluster: Cluster, topic_name: Callable[[str], str]) -> Iterator[Callable[[], Group]]:
-    with contextlib.ExitStack() as stack:
-
-        def make() -> Group:
-            group = Group(cluster.bootstrap, topic_name("group"))
-            stack.callback(lambda: [consumer.close() for consumer in group.consumers])
-            return group
-
-        yield make
+def group(bootstrap: str, topic_name: Callable[[str], str]) -> Iterator[Group]:
+    made = Group(bootstrap, topic_name("group"))
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
+def topic(bootstrap: str, brokers: int, topic_name: Callable[[str], str]) -> str:
     name = topic_name("shared")
-    replicas = min(3, len(cluster.running))
-    create_topic(cluster.bootstrap, name, partitions=PARTITIONS, replicas=replicas)
-    produce(cluster.bootstrap, name)
+    create_topic(bootstrap, name, partitions=PARTITIONS, replicas=brokers)
+    produce(bootstrap, name)
     return name
 
 
@@ -133,10 +141,7 @@ def commits(topic: str, consumer: confluent_kafka.Consumer) -> bool:
     return committed is not None and all(each.error is None for each in committed)
 
 
-def test_members_share_commit_and_leave(
-    cluster: Cluster, topic: str, make_group: Callable[[], Group]
-) -> None:
-    group = make_group()
+def test_members_share_commit_and_leave(bootstrap: str, topic: str, group: Group) -> None:
     first = group.join([topic])
     group.poll_until(lambda: len(group.values) == COUNT)
     first.commit(asynchronous=False)
@@ -144,7 +149,7 @@ def test_members_share_commit_and_leave(
     group.join([topic])
     group.poll_until(lambda: group.is_shared(PARTITIONS))
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     described = admin.describe_consumer_groups([group.group_id])[group.group_id].result(TIMEOUT_SECONDS)
     assert "CONSUMER" == described.type.name
     assert 3 == len(described.members)
@@ -154,45 +159,38 @@ def test_members_share_commit_and_leave(
         committed = consumer.committed(consumer.assignment(), timeout=TIMEOUT_SECONDS)
         assert [COUNT // PARTITIONS] * 2 == [each.offset for each in committed]
 
-    group.close(first)
+    group.leave(first)
     group.poll_until(lambda: group.is_shared(PARTITIONS))
     for consumer in list(group.consumers):
-        group.close(consumer)
+        group.leave(consumer)
     assert COUNT == len(group.values), "committed, so nobody reads it again"
     admin.delete_consumer_groups([group.group_id])[group.group_id].result(TIMEOUT_SECONDS)
 
 
-def test_subscribes_by_expression_and_sees_new_partitions(
-    cluster: Cluster, topic: str, make_group: Callable[[], Group]
-) -> None:
-    group = make_group()
+def test_subscribes_by_expression_and_sees_new_partitions(bootstrap: str, topic: str, group: Group) -> None:
     group.join([f"^{topic[:-2]}.*"])
     group.poll_until(lambda: group.is_shared(PARTITIONS))
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(TIMEOUT_SECONDS)
 
     group.poll_until(lambda: group.is_shared(PARTITIONS + 2))
 
 
-def test_static_member_comes_back_to_its_partitions(
-    cluster: Cluster, topic: str, make_group: Callable[[], Group]
-) -> None:
-    group = make_group()
+def test_static_member_comes_back_to_its_partitions(topic: str, group: Group) -> None:
     away = group.join([topic], **{"group.instance.id": "one", "client.id": "one"})
     group.join([topic], **{"group.instance.id": "two", "client.id": "two"})
     group.poll_until(lambda: group.is_shared(PARTITIONS))
     before = group.shares()
 
-    group.close(away)
+    group.leave(away)
     group.join([topic], **{"group.instance.id": "one", "client.id": "one"})
     group.poll_until(lambda: group.is_shared(PARTITIONS))
 
     assert before == [group.shares()[1], group.shares()[0]]
 
 
-def test_the_range_assignor_on_request(cluster: Cluster, topic: str, make_group: Callable[[], Group]) -> None:
-    group = make_group()
+def test_the_range_assignor_on_request(topic: str, group: Group) -> None:
     for number in range(2):
         group.join([topic], **{"group.remote.assignor": "range", "group.instance.id": f"{number}"})
 
@@ -201,7 +199,7 @@ def test_the_range_assignor_on_request(cluster: Cluster, topic: str, make_group:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_a_live_group_changes_its_protocol_and_back(
-    cluster: Cluster, topic: str, make_group: Callable[[], Group], strategy: str
+    bootstrap: str, topic: str, group: Group, strategy: str
 ) -> None:
     classic = {
         "group.protocol": "classic",
@@ -209,11 +207,10 @@ def test_a_live_group_changes_its_protocol_and_back(
         "heartbeat.interval.ms": 100,
         "session.timeout.ms": 6000,
     }
-    group = make_group()
     for _ in range(2):
         group.join([topic], **classic)
     group.poll_until(lambda: group.is_shared(PARTITIONS) and len(group.values) >= COUNT)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def kind() -> str:
         listed = admin.list_consumer_groups().result(TIMEOUT_SECONDS).valid
@@ -228,31 +225,30 @@ def test_a_live_group_changes_its_protocol_and_back(
     group.poll_until(lambda: len(group.consumers) == 4 and group.is_shared(PARTITIONS))
 
     commit_all(topic, group)
-    group.close(newcomer)
+    group.leave(newcomer)
     group.poll_until(lambda: kind() == "CLASSIC" and group.is_shared(PARTITIONS))
     commit_all(topic, group)
 
 
-def test_a_group_survives_its_coordinator(
-    cluster: Cluster, topic: str, make_group: Callable[[], Group]
-) -> None:
-    if len(cluster.running) == 1:
-        pytest.skip("there is no other coordinator")
-    group = make_group()
-    for _ in range(3):
-        group.join([topic])
-    group.poll_until(lambda: group.is_shared(PARTITIONS) and len(set(group.values)) == COUNT)
-    commit_all(topic, group)
-    number = partition_of(group.group_id, int(SETTINGS["offsets.topic.num.partitions"]))
-    coordinator = leaders(cluster.bootstrap, "__consumer_offsets")[number]
-    cluster.wait_in_sync("__consumer_offsets")
-
-    cluster.kill(coordinator)
-    try:
-        group.poll_until(lambda: leaders(cluster.bootstrap, "__consumer_offsets")[number] != coordinator)
-        group.join([topic])
-        group.poll_until(lambda: len(group.shares()) == 4 and group.is_shared(PARTITIONS))
-        commit_all(topic, group)
-    finally:
-        cluster.start(coordinator)
+def test_a_group_survives_its_coordinator() -> None:
+    settings = {**SETTINGS, "zookeeper.session.timeout.ms": "1500"}
+    with (
+        Cluster(brokers=3, settings=settings) as cluster,
+        contextlib.closing(Group(cluster.bootstrap, "survivors")) as group,
+    ):
+        create_topic(cluster.bootstrap, "t", partitions=PARTITIONS)
+        produce(cluster.bootstrap, "t")
+        for _ in range(3):
+            group.join(["t"])
+        group.poll_until(lambda: group.is_shared(PARTITIONS) and len(set(group.values)) == COUNT)
+        commit_all("t", group)
+        number = partition_of(group.group_id, int(SETTINGS["offsets.topic.num.partitions"]))
+        coordinator = leaders(cluster.bootstrap, "__consumer_offsets")[number]
         cluster.wait_in_sync("__consumer_offsets")
+
+        cluster.kill(coordinator)
+
+        group.poll_until(lambda: leaders(cluster.bootstrap, "__consumer_offsets")[number] != coordinator)
+        group.join(["t"])
+        group.poll_until(lambda: len(group.shares()) == 4 and group.is_shared(PARTITIONS))
+        commit_all("t", group)

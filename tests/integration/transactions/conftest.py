@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kalda.testing import Cluster
+from tests.integration.cluster.helpers import shared_cluster
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "200",
@@ -20,17 +20,17 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="session")
-def one_broker() -> Iterator[str]:
+def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a cluster of one."""
-    with Cluster(brokers=1, settings=SETTINGS) as cluster:
-        yield cluster.bootstrap
+    with shared_cluster(tmp_path_factory.mktemp("one-broker"), brokers=1, settings=SETTINGS) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture(scope="session")
-def three_brokers() -> Iterator[str]:
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Addresses of a cluster of three, in which nothing fails."""
-    with Cluster(brokers=3, settings=SETTINGS) as cluster:
-        yield cluster.bootstrap
+    with shared_cluster(tmp_path_factory.mktemp("three-brokers"), brokers=3, settings=SETTINGS) as bootstrap:
+        yield bootstrap
 
 
 @pytest.fixture

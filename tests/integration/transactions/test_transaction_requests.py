@@ -52,7 +52,7 @@ from kalda.protocol.messages.write_txn_markers import (
 )
 from kalda.protocol.schema import Message
 from kalda.records.record import RecordBatchBuilder
-from kalda.testing import Cluster
+from tests.integration.cluster.helpers import shared_cluster
 from tests.integration.groups.members import wait_until
 from tests.integration.transactions.clients import read_all
 from tests.integration.transactions.conftest import PARTITIONS, SETTINGS
@@ -180,10 +180,11 @@ class RawProducer:
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a cluster of one in which two-phase commit is allowed."""
-    with Cluster(brokers=1, settings=SETTINGS | {"transaction.two.phase.commit.enable": "true"}) as cluster:
-        yield cluster.bootstrap
+    settings = SETTINGS | {"transaction.two.phase.commit.enable": "true"}
+    with shared_cluster(tmp_path_factory.mktemp("two-phase"), brokers=1, settings=settings) as address:
+        yield address
 
 
 @pytest.fixture
