@@ -1,7 +1,6 @@
 """librdkafka's admin client beyond the basics: sources, synonyms, brokers' settings, many topics at once."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -13,8 +12,9 @@ TopicName = Callable[[str], str]
 
 
 @pytest.fixture
-def admin(bootstrap: str) -> Any:
-    return admin_api.AdminClient({"bootstrap.servers": bootstrap})
+def admin(bootstrap: str) -> Iterator[Any]:
+    with admin_api.AdminClient({"bootstrap.servers": bootstrap}) as client:
+        yield client
 
 
 @pytest.fixture
@@ -113,16 +113,9 @@ def test_a_brokers_setting_reaches_its_topics_and_goes_again(
 def test_settings_that_cannot_change_are_refused(admin: Any, broker: str) -> None:
     codes = confluent_kafka.KafkaError
     brokers = admin_api.ResourceType.BROKER
-    for name, setting, value in (
-        (broker, "num.partitions", "3"),
-        (broker, "log.segment.bytes", "1"),
-        ("999", "log.segment.bytes", "1000"),
-    ):
+    for setting, value in (("num.partitions", "3"), ("log.segment.bytes", "1")):
         entry = admin_api.ConfigEntry(setting, value, incremental_operation=admin_api.AlterConfigOpType.SET)
-        resource = admin_api.ConfigResource(brokers, name, incremental_configs=[entry])
-        if name == "999":
-            # librdkafka asks broker 999 itself, which is not there.
-            continue
+        resource = admin_api.ConfigResource(brokers, broker, incremental_configs=[entry])
         [future] = admin.incremental_alter_configs([resource]).values()
         assert codes.INVALID_REQUEST == error_code(future)
 
@@ -186,7 +179,6 @@ def test_changes_reach_logs_that_are_open(admin: Any, bootstrap: str, topic_name
     )
     refused = send(5000)
     assert confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE == refused.code()
-    begin = time.monotonic()
     change(
         admin,
         admin_api.ResourceType.TOPIC,
@@ -196,4 +188,3 @@ def test_changes_reach_logs_that_are_open(admin: Any, bootstrap: str, topic_name
         None,
     )
     assert send(5000) is None
-    assert time.monotonic() - begin < TIMEOUT_SECONDS

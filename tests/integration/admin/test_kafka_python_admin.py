@@ -1,5 +1,6 @@
 """kafka-python's admin client: every admin call that this broker serves."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,9 +17,8 @@ LOGGER = admin_api.ConfigResourceType.BROKER_LOGGER
 
 @pytest.fixture
 def admin(bootstrap: str) -> Iterator[Any]:
-    client = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-    yield client
-    client.close()
+    with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap)) as client:
+        yield client
 
 
 def new(name: str, partitions: int = 1, **fields: Any) -> Any:

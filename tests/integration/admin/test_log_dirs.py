@@ -1,5 +1,6 @@
 """Where a broker's logs are, asked with a client that operators' scripts use."""
 
+import contextlib
 from collections.abc import Callable
 
 import kafka
@@ -8,10 +9,9 @@ import kafka.admin
 
 def test_kafka_python_describes_log_directories(bootstrap: str, topic_name: Callable[[str], str]) -> None:
     name = topic_name("dirs")
-    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([kafka.admin.NewTopic(name, 2, 1)])
-    answer = admin.describe_log_dirs()
-    admin.close()
+    with contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        admin.create_topics([kafka.admin.NewTopic(name, 2, 1)])
+        answer = admin.describe_log_dirs()
     [broker] = answer
     [directory] = broker["log_dirs"]
     sizes = {

@@ -1,7 +1,7 @@
 """Unmodified admin clients create, describe, configure, grow and delete topics."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiokafka.admin
@@ -18,8 +18,9 @@ TopicName = Callable[[str], str]
 
 
 @pytest.fixture
-def admin(bootstrap: str) -> confluent_kafka.admin.AdminClient:
-    return confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+def admin(bootstrap: str) -> Iterator[confluent_kafka.admin.AdminClient]:
+    with confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap}) as client:
+        yield client
 
 
 def create(

@@ -1,12 +1,13 @@
 """The broker that coordinates a group dies: the next leader of the partition knows everything committed."""
 
+import contextlib
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kalda.testing import Cluster
@@ -50,28 +51,27 @@ def test_committed_offsets_survive_each_coordinator(cluster: Cluster) -> None:
     """Three failovers in a row; every commit that was acknowledged is there with its metadata."""
     make_topic(cluster, "t")
     group = f"simple-{uuid.uuid4().hex[:8]}"
-    consumer = simple_consumer(cluster, group)
-    for round_number in range(3):
-        offset = 100 * round_number
-        wanted = [TopicPartition("t", n, offset + n, metadata=f"round {round_number}") for n in range(6)]
-        commit_patiently(consumer, wanted)
-        cluster.wait_in_sync("__consumer_offsets")
-        leader = coordinator_of(cluster, group)
-        cluster.kill(leader)
-        found = committed_patiently(consumer)
-        assert [(each.offset, each.metadata) for each in wanted] == found
-        cluster.start(leader)
-        cluster.wait_in_sync("__consumer_offsets")
-    consumer.close()
+    with contextlib.closing(simple_consumer(cluster, group)) as consumer:
+        for round_number in range(3):
+            offset = 100 * round_number
+            wanted = [TopicPartition("t", n, offset + n, metadata=f"round {round_number}") for n in range(6)]
+            commit_patiently(consumer, wanted)
+            cluster.wait_in_sync("__consumer_offsets")
+            leader = coordinator_of(cluster, group)
+            cluster.kill(leader)
+            found = committed_patiently(consumer)
+            assert [(each.offset, each.metadata) for each in wanted] == found
+            cluster.start(leader)
+            cluster.wait_in_sync("__consumer_offsets")
 
 
 def commit_patiently(consumer: Consumer, wanted: list[TopicPartition]) -> None:
     def is_committed() -> bool:
         try:
-            consumer.commit(offsets=wanted, asynchronous=False)
-        except Exception:
+            committed = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:
             return False
-        return True
+        return committed is not None and all(each.error is None for each in committed)
 
     wait_until(is_committed, "a commit succeeds")
 
@@ -82,7 +82,7 @@ def committed_patiently(consumer: Consumer) -> list[tuple[int, str | None]]:
     def is_found() -> bool:
         try:
             partitions = consumer.committed([TopicPartition("t", n) for n in range(6)], timeout=5)
-        except Exception:
+        except KafkaException:
             return False
         found[:] = [(each.offset, each.metadata) for each in partitions]
         return all(each.error is None for each in partitions)

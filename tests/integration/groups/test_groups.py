@@ -1,5 +1,6 @@
 """Groups of every client: members that come, go and die; every assignor; both protocols."""
 
+import shutil
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -136,6 +137,7 @@ def test_a_group_goes_on_where_it_stopped(three_brokers: str, make_topic: MakeTo
         assert set(group.values().values()) == {1}
 
 
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed: apt-get install kcat")
 def test_kcat_reads_as_a_member_of_a_group(three_brokers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(three_brokers)
     command = ["kcat", "-b", three_brokers, "-X", "auto.offset.reset=earliest", "-q", "-f", "%s\\n"]

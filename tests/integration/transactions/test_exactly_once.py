@@ -40,6 +40,7 @@ class Copiers:
             "target": target,
         }
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._readers: list[threading.Thread] = []
         self.copied = 0
         self._seen, self._seen_at = 0, time.monotonic()
 
@@ -53,7 +54,9 @@ class Copiers:
             text=True,
         )
         self._processes[number] = process
-        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+        self._readers.append(reader)
+        reader.start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -93,6 +96,8 @@ class Copiers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for reader in self._readers:
+            reader.join()
 
 
 @pytest.fixture
