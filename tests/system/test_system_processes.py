@@ -101,12 +101,15 @@ def test_a_broker_without_coordination_says_so(tmp_path: Path) -> None:
 
 
 def test_an_id_in_use_is_refused(tmp_path: Path) -> None:
-    with ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper:
+    """Whoever asks for it waits as long as a session of its own would last; the first one's lasts longer."""
+    with (
+        ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper,
+        BrokerProcess(1, tmp_path / "one", zookeeper.zookeeper),
+    ):
         settings = {"zookeeper.session.timeout.ms": "1000"}
-        with BrokerProcess(1, tmp_path / "one", zookeeper.zookeeper, settings=settings):
-            second = BrokerProcess(1, tmp_path / "two", zookeeper.zookeeper, settings=settings)
-            with pytest.raises(KaldaProcessError, match="broker id 1 is in use"):
-                second.start()
+        second = BrokerProcess(1, tmp_path / "two", zookeeper.zookeeper, settings=settings)
+        with pytest.raises(KaldaProcessError, match="broker id 1 is in use"):
+            second.start()
 
 
 def test_a_generated_id_is_kept(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class PeerCluster:
         return response
 
     async def create_topic(self, name: str, partitions: int, replicas: int, **configs: str) -> None:
-        """Create a topic through the controller."""
+        """Create a topic through the controller; return when every broker knows it and has its replicas."""
         settings = [
             CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
         ]
@@ -117,12 +117,20 @@ class PeerCluster:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=WAIT_SECONDS * 1000)
         answer = await self.ask(self.controller, request, CreateTopicsResponse)
         assert [0] == [each.error_code for each in answer.topics], answer
+        # The controller answers when it knows the leaders itself; the others hear of them meanwhile.
+        await self.wait_until(lambda: self._is_everywhere(name, partitions, replicas))
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return when a condition holds."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+    def _is_everywhere(self, topic: str, partitions: int, replicas: int) -> bool:
+        brokers = [broker.services for broker in self.brokers.values()]
+        hosted = sum(name.topic == topic for broker in brokers for name in broker.replica_manager.partitions)
+        is_known = all(broker.metadata_cache.partition_count(topic) == partitions for broker in brokers)
+        return is_known and hosted == partitions * replicas
 
     async def _run(
         self,

@@ -198,6 +198,8 @@ async def test_connection_that_waits_for_the_broker_is_not_idle() -> None:
     async with serving(wait, connections_max_idle_ms=100) as (server, port):
         reader, writer = await open_stream(port)
         writer.write(framed(b"join"))
+        await until(lambda: bool(tickets))
+        # Three times the idle limit.
         await asyncio.sleep(0.3)
         connection = next(iter(server._connections.values()))
         connection.reply(tickets[0], framed(b"joined"))

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kalda.common.clock import SystemClock
@@ -61,6 +62,14 @@ def wait_gone(pid: int) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while is_alive(pid):
         assert time.monotonic() < deadline, f"{pid} lives on"
+        time.sleep(0.01)
+
+
+def wait_at_work(pid: int, directory: str) -> None:
+    """Return when the process has a segment open; what it may read in a second is far less than that."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not any(file.path.startswith(directory) for file in psutil.Process(pid).open_files()):
+        assert time.monotonic() < deadline, "the job does not begin"
         time.sleep(0.01)
 
 
@@ -160,7 +169,6 @@ def test_the_process_ends_with_its_parent_in_the_middle_of_a_job(tmp_path: Path)
         for line in encode_job(job):
             process.stdin.write(line)
         process.stdin.flush()
-        time.sleep(0.3)
-        assert process.poll() is None
+        wait_at_work(process.pid, job.directory)
         process.stdin.close()
         assert 0 == process.wait(WAIT_SECONDS)
