@@ -1,11 +1,16 @@
-"""How the tests are spread over xdist's workers."""
+"""How the tests are spread over xdist's workers, and what none of them may leave behind."""
 
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
+from tests.leftovers import Belongings
+
 _ONE_WORKER = ("tests/spark/",)
 """Tests under each of these paths share what is dear to start (a JVM), so they go to the same worker."""
+
+_HAS_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -23,3 +28,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
             return next((path for path in _ONE_WORKER if nodeid.startswith(path)), nodeid)
 
     return PathGroupScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember that a test failed."""
+    report = yield
+    if report.failed:
+        item.stash[_HAS_FAILED] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves threads or sockets behind.
+
+    It begins before and ends after the test's other fixtures; what several tests share is older. Spark's
+    session opens connections to its JVM whenever it likes, and a test that failed keeps in its traceback
+    what it had: of those nothing can be said.
+    """
+    before = Belongings.now()
+    yield
+    if request.node.nodeid.startswith(_ONE_WORKER) or request.node.stash.get(_HAS_FAILED, False):
+        return
+    if left := before.added():
+        pytest.fail(f"the test leaves behind: {'; '.join(left)}", pytrace=False)

@@ -33,9 +33,12 @@ def test_kazoo_own_suite_passes(tmp_path: Path) -> None:
         "kazoo.tests",
     ]
     environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    path = [str(Path(__file__).parents[3]), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     outcome = subprocess.run(
         command,
-        cwd=Path(__file__).parents[3],
+        # Not ours: what pytest finds there, `tests/conftest.py`, is not for kazoo's tests.
+        cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
