@@ -6,6 +6,7 @@ from kalda.coordinator.runtime.loading import RECORDS_PER_STEP
 from kalda.coordinator.runtime.runtime import (
     RELOAD_MS,
     SLICE_SECONDS,
+    SLICE_SECONDS_MAX,
     CoordinatorRuntime,
     PartitionState,
     RuntimeConfig,
@@ -134,6 +135,27 @@ def test_loading_gives_way_to_other_work() -> None:
         turns += 1
         assert len(bench.shards[0].offsets) - before <= RECORDS_PER_STEP * 5
     assert turns > 10
+    assert 20 * RECORDS_PER_STEP * 4 == len(bench.shards[0].offsets)
+
+
+def test_on_a_busy_loop_loading_takes_longer_turns() -> None:
+    """Else a coordinator that takes over from a dead one would need seconds for what is 50 ms of work."""
+    bench = Bench()
+    for _ in range(20):
+        bench.log.add(P, *(record(f"key-{number}", "v") for number in range(RECORDS_PER_STEP * 4)))
+    bench.clock.tick_seconds = SLICE_SECONDS / 4
+    bench.runtime.become_leader(P, 1)
+    bench.loop.turn()
+    first = len(bench.shards[0].offsets)
+    bench.clock.advance(SLICE_SECONDS * 4)
+    bench.loop.turn()
+    second = len(bench.shards[0].offsets) - first
+    bench.clock.advance(SLICE_SECONDS * 1000)
+    bench.loop.turn()
+    third = len(bench.shards[0].offsets) - second - first
+    assert first < second < third <= RECORDS_PER_STEP * 4 * SLICE_SECONDS_MAX / SLICE_SECONDS
+    bench.clock.tick_seconds = 0.0
+    bench.loop.settle()
     assert 20 * RECORDS_PER_STEP * 4 == len(bench.shards[0].offsets)
 
 

@@ -44,7 +44,11 @@ S = TypeVar("S", bound=Shard)
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.002
-"""How long loading may keep the event loop at a time."""
+"""How long loading may keep the event loop at a time, while the loop has little else to do."""
+
+SLICE_SECONDS_MAX: Final = 0.010
+"""The same on a busy loop: half as long as others had it meanwhile, but no longer than this. A group whose
+coordinator moved is held up by every turn that loading waits for."""
 
 RELOAD_MS: Final = 5_000
 """How long after a failed load the next one is tried."""
@@ -136,6 +140,7 @@ class CoordinatorRuntime(Generic[S]):
         """The newest leader epoch that each partition was led or given up in."""
         self._to_load: Final[deque[_Partition[S]]] = deque()
         self._is_loading = False
+        self._slice_ended = 0.0
         self._loaded: Final[list[tuple[int, Loading]]] = []
         """What was loaded since the last line about it in the log."""
         self._load_began = 0.0
@@ -294,13 +299,14 @@ class CoordinatorRuntime(Generic[S]):
         self._to_load.append(partition)
         if not self._is_loading:
             self._is_loading = True
-            self._load_began = self._clock.monotonic()
+            self._load_began = self._slice_ended = self._clock.monotonic()
             self._loop.call_soon(self._load_slice)
 
     def _load_slice(self) -> None:
         """Load for as long as the loop may be kept, one partition after the other."""
         monotonic = self._clock.monotonic
-        deadline = monotonic() + SLICE_SECONDS
+        now = monotonic()
+        deadline = now + min(max(SLICE_SECONDS, (now - self._slice_ended) / 2), SLICE_SECONDS_MAX)
         while self._to_load:
             partition = self._to_load[0]
             if partition.state is not PartitionState.LOADING:
@@ -327,7 +333,8 @@ class CoordinatorRuntime(Generic[S]):
             if is_done:
                 self._to_load.popleft()
                 self._on_loaded(partition)
-            if monotonic() >= deadline and self._to_load:
+            self._slice_ended = monotonic()
+            if self._slice_ended >= deadline and self._to_load:
                 self._loop.call_soon(self._load_slice)
                 return
         self._is_loading = False
