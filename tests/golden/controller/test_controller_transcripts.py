@@ -4,7 +4,6 @@ A transcript is blocks of commands, a line of dashes, and the effects they lead 
 after a wanted change: ``KALDA_REWRITE_TRANSCRIPTS=1 pytest tests/golden/controller``, then review the diff.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from kalda.controller.effects import (
 from kalda.controller.events import BrokerFellBehind, ElectionType
 from kalda.controller.partitions import ElectionStrategy
 from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
+from tests.golden.transcripts import replay
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -38,33 +38,22 @@ TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript_is_what_the_controller_does(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
-    text = path.read_text()
-    played = _play(text)
-    if os.environ.get("KALDA_REWRITE_TRANSCRIPTS"):
-        path.write_text(played)
-    assert played == text
+    simulation = Simulation()
+    text = path.read_text(encoding="utf-8")
+    assert replay(path, lambda commands: _play(simulation, commands)) == text
 
 
 def test_there_are_transcripts() -> None:
     assert len(TRANSCRIPTS) >= 8
 
 
-def _play(text: str) -> str:
-    simulation = Simulation()
-    blocks: list[str] = []
-    for block in text.strip().split("\n\n"):
-        commands = [line for line in block.split("\n----", 1)[0].splitlines() if line]
-        if all(line.startswith("#") for line in commands):
-            blocks.append("\n".join(commands))
-            continue
-        effects: list[str] = []
-        for line in commands:
-            if not line.startswith("#"):
-                answers = _do(simulation, line.split())
-                effects += [*_render(simulation.trace), *answers]
-                simulation.trace.clear()
-        blocks.append("\n".join([*commands, "----", *effects]))
-    return "\n\n".join(blocks) + "\n"
+def _play(simulation: Simulation, commands: list[str]) -> list[str]:
+    effects: list[str] = []
+    for line in commands:
+        answers = _do(simulation, line.split())
+        effects += [*_render(simulation.trace), *answers]
+        simulation.trace.clear()
+    return effects
 
 
 def _do(simulation: Simulation, words: list[str]) -> list[str]:

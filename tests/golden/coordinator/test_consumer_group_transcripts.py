@@ -4,7 +4,6 @@ Like those of classic groups: blocks of commands, a line of dashes, what follows
 ``KALDA_REWRITE_TRANSCRIPTS=1 pytest tests/golden/coordinator`` writes that anew; then review the diff.
 """
 
-import os
 from pathlib import Path
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from kalda.coordinator.records import CoordinatorRecord, decode_key, decode_valu
 from kalda.protocol.messages import consumer_group_records as messages
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
 from kalda.protocol.schema import Message
+from tests.golden.transcripts import replay
 from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, ConsumerSimulation
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("consumer-group-*.txt"))
@@ -38,10 +38,7 @@ TYPES: dict[int, tuple[type[Message], type[Message]]] = {
 def test_transcript_is_what_members_see(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
     text = path.read_text(encoding="utf-8")
-    played = _Player().play(text)
-    if os.environ.get("KALDA_REWRITE_TRANSCRIPTS"):
-        path.write_text(played, encoding="utf-8")
-    assert played == text
+    assert replay(path, _Player().play) == text
 
 
 def test_there_are_transcripts() -> None:
@@ -53,21 +50,13 @@ class _Player:
         self.simulation = ConsumerSimulation()
         self.events: list[str] = []
 
-    def play(self, text: str) -> str:
-        blocks: list[str] = []
-        for block in text.strip().split("\n\n"):
-            commands = [line for line in block.split("\n----", 1)[0].splitlines() if line]
-            if all(line.startswith("#") for line in commands):
-                blocks.append("\n".join(commands))
-                continue
-            self.events = []
-            written = len(self.simulation.records)
-            for line in commands:
-                if not line.startswith("#"):
-                    self.run(line)
-            records = [self.record(record) for record in self.simulation.records[written:]]
-            blocks.append("\n".join([*commands, "----", *self.events, *records, self.state()]))
-        return "\n\n".join(blocks) + "\n"
+    def play(self, commands: list[str]) -> list[str]:
+        self.events = []
+        written = len(self.simulation.records)
+        for line in commands:
+            self.run(line)
+        records = [self.record(record) for record in self.simulation.records[written:]]
+        return [*self.events, *records, self.state()]
 
     def run(self, line: str) -> None:
         command, *words = line.split()

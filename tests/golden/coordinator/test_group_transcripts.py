@@ -5,7 +5,6 @@ After a wanted change ``KALDA_REWRITE_TRANSCRIPTS=1 pytest tests/golden/coordina
 review the diff.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.group.records import read_group_metadata_value
 from kalda.records.record import iter_records
+from tests.golden.transcripts import replay
 from tests.unit.coordinator.group.group_simulation import GroupSimulation
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("group-*.txt"))
@@ -22,35 +22,25 @@ TRANSCRIPTS = sorted(Path(__file__).parent.glob("group-*.txt"))
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript_is_what_members_see(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
-    text = path.read_text()
-    played = _play(text)
-    if os.environ.get("KALDA_REWRITE_TRANSCRIPTS"):
-        path.write_text(played)
-    assert played == text
+    text = path.read_text(encoding="utf-8")
+    assert replay(path, _Player().play) == text
 
 
 def test_there_are_transcripts() -> None:
     assert len(TRANSCRIPTS) >= 8
 
 
-def _play(text: str) -> str:
-    simulation = GroupSimulation(offsets_retention_check_interval_ms=10**9)
-    blocks: list[str] = []
-    for block in text.strip().split("\n\n"):
-        commands = [line for line in block.split("\n----", 1)[0].splitlines() if line]
-        if all(line.startswith("#") for line in commands):
-            blocks.append("\n".join(commands))
-            continue
-        simulation.events.clear()
-        written = len(simulation.log.batches.get(0, ()))
+class _Player:
+    def __init__(self) -> None:
+        self.simulation = GroupSimulation(offsets_retention_check_interval_ms=10**9)
+
+    def play(self, commands: list[str]) -> list[str]:
+        self.simulation.events.clear()
+        written = len(self.simulation.log.batches.get(0, ()))
         for line in commands:
-            if not line.startswith("#"):
-                simulation = _run(simulation, line)
-        lines = [*commands, "----", *simulation.events]
-        lines.extend(_records(simulation, written))
-        lines.append(_state(simulation))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"
+            self.simulation = _run(self.simulation, line)
+        simulation = self.simulation
+        return [*simulation.events, *_records(simulation, written), _state(simulation)]
 
 
 def _run(simulation: GroupSimulation, line: str) -> GroupSimulation:

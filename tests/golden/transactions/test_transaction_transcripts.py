@@ -4,7 +4,6 @@ A transcript is blocks of commands, a line of dashes, and what came of them. To 
 a wanted change: ``KALDA_REWRITE_TRANSCRIPTS=1 pytest tests/golden/transactions``, then review the diff.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.metadata import NO_IDENTITY, Identity, TransactionMetadata
+from tests.golden.transcripts import replay
 from tests.unit.coordinator.transaction_simulation import PARTITION, Simulation
 
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
@@ -21,11 +21,8 @@ TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript_is_what_the_coordinator_does(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
-    text = path.read_text()
-    played = Player().play(text)
-    if os.environ.get("KALDA_REWRITE_TRANSCRIPTS"):
-        path.write_text(played)
-    assert played == text
+    text = path.read_text(encoding="utf-8")
+    assert replay(path, Player().play) == text
 
 
 def test_there_are_transcripts() -> None:
@@ -40,19 +37,8 @@ class Player:
         self.log_end = 0
         self.marker_count = 0
 
-    def play(self, text: str) -> str:
-        blocks = []
-        for block in text.strip().split("\n\n"):
-            commands = [line for line in block.split("\n----", 1)[0].splitlines() if line]
-            if all(line.startswith("#") for line in commands):
-                blocks.append("\n".join(commands))
-                continue
-            lines: list[str] = []
-            for command in commands:
-                if not command.startswith("#"):
-                    lines += self.run(command)
-            blocks.append("\n".join([*commands, "----", *lines]))
-        return "\n\n".join(blocks) + "\n"
+    def play(self, commands: list[str]) -> list[str]:
+        return [line for command in commands for line in self.run(command)]
 
     def run(self, command: str) -> list[str]:
         words = command.split()
