@@ -1,6 +1,7 @@
 """What operators ask about transactions, with kafka-python's admin client and of brokers one by one."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -63,17 +64,18 @@ async def test_kafka_pythons_admin_changes_features(tmp_path: Path) -> None:
     async with peer_cluster(tmp_path) as cluster:
 
         def change() -> None:
-            admin = KafkaAdminClient(bootstrap_servers=cluster.brokers[0].bootstrap)
-            with pytest.raises(InvalidUpdateVersionError):
-                admin.update_features({TRANSACTION_VERSION: 9})
-            admin.update_features({TRANSACTION_VERSION: ("SAFE_DOWNGRADE", 1)}, validate_only=True)
-            told = admin.describe_features(send_request_to_controller=True)
-            assert (2, 2) == told[TRANSACTION_VERSION]["finalized"]
-            admin.update_features({TRANSACTION_VERSION: ("SAFE_DOWNGRADE", 0)})
-            told = admin.describe_features(send_request_to_controller=True)
-            assert {"supported": (0, 2)} == told[TRANSACTION_VERSION]
-            admin.update_features({TRANSACTION_VERSION: 2})
-            admin.close()
+            with contextlib.closing(
+                KafkaAdminClient(bootstrap_servers=cluster.brokers[0].bootstrap)
+            ) as admin:
+                with pytest.raises(InvalidUpdateVersionError):
+                    admin.update_features({TRANSACTION_VERSION: 9})
+                admin.update_features({TRANSACTION_VERSION: ("SAFE_DOWNGRADE", 1)}, validate_only=True)
+                told = admin.describe_features(send_request_to_controller=True)
+                assert (2, 2) == told[TRANSACTION_VERSION]["finalized"]
+                admin.update_features({TRANSACTION_VERSION: ("SAFE_DOWNGRADE", 0)})
+                told = admin.describe_features(send_request_to_controller=True)
+                assert {"supported": (0, 2)} == told[TRANSACTION_VERSION]
+                admin.update_features({TRANSACTION_VERSION: 2})
 
         await asyncio.to_thread(change)
 
@@ -84,11 +86,13 @@ async def test_followers_tell_of_their_producers(tmp_path: Path) -> None:
         await cluster.create_topic("t", partitions=1, replicas=3)
 
         def send() -> None:
-            producer = KafkaProducer(bootstrap_servers=cluster.brokers[0].bootstrap, transactional_id="id")
-            producer.init_transactions()
-            producer.begin_transaction()
-            producer.send("t", b"open").get(20)
-            producer.close(0)
+            bootstrap = cluster.brokers[0].bootstrap
+            with contextlib.closing(
+                KafkaProducer(bootstrap_servers=bootstrap, transactional_id="id")
+            ) as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.send("t", b"open").get(20)
 
         await asyncio.to_thread(send)
         logs = [
