@@ -50,9 +50,10 @@ test: install java kcat check
 	@$(BIN)/pytest -n auto --dist loadgroup
 
 # Long runs with faults, on a cluster (100 rounds) and on one broker (200): ROUNDS sets both, SEED replays a run's
-# choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper.
+# choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper, PROTOCOL=consumer has the copiers'
+# group use KIP-848.
 chaos: install
-	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
+	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
 # Peers that need Maven, Go or npm; what is missing is skipped and said.
