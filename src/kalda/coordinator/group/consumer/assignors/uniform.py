@@ -1,7 +1,7 @@
 """The uniform assignor: everybody gets as many partitions as everybody else, and keeps what it has.
 
 With equal subscriptions the counts differ by one at most and no partition moves that need not; see
-`_Homogeneous`. With differing subscriptions see `heterogeneous`.
+`_assign_homogeneous`. With differing subscriptions see `heterogeneous`.
 """
 
 from typing import ClassVar
