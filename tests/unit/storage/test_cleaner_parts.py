@@ -13,6 +13,7 @@ from kalda.records.batch import HEADER_SIZE, read_header
 from kalda.records.control import ControlRecordType, EndTransactionMarker
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.storage.cleaner.batch_rewriter import spans_of_indices, spans_of_places
 from kalda.storage.cleaner.grouping import group_segments
 from kalda.storage.cleaner.job import (
     CleanedGroup,
@@ -25,8 +26,15 @@ from kalda.storage.cleaner.job import (
     encode_job,
     encode_report,
 )
-from kalda.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap, is_long, shorten
-from kalda.storage.cleaner.record_fields import offset_deltas, record_starts, scan_keys, timestamp_delta
+from kalda.storage.cleaner.offset_map import ENTRY_BYTES, PLACES_PER_OFFSET, OffsetMap, is_long, shorten
+from kalda.storage.cleaner.record_fields import (
+    note_keys,
+    note_one,
+    offset_deltas,
+    record_starts,
+    scan_keys,
+    timestamp_delta,
+)
 from kalda.storage.cleaner.throttle import Throttle
 from kalda.storage.cleaner.transactions import CleanedTransactions
 from kalda.storage.transaction_index import AbortedTransaction
@@ -68,6 +76,58 @@ def test_the_scan_agrees_with_the_record_iterator(
     ]
 
 
+@given(
+    records=st.lists(st.tuples(KEY, VALUE, st.integers(0, 3_000_000)), min_size=1, max_size=90),
+    choice=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_places_lead_to_the_records(
+    records: list[tuple[bytes | None, bytes | None, int]], choice: st.DataObject
+) -> None:
+    """What is noted is the last place of each key; any choice of places gives the bytes of those records."""
+    builder = RecordBatchBuilder(base_offset=7)
+    for key, value, timestamp in records:
+        builder.append(key, value, 1_000 + timestamp)
+    data = b"before" + bytes(builder.build())
+    start = 6 + HEADER_SIZE
+    scanned = scan_keys(data, start, len(data), len(records))
+    first = 5 * PLACES_PER_OFFSET
+    places = [first + index * PLACES_PER_OFFSET + at - start for index, at in enumerate(scanned.starts)]
+    noted: dict[bytes, int] = {}
+
+    has_tombstones, keyless = note_keys(noted, data, start, len(data), len(records), first)
+
+    keyed = zip(scanned.keys, places, strict=True)
+    assert {shorten(key): place for key, place in keyed if key is not None} == noted
+    assert bool(scanned.tombstones) == has_tombstones
+    assert scanned.keys.count(None) == keyless
+    chosen = sorted(choice.draw(st.sets(st.integers(0, len(records) - 1), min_size=1)))
+    bounds = [*scanned.starts, len(data)]
+    expected = b"".join(data[bounds[index] : bounds[index + 1]] for index in chosen)
+    by_places = spans_of_places(data, start, [places[index] for index in chosen])
+    by_indices = spans_of_indices(scanned.starts, len(data), chosen)
+    assert expected == b"".join(data[begin:end] for begin, end in by_places)
+    assert expected == b"".join(data[begin:end] for begin, end in by_indices)
+
+
+@given(key=KEY, value=st.one_of(st.none(), st.binary(max_size=90)), has_header=st.booleans())
+@settings(deadline=None)
+def test_one_record_is_noted_like_many(key: bytes | None, value: bytes | None, has_header: bool) -> None:
+    builder = RecordBatchBuilder()
+    builder.append(key, value, 1_000, [("h", b"x")] if has_header else [])
+    data = bytes(builder.build())
+    one: dict[bytes, int] = {}
+    many: dict[bytes, int] = {}
+
+    noted = note_one(one, data, HEADER_SIZE, len(data), 70 - HEADER_SIZE)
+
+    assert note_keys(many, data, HEADER_SIZE, len(data), 1, 70) == noted
+    assert many == one
+    for end in range(HEADER_SIZE, len(data)):
+        with pytest.raises(CorruptRecordError):
+            note_one(one, data[:end], HEADER_SIZE, end, 0)
+
+
 def sample(count: int) -> bytes:
     builder = RecordBatchBuilder()
     for number in range(count):
@@ -75,12 +135,16 @@ def sample(count: int) -> bytes:
     return bytes(builder.build())
 
 
+def note(data: bytes, position: int, end: int, count: int) -> None:
+    note_keys({}, data, position, end, count, 0)
+
+
 @pytest.mark.parametrize("count", [3, 40])
 def test_cut_records_are_an_error(count: int) -> None:
     """At each byte: never an IndexError, never an endless loop."""
     data = sample(count)
     for end in range(HEADER_SIZE, len(data)):
-        for read in (scan_keys, record_starts):
+        for read in (scan_keys, record_starts, note):
             with pytest.raises(CorruptRecordError):
                 read(data[:end], HEADER_SIZE, end, count)
 
@@ -88,7 +152,7 @@ def test_cut_records_are_an_error(count: int) -> None:
 @given(junk=st.binary(max_size=200), count=st.integers(1, 100))
 def test_junk_is_an_error_or_an_answer(junk: bytes, count: int) -> None:
     """A faulty client may write nonsense under a right CRC."""
-    for read in (scan_keys, record_starts):
+    for read in (scan_keys, record_starts, note):
         try:
             read(junk, 0, len(junk), count)
         except CorruptRecordError:
@@ -103,7 +167,7 @@ def test_changed_bytes_are_an_error_or_an_answer() -> None:
         at = chance.randrange(HEADER_SIZE, len(data))
         before = data[at]
         data[at] = chance.randrange(256)
-        for read in (scan_keys, record_starts):
+        for read in (scan_keys, record_starts, note):
             try:
                 read(bytes(data), HEADER_SIZE, len(data), 60)
             except CorruptRecordError:

@@ -4,7 +4,7 @@ Offsets, deltas and the base sequence stay, and the last offset delta too, so th
 number survives the record that had it. Decisions are the caller's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kalda.records.batch import (
     COMPRESSION_MASK,
@@ -18,27 +18,59 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import Compression, compress
 from kalda.records.varint import read_varint, read_varlong, write_varint
-from kalda.storage.cleaner.record_fields import timestamp_delta
+from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET
+from kalda.storage.cleaner.record_fields import record_end, timestamp_delta
+
+Spans = Sequence[tuple[int, int]]
+"""Where neighbours that stay begin and end."""
+
+
+def spans_of_indices(starts: Sequence[int], end: int, kept: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the spans of the records `kept`, indices in ascending order, of those that begin at `starts`."""
+    bounds = [*starts, end]
+    if 2 * len(kept) < len(starts):
+        return [(bounds[index], bounds[index + 1]) for index in kept]
+    spans = []
+    first = 0
+    for gone in sorted(set(range(len(starts))).difference(kept)):
+        spans.append((bounds[first], bounds[gone]))
+        first = gone + 1
+    spans.append((bounds[first], end))
+    return spans
+
+
+def spans_of_places(data: bytes, start: int, places: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the spans of the records with the `places`, of a batch whose records begin at `start`.
+
+    Of two whose offsets follow each other one begins where the other ends; only before a gap a record's
+    length must be read.
+    """
+    assert places, "no record stays"
+    bounds = []
+    first = before = places[0]
+    for place in places:
+        if place - before >= 2 * PLACES_PER_OFFSET:
+            bounds.append((first, before))
+            first = place
+        before = place
+    bounds.append((first, before))
+    return [
+        (start + first % PLACES_PER_OFFSET, record_end(data, start + last % PLACES_PER_OFFSET))
+        for first, last in bounds
+    ]
 
 
 def keep_records(
-    header: BatchHeader, data: bytes, starts: Sequence[int], end: int, kept: Sequence[int]
+    header: BatchHeader, data: bytes, spans: Spans, count: int, starts_backwards: Iterable[int]
 ) -> bytearray:
-    """Return the batch with the records `kept`, indices in ascending order; their bytes do not change."""
-    assert kept, f"a batch at {header.base_offset} without records is empty_batch's"
-    bounds = [*starts, end]
-    if 2 * len(kept) < len(starts):
-        parts = [data[bounds[index] : bounds[index + 1]] for index in kept]
-    else:
-        # What lies between two that go is copied as one.
-        parts = []
-        first = 0
-        for gone in sorted(set(range(len(starts))).difference(kept)):
-            parts.append(data[bounds[first] : bounds[gone]])
-            first = gone + 1
-        parts.append(data[bounds[first] : end])
-    max_timestamp = _max_timestamp(header, data, starts, kept)
-    return _pack(header, b"".join(parts), len(kept), header.base_timestamp, max_timestamp, header.attributes)
+    """Return the batch with the `count` records in `spans`, whose bytes do not change.
+
+    `starts_backwards` is where the last one begins, then the one before it, and so on.
+    """
+    assert spans, f"a batch at {header.base_offset} without records is empty_batch's"
+    records = b"".join([data[first:end] for first, end in spans])
+    max_timestamp = _max_timestamp(header, data, starts_backwards)
+    return _pack(header, records, count, header.base_timestamp, max_timestamp, header.attributes)
 
 
 def set_delete_horizon(
@@ -59,7 +91,7 @@ def set_delete_horizon(
         body += data[behind : bounds[index + 1]]
         write_varint(records, len(body))
         records += body
-    max_timestamp = _max_timestamp(header, data, starts, kept)
+    max_timestamp = _max_timestamp(header, data, (starts[index] for index in reversed(kept)))
     attributes = header.attributes | DELETE_HORIZON_FLAG
     return _pack(header, bytes(records), len(kept), horizon_ms, max_timestamp, attributes)
 
@@ -70,15 +102,15 @@ def empty_batch(header: BatchHeader) -> bytearray:
     return _pack(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, header.attributes & flags)
 
 
-def _max_timestamp(header: BatchHeader, data: bytes, starts: Sequence[int], kept: Sequence[int]) -> int:
-    """Return the largest time of the records `kept`."""
+def _max_timestamp(header: BatchHeader, data: bytes, starts_backwards: Iterable[int]) -> int:
+    """Return the largest time of some records."""
     if header.attributes & LOG_APPEND_TIME_FLAG:
         return header.max_timestamp
     base, highest = header.base_timestamp, header.max_timestamp
     found = NO_TIMESTAMP
     # Times mostly ascend, so the last record has the batch's maximum, which none exceeds.
-    for index in reversed(kept):
-        timestamp = base + timestamp_delta(data, starts[index])
+    for start in starts_backwards:
+        timestamp = base + timestamp_delta(data, start)
         if timestamp > found:
             found = timestamp
             if found >= highest:

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from kalda.records.batch import BatchHeader, Buffer
+from kalda.records.batch import Buffer
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -66,10 +66,9 @@ class CleanedSegment:
             self._transaction_index.size,
         )
 
-    def note(self, header: BatchHeader, size: int, max_timestamp: int) -> None:
+    def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
         """Take a batch of `size` bytes into the indexes; its bytes follow with `write`, in the same order."""
         position = self._position
-        last_offset = header.base_offset + header.last_offset_delta
         if max_timestamp > self._largest_timestamp:
             self._largest_timestamp, self._largest_offset = max_timestamp, last_offset
         if position - self._last_entry > self._index_interval_bytes:

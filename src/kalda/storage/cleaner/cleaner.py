@@ -6,13 +6,14 @@ the table of keys covers; tombstones until the delete horizon in their batch's h
 when they are first cleaned; markers of transactions that still have batches, and then as long as tombstones;
 the last batch of each known producer, empty if need be. Offsets never change.
 
-What the table saves: which offsets survive is known when the dirty part was read, so that a batch of it that
-survives whole, or not at all, is never opened again, and whole ones are copied many at a time.
+What the table saves: which records survive, and where they begin, is known when the dirty part was read. So
+a batch of it that survives whole, or not at all, is never opened again, whole ones are copied many at a time,
+and of the others only what stays is copied.
 """
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kalda.records.batch import (
@@ -27,12 +28,26 @@ from kalda.records.batch import (
 from kalda.records.control import read_end_transaction_marker
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.record import record_bytes
-from kalda.storage.cleaner.batch_rewriter import empty_batch, keep_records, set_delete_horizon
+from kalda.storage.cleaner.batch_rewriter import (
+    empty_batch,
+    keep_records,
+    set_delete_horizon,
+    spans_of_indices,
+    spans_of_places,
+)
 from kalda.storage.cleaner.cleaned_segment import CleanedSegment
 from kalda.storage.cleaner.grouping import group_segments
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningResult, SourceSegment
-from kalda.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap, Survivors, is_long, shorten
-from kalda.storage.cleaner.record_fields import offset_deltas, record_starts, scan_keys
+from kalda.storage.cleaner.offset_map import (
+    ENTRY_BYTES,
+    PLACES_PER_OFFSET,
+    OffsetMap,
+    Survivors,
+    is_long,
+    shorten,
+)
+from kalda.storage.cleaner.plain_batches import PlainJudge, map_plain
+from kalda.storage.cleaner.record_fields import note_keys, offset_deltas, record_starts, scan_keys
 from kalda.storage.cleaner.throttle import Throttle
 from kalda.storage.cleaner.transactions import CleanedTransactions
 from kalda.storage.file_names import (
@@ -50,6 +65,7 @@ from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _CHUNK_BYTES_MIN: Final = 64 * 1024
+_ENOUGH: Final = -1
 
 Section = tuple[bytes, int, int]
 """Uncompressed records: bytes, and where in them the batch's records begin and end."""
@@ -67,10 +83,11 @@ class Cleaning:
         self._last_records: Final = {pid: (offset, epoch) for pid, offset, epoch in job.last_records}
         self._chunk_bytes: Final = max(job.io_buffer_bytes, _CHUNK_BYTES_MIN)
         self._survivors: Survivors = self._map.survivors()
+        self._is_full = False
         # By base offset, when each log file was last written.
         self._modified_ms: dict[int, int] = {}
-        self._bytes_read = self._bytes_written = 0
-        self._records_read = self._records_written = self._records_without_key = 0
+        self._bytes_read = self._bytes_written = self._records_without_key = 0
+        self._judge = self._new_judge()
 
     def run(self) -> Iterator[CleanedGroup | CleaningResult]:
         """Yield each group when its replacement is complete, then how it all went.
@@ -86,6 +103,7 @@ class Cleaning:
         self._fill_map(CleanedTransactions(aborted))
         table.finish()
         self._survivors = table.survivors()
+        self._judge = self._new_judge()
         map_bytes_read, self._bytes_read = self._bytes_read, 0
         map_seconds = time.monotonic() - started
         end_offset = max(table.latest_offset + 1, job.first_dirty_offset)
@@ -97,13 +115,19 @@ class Cleaning:
             end_offset,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
-            records_read=self._records_read,
-            records_written=self._records_written,
+            records_read=self._judge.records_read,
+            records_written=self._judge.records_written,
             records_without_key=self._records_without_key,
             map_bytes_read=map_bytes_read,
             map_seconds=map_seconds,
             seconds=time.monotonic() - started,
             map_utilization=table.utilization,
+        )
+
+    def _new_judge(self) -> PlainJudge:
+        job = self._job
+        return PlainJudge(
+            self._survivors, job.first_dirty_offset, self._map.latest_offset, self._last_records
         )
 
     # Reading.
@@ -132,10 +156,11 @@ class Cleaning:
                 aborted += index.entries()
         return aborted
 
-    def _batches(
-        self, segment: SourceSegment, position: int = 0
-    ) -> Iterator[tuple[bytes, list[tuple[int, BatchHeader]]]]:
-        """Yield chunks of the segment's log with the positions and headers of the whole batches in them."""
+    def _read(self, segment: SourceSegment, position: int, take: Callable[[bytes], int]) -> None:
+        """Read the segment's log in chunks; `take` gets each and returns where its last whole batch ends.
+
+        It returns `_ENOUGH` for no more.
+        """
         path = self._path(segment.base_offset, LOG_SUFFIX)
         records = FileRecords(self._file_system, path, segment.size, self._handles.files)
         file = records.file()
@@ -143,8 +168,10 @@ class Cleaning:
         while position < segment.size:
             chunk = file.read_at(min(wanted, segment.size - position), position)
             self._throttle.take(len(chunk))
-            headers, consumed = _read_headers(chunk)
-            if not headers:
+            consumed = take(chunk)
+            if consumed == _ENOUGH:
+                break
+            if not consumed:
                 size = read_header(chunk).size if len(chunk) >= HEADER_SIZE else segment.size
                 if position + size > segment.size or size <= wanted:
                     raise CorruptRecordError(
@@ -157,7 +184,6 @@ class Cleaning:
             wanted = self._chunk_bytes
             self._bytes_read += consumed
             position += consumed
-            yield chunk, headers
         records.close()
 
     def _fill_map(self, transactions: CleanedTransactions) -> None:
@@ -167,29 +193,37 @@ class Cleaning:
                 continue
             if segment.base_offset >= job.first_uncleanable_offset:
                 break
-            if not self._map_segment(segment, transactions):
+            self._read(
+                segment, self._find_position(segment), lambda chunk: self._map_chunk(chunk, transactions)
+            )
+            if self._is_full:
                 return
             # Offsets at the segment's end may be gone; there is nothing in them.
             self._map.latest_offset = max(self._map.latest_offset, segment.end_offset - 1)
 
-    def _map_segment(self, segment: SourceSegment, transactions: CleanedTransactions) -> bool:
-        """Add a segment's keys to the table; returns False when that is full."""
+    def _map_chunk(self, chunk: bytes, transactions: CleanedTransactions) -> int:
+        """Add the keys of a chunk's batches to the table, until that is full; see `_read`."""
         first_dirty, table = self._job.first_dirty_offset, self._map
-        for chunk, headers in self._batches(segment, self._find_position(segment)):
-            for position, header in headers:
-                last_offset = header.base_offset + header.last_offset_delta
-                if last_offset < first_dirty:
-                    continue
+        position = 0
+        while True:
+            position, keyless = map_plain(table, chunk, position, first_dirty)
+            self._records_without_key += keyless
+            header = _whole_batch(chunk, position)
+            if header is None:
+                return position
+            last_offset = header.last_offset
+            if last_offset >= first_dirty:
                 validate(chunk, position, header)
                 if header.attributes & CONTROL_FLAG:
                     self._on_marker(transactions, chunk, position, header)
                 elif not transactions.on_data(
                     header.producer_id, last_offset, header.attributes & TRANSACTIONAL_FLAG != 0
                 ) and not self._map_batch(chunk, position, header):
-                    return False
+                    self._is_full = True
+                    return _ENOUGH
                 if last_offset > table.latest_offset:
                     table.latest_offset = last_offset
-        return True
+            position += header.size
 
     def _find_position(self, segment: SourceSegment) -> int:
         if segment.base_offset >= self._job.first_dirty_offset:
@@ -201,17 +235,30 @@ class Cleaning:
         return index.lookup(self._job.first_dirty_offset).position
 
     def _map_batch(self, chunk: bytes, position: int, header: BatchHeader) -> bool:
-        if not header.record_count:
+        count = header.record_count
+        if not count:
             return True
         data, start, end = _section(chunk, position, header)
-        scanned = scan_keys(data, start, end, header.record_count)
+        first_dirty = self._job.first_dirty_offset
+        if header.base_offset >= first_dirty and count == header.last_offset_delta + 1 <= self._map.room:
+            place = (header.base_offset - first_dirty) * PLACES_PER_OFFSET
+            noted = note_keys(self._map.places, data, start, end, count, place)
+            self._records_without_key += noted.keyless
+            if noted.has_tombstones:
+                self._map.note_tombstones(header.base_offset)
+            return True
+        scanned = scan_keys(data, start, end, count)
         offsets = _offsets(data, scanned.starts, header)
+        places = [
+            (offset - first_dirty) * PLACES_PER_OFFSET + at - start
+            for offset, at in zip(offsets, scanned.starts, strict=True)
+        ]
         keys = _table_keys(scanned.keys)
         if None in keys:
             self._records_without_key += keys.count(None)
-            offsets = [offset for key, offset in zip(keys, offsets, strict=True) if key is not None]
-        present = [key for key in keys if key is not None] if None in keys else keys
-        return self._map.add(present, offsets, header.base_offset, bool(scanned.tombstones))  # type: ignore[arg-type]
+            places = [place for key, place in zip(keys, places, strict=True) if key is not None]
+        present = [key for key in keys if key is not None]
+        return self._map.add(present, places, header.base_offset, bool(scanned.tombstones))
 
     # Writing.
 
@@ -221,8 +268,7 @@ class Cleaning:
             self._file_system, job.directory, group[0].base_offset, job.index_interval_bytes
         )
         for segment in group:
-            for chunk, headers in self._batches(segment):
-                self._clean_chunk(chunk, headers, cleaned, transactions)
+            self._read(segment, 0, lambda chunk: self._clean_chunk(chunk, cleaned, transactions))
         self._wrote(cleaned.finish(transactions.retained, self._modified_ms.get(group[-1].base_offset)))
         transactions.retained = []
         size, offset_index_size, time_index_size, transaction_index_size = cleaned.sizes
@@ -235,38 +281,41 @@ class Cleaning:
             transaction_index_size,
         )
 
-    def _clean_chunk(
-        self,
-        chunk: bytes,
-        headers: list[tuple[int, BatchHeader]],
-        cleaned: CleanedSegment,
-        transactions: CleanedTransactions,
-    ) -> None:
-        """Write what stays of a chunk; neighbours that stay whole go as one piece."""
-        whole_from = whole_to = 0
+    def _clean_chunk(self, chunk: bytes, cleaned: CleanedSegment, transactions: CleanedTransactions) -> int:
+        """Write what stays of a chunk; neighbours that stay whole go as one piece. See `_read`."""
         view = memoryview(chunk)
-        for position, header in headers:
+        judge = self._judge
+        whole_from = whole_to = position = 0
+        while True:
+            position, spans = judge.judge(chunk, position, cleaned.note)
+            for start, end in spans:
+                if start != whole_to:
+                    self._wrote(cleaned.write(view[whole_from:whole_to]))
+                    whole_from = start
+                whole_to = end
+            header = _whole_batch(chunk, position)
+            if header is None:
+                break
             size = header.size
-            self._records_read += header.record_count
+            judge.records_read += header.record_count
             replacement = self._clean_batch(chunk, position, header, transactions)
             if replacement is None:
-                if whole_to != position:
-                    if whole_to > whole_from:
-                        self._wrote(cleaned.write(view[whole_from:whole_to]))
+                if position != whole_to:
+                    self._wrote(cleaned.write(view[whole_from:whole_to]))
                     whole_from = position
                 whole_to = position + size
-                self._records_written += header.record_count
-                cleaned.note(header, size, header.max_timestamp)
+                judge.records_written += header.record_count
+                cleaned.note(header.last_offset, size, header.max_timestamp)
             elif replacement:
-                if whole_to > whole_from:
-                    self._wrote(cleaned.write(view[whole_from:whole_to]))
-                whole_from = whole_to = 0
+                self._wrote(cleaned.write(view[whole_from:whole_to]))
+                whole_from = whole_to = position + size
                 changed = read_header(replacement)
-                self._records_written += changed.record_count
-                cleaned.note(changed, len(replacement), changed.max_timestamp)
+                judge.records_written += changed.record_count
+                cleaned.note(changed.last_offset, len(replacement), changed.max_timestamp)
                 self._wrote(cleaned.write(replacement))
-        if whole_to > whole_from:
-            self._wrote(cleaned.write(view[whole_from:whole_to]))
+            position += size
+        self._wrote(cleaned.write(view[whole_from:whole_to]))
+        return position
 
     def _wrote(self, size: int) -> None:
         if size:
@@ -284,7 +333,7 @@ class Cleaning:
         last_offset = header.base_offset + header.last_offset_delta
         is_dirty = self._job.first_dirty_offset <= last_offset <= self._map.latest_offset
         # Taken in any case: the walk through the survivors goes on behind this batch.
-        survivors = self._survivors.take(last_offset) if is_dirty else []
+        survivors = self._survivors.take(self._place_behind(last_offset) - 1) if is_dirty else []
         if transactions.on_data(header.producer_id, last_offset, header.attributes & TRANSACTIONAL_FLAG != 0):
             return self._without_records(header)
         if last_offset > self._map.latest_offset:
@@ -301,24 +350,22 @@ class Cleaning:
             return self._without_records(header)
         return self._clean_dirty(chunk, position, header, survivors, has_tombstones)
 
+    def _place_behind(self, offset: int) -> int:
+        return (offset + 1 - self._job.first_dirty_offset) * PLACES_PER_OFFSET
+
     def _clean_dirty(
         self, chunk: bytes, position: int, header: BatchHeader, survivors: list[int], has_tombstones: bool
     ) -> bytearray | None:
         """Decide on a batch of the dirty part, some of whose records survive."""
         data, start, end = _section(chunk, position, header)
-        tombstones: list[int] = []
-        if has_tombstones:
-            _, starts, tombstones = scan_keys(data, start, end, header.record_count)
-        else:
-            starts = record_starts(data, start, end, header.record_count)
-        base_offset = header.base_offset
-        if header.record_count == header.last_offset_delta + 1:
-            kept = [offset - base_offset for offset in survivors]
-        else:
-            alive = set(survivors)
-            offsets = _offsets(data, starts, header)
-            kept = [index for index, offset in enumerate(offsets) if offset in alive]
-        return self._keep(header, data, end, starts, tombstones, kept)
+        if not has_tombstones:
+            spans = spans_of_places(data, start, survivors)
+            backwards = (start + place % PLACES_PER_OFFSET for place in reversed(survivors))
+            return keep_records(header, data, spans, len(survivors), backwards)
+        scanned = scan_keys(data, start, end, header.record_count)
+        alive = {start + place % PLACES_PER_OFFSET for place in survivors}
+        kept = [index for index, at in enumerate(scanned.starts) if at in alive]
+        return self._keep(header, data, end, scanned.starts, scanned.tombstones, kept)
 
     def _clean_again(self, chunk: bytes, position: int, header: BatchHeader) -> bytearray | None:
         """Decide on a batch below the dirty part: its keys are unique there, unless they came again since."""
@@ -354,7 +401,8 @@ class Cleaning:
             return self._without_records(header)
         if len(kept) == header.record_count:
             return None
-        return keep_records(header, data, starts, end, kept)
+        spans = spans_of_indices(starts, end, kept)
+        return keep_records(header, data, spans, len(kept), (starts[index] for index in reversed(kept)))
 
     def _clean_marker(
         self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactions
@@ -369,7 +417,7 @@ class Cleaning:
             return None
         if horizon_ms is None:
             data, start, end = _section(chunk, position, header)
-            starts = scan_keys(data, start, end, header.record_count).starts
+            starts = record_starts(data, start, end, header.record_count)
             horizon_ms = self._job.now_ms + self._job.delete_retention_ms
             return set_delete_horizon(header, data, starts, end, range(len(starts)), horizon_ms)
         return self._without_records(header) if horizon_ms <= self._job.now_ms else None
@@ -401,21 +449,13 @@ class Cleaning:
         return header.attributes & CONTROL_FLAG != 0 and header.producer_epoch == epoch
 
 
-def _read_headers(chunk: bytes) -> tuple[list[tuple[int, BatchHeader]], int]:
-    """Return position and header of each whole batch, and where the last one ends."""
-    headers = []
-    position, size = 0, len(chunk)
+def _whole_batch(chunk: bytes, position: int) -> BatchHeader | None:
+    """Read the header at `position`; ``None`` if the chunk ends before its batch."""
     try:
-        while True:
-            header = read_header(chunk, position)
-            end = position + header.size
-            if end > size:
-                break
-            headers.append((position, header))
-            position = end
+        header = read_header(chunk, position)
     except NeedMoreBytes:
-        pass
-    return headers, position
+        return None
+    return header if position + header.size <= len(chunk) else None
 
 
 def _section(chunk: bytes, position: int, header: BatchHeader) -> Section:

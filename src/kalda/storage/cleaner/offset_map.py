@@ -1,4 +1,7 @@
-"""The table of a cleaning: the last offset of each key in the dirty part of a log, within a memory bound.
+"""The table of a cleaning: the last place of each key in the dirty part of a log, within a memory bound.
+
+A place is a record's offset together with where in its batch it begins, as one number that ascends: the
+second walk through the log then finds what survives without reading the records in between.
 
 Keys stand for themselves; long ones are replaced by a 128-bit digest. A collision would lose a record, so
 nothing shorter will do: Kafka's table takes MD5, of the same size, for the same reason.
@@ -9,39 +12,45 @@ from collections.abc import KeysView, Sequence
 from hashlib import blake2b
 from typing import Final
 
-ENTRY_BYTES: Final = 192
-"""What an entry costs at most: key object 64, offset object 32, its share of a dict that grows 88, and 8
+ENTRY_BYTES: Final = 208
+"""What an entry costs at most: key object 64, place object 48, its share of a dict that grows 88, and 8
 in the sorted list of survivors. Measured with CPython 3.11 on 64 bits; a test holds it to that."""
 
-_KEY_BYTES_MAX: Final = 30
+PLACES_PER_OFFSET: Final = 1 << 31
+"""A place is ``offset * PLACES_PER_OFFSET + start``; no batch has that many bytes, compressed or not."""
+
+KEY_BYTES_MAX: Final = 30
+"""Longer keys are shortened."""
+
 _DIGEST_BYTES: Final = 16
 
 
 def shorten(key: bytes) -> bytes:
     """Return what stands for a key. Digests have a length that no short key gets, so they never meet one."""
-    if len(key) <= _KEY_BYTES_MAX:
+    if len(key) <= KEY_BYTES_MAX:
         return key
-    return blake2b(key, digest_size=_DIGEST_BYTES).digest() + b"\0" * (_KEY_BYTES_MAX + 1 - _DIGEST_BYTES)
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest() + b"\0" * (KEY_BYTES_MAX + 1 - _DIGEST_BYTES)
 
 
 def is_long(keys: Sequence[bytes | None]) -> bool:
     """Tell whether a key among these must be shortened."""
     try:
-        return max(map(len, keys), default=0) > _KEY_BYTES_MAX  # type: ignore[arg-type] # see below
+        return max(map(len, keys), default=0) > KEY_BYTES_MAX  # type: ignore[arg-type] # see below
     except TypeError:
         # There is a None among them, which is rare enough to look twice.
-        return any(key is not None and len(key) > _KEY_BYTES_MAX for key in keys)
+        return any(key is not None and len(key) > KEY_BYTES_MAX for key in keys)
 
 
 class OffsetMap:
-    """Filled batch by batch with `add`, then asked which records survive."""
+    """Filled batch by batch, then asked which records survive."""
 
-    __slots__ = ("_capacity", "_offsets", "_survivors", "_tombstone_batches", "latest_offset")
+    __slots__ = ("_capacity", "_survivors", "_tombstone_batches", "latest_offset", "places")
 
     def __init__(self, bytes_max: int) -> None:
         assert bytes_max >= ENTRY_BYTES, f"a table of {bytes_max} bytes holds no key"
         self._capacity: Final = bytes_max // ENTRY_BYTES
-        self._offsets: dict[bytes, int] = {}
+        self.places: Final[dict[bytes, int]] = {}
+        """The last place of each key, for `add` and for whoever has looked whether there is `room`."""
         # Base offsets of batches in which a key was deleted, ascending.
         self._tombstone_batches: list[int] = []
         self._survivors: list[int] = []
@@ -49,60 +58,68 @@ class OffsetMap:
         """Everything from the first dirty offset up to here is in the table."""
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.places)
+
+    @property
+    def room(self) -> int:
+        """How many keys fit in, should all of them be new."""
+        return self._capacity - 1 - len(self.places) - len(self._tombstone_batches)
 
     @property
     def utilization(self) -> float:
         """How full the table is, 0 to 1."""
-        return min(1.0, (len(self._offsets) + len(self._tombstone_batches)) / self._capacity)
+        return min(1.0, (len(self.places) + len(self._tombstone_batches)) / self._capacity)
 
     def add(
-        self, keys: Sequence[bytes], offsets: Sequence[int], base_offset: int, has_tombstones: bool
+        self, keys: Sequence[bytes], places: Sequence[int], base_offset: int, has_tombstones: bool
     ) -> bool:
         """Take in the keyed records of one batch, or return False: the table is full.
 
         The first batch is taken in any case, or a log with one that is too large would never be cleaned.
         """
-        table = self._offsets
-        if len(table) + len(self._tombstone_batches) + len(keys) >= self._capacity and table:
-            new = len(set(keys) - table.keys())
-            if len(table) + len(self._tombstone_batches) + new >= self._capacity:
-                return False
-        table.update(zip(keys, offsets, strict=True))
+        table = self.places
+        if self.room < len(keys) and table and self.room < len(set(keys) - table.keys()):
+            return False
+        table.update(zip(keys, places, strict=True))
         if has_tombstones:
-            self._tombstone_batches.append(base_offset)
+            self.note_tombstones(base_offset)
         return True
+
+    def note_tombstones(self, base_offset: int) -> None:
+        """Remember that the batch deletes a key; batches ascend."""
+        self._tombstone_batches.append(base_offset)
 
     def finish(self) -> None:
         """Sort what survives; nothing is added after this."""
-        self._survivors = sorted(self._offsets.values())
+        self._survivors = sorted(self.places.values())
 
     @property
     def keys(self) -> KeysView[bytes]:
         """The keys of the dirty part; any record below the dirty part that has one of them is superseded."""
-        return self._offsets.keys()
+        return self.places.keys()
 
     def survivors(self) -> "Survivors":
-        """Return a view on the surviving offsets for a walk through the dirty part in order."""
+        """Return a view on the surviving places for a walk through the dirty part in order."""
         return Survivors(self._survivors, frozenset(self._tombstone_batches))
 
 
 class Survivors:
-    """Walks through surviving offsets with the batches; each batch starts where the last one ended."""
+    """Walks through surviving places with the batches; each batch starts where the last one ended."""
 
-    __slots__ = ("_at", "_offsets", "_tombstone_batches")
+    __slots__ = ("at", "places", "tombstone_batches")
 
-    def __init__(self, offsets: list[int], tombstone_batches: frozenset[int]) -> None:
-        self._offsets = offsets
-        self._at = 0
-        self._tombstone_batches = tombstone_batches
+    def __init__(self, places: list[int], tombstone_batches: frozenset[int]) -> None:
+        self.places: Final = places
+        self.at = 0
+        """Index of the first place that was not taken."""
+        self.tombstone_batches: Final = tombstone_batches
 
     def has_tombstones(self, base_offset: int) -> bool:
         """Tell whether the batch deletes a key."""
-        return base_offset in self._tombstone_batches
+        return base_offset in self.tombstone_batches
 
-    def take(self, last_offset: int) -> list[int]:
-        """Return the surviving offsets up to `last_offset` that were not taken before."""
-        at = self._at
-        end = self._at = bisect_right(self._offsets, last_offset, at)
-        return self._offsets[at:end]
+    def take(self, last_place: int) -> list[int]:
+        """Return the surviving places up to `last_place` that were not taken before."""
+        at = self.at
+        end = self.at = bisect_right(self.places, last_place, at)
+        return self.places[at:end]

@@ -1,25 +1,29 @@
 """The cleaner's way through the records of a batch: keys, tombstones and where records start, nothing else.
 
-`scan_keys` runs once per record of every byte that is cleaned, so it reads what is needed in place and makes
-one object a record, the key. Values are never looked at.
+`note_keys` runs once per record of every byte that is cleaned, so it reads what is needed in place and makes
+two objects a record, the key and its place. Values are never looked at.
 
 The one thing not to break: whatever the bytes are, the outcome is an answer or `CorruptRecordError`; a log
 whose content is nonsense must stop its own cleaning only.
 """
 
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.varint import read_raw_varint, read_varint, read_varlong
+from kalda.storage.cleaner.offset_map import KEY_BYTES_MAX, PLACES_PER_OFFSET, shorten
 
 NULL: Final = 1
 """The length -1 as a zigzag varint, one byte."""
 
 _RUN_MIN: Final = 16
 """Records of one layout in a row that are worth taking in one step."""
+
+_RAW_KEY_SIZE_MAX: Final = 2 * KEY_BYTES_MAX
+"""A key's size as a zigzag varint: longer ones are shortened."""
 
 
 class ScannedRecords(NamedTuple):
@@ -46,15 +50,88 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
         while len(keys) < count:
             left = count - len(keys)
             if left >= _RUN_MIN:
-                taken, at = _take_run(data, at, end, left, keys, starts)
-                if taken:
+                run = _run_of_one_layout(data, at, end, left)
+                if run is not None:
+                    stop = at + run.records * run.size
+                    keys.extend(chain.from_iterable(run.keys.iter_unpack(memoryview(data)[at:stop])))
+                    starts.extend(range(at, stop, run.size))
+                    at = stop
                     continue
             at = _walk(data, at, end, min(left, _RUN_MIN * 8), keys, starts, tombstones)
     except (IndexError, NeedMoreBytes):
         at = -1
     if at != end:
-        raise CorruptRecordError(f"what lies between bytes {position} and {end} are not {count} records")
+        raise _not_records(position, end, count)
     return ScannedRecords(keys, starts, tombstones)
+
+
+class NotedKeys(NamedTuple):
+    """What `note_keys` met besides keys with values."""
+
+    has_tombstones: bool
+    keyless: int
+    """Records without a key."""
+
+
+def note_keys(
+    places: dict[bytes, int], data: bytes, position: int, end: int, count: int, place: int
+) -> NotedKeys:
+    """Enter into `places` where each key of the `count` records from `position` to `end` was last.
+
+    `place` is the first record's; offsets have no gaps. The keys are taken as the table has them, shortened.
+
+    Raises:
+        CorruptRecordError: these bytes are something else; some keys may have been entered.
+    """
+    has_tombstones = False
+    keyless = 0
+    at = position
+    left = count
+    # A record's place is this and the position in `data`.
+    base = place - position
+    try:
+        while left:
+            run = _run_of_one_layout(data, at, end, left) if left >= _RUN_MIN else None
+            if run is not None:
+                stop = at + run.records * run.size
+                keys = chain.from_iterable(run.keys.iter_unpack(memoryview(data)[at:stop]))
+                first = base + at
+                step = PLACES_PER_OFFSET + run.size
+                ascending = range(first, first + run.records * step, step)
+                places.update(zip(map(shorten, keys) if run.is_long else keys, ascending, strict=True))
+                at = stop
+                done = run.records
+            else:
+                done = min(left, _RUN_MIN * 8)
+                at, without, deleted = _note(places, data, at, base, done)
+                keyless += without
+                has_tombstones = has_tombstones or deleted
+            left -= done
+            base += done * PLACES_PER_OFFSET
+    except (IndexError, NeedMoreBytes):
+        at = -1
+    if at != end:
+        raise _not_records(position, end, count)
+    return NotedKeys(has_tombstones, keyless)
+
+
+def note_one(places: dict[bytes, int], data: bytes, position: int, end: int, base: int) -> tuple[bool, int]:
+    """Do as `note_keys` does, with one record; `base` and `position` are its place.
+
+    Raises:
+        CorruptRecordError: these bytes are something else.
+    """
+    try:
+        at, keyless, has_tombstones = _note(places, data, position, base, 1)
+    except (IndexError, NeedMoreBytes):
+        at = -1
+    if at != end:
+        raise _not_records(position, end, 1)
+    return has_tombstones, keyless
+
+
+def _not_records(position: int, end: int, count: int) -> CorruptRecordError:
+    return CorruptRecordError(f"what lies between bytes {position} and {end} are not {count} records")
 
 
 def record_starts(data: bytes, position: int, end: int, count: int) -> list[int]:
@@ -64,35 +141,18 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> list[int]
         CorruptRecordError: the lengths do not add up.
     """
     starts: list[int] = []
-    add = starts.append
     at = position
     try:
-        left = count
-        while left:
-            run, size = _run_of_one_size(data, at, end, left) if left >= _RUN_MIN else (0, 1)
-            if run >= _RUN_MIN:
-                starts.extend(range(at, at + run * size, size))
-                at += run * size
-                left -= run
-                continue
-            walk = min(left, _RUN_MIN * 8)
-            left -= walk
-            for _ in repeat(None, walk):
-                add(at)
-                raw = data[at]
-                if raw < 0x80:
-                    at += 1 + (raw >> 1)
-                elif (second := data[at + 1]) < 0x80:
-                    at += (raw >> 1) + (second << 6) - 62
-                else:
-                    size, at = read_varint(data, at)
-                    if size < 0:
-                        raise CorruptRecordError(f"record at byte {starts[-1]} has size {size}")
-                    at += size
-    except (IndexError, NeedMoreBytes):
+        for _ in repeat(None, count):
+            starts.append(at)
+            size, at = read_varint(data, at)
+            if size < 0:
+                raise CorruptRecordError(f"record at byte {starts[-1]} has size {size}")
+            at += size
+    except NeedMoreBytes:
         at = -1
     if at != end:
-        raise CorruptRecordError(f"what lies between bytes {position} and {end} are not {count} records")
+        raise _not_records(position, end, count)
     return starts
 
 
@@ -169,18 +229,72 @@ def _walk(
     return at
 
 
-def _take_run(
-    data: bytes, at: int, limit: int, count: int, keys: list[bytes | None], starts: list[int]
-) -> tuple[int, int]:
-    """Take records that are laid out like the first one, with keys and values, in one step.
+def _note(places: dict[bytes, int], data: bytes, at: int, base: int, count: int) -> tuple[int, int, bool]:
+    """Enter record by record; return where the last one ends, how many have no key, if some have no value.
 
-    Returns how many were taken (0 if too few are alike) and where they end. Records of one size whose fields
-    before the key have one width have their keys at one distance; a strided slice for each byte of those
-    fields tells how far that holds.
+    `_walk` does the same for lists. That a record passes the batch's end shows at the last one.
+    """
+    keyless = 0
+    has_tombstones = False
+    for offset_base in range(base, base + count * PLACES_PER_OFFSET, PLACES_PER_OFFSET):
+        start = at
+        raw = data[at]
+        if raw < 0x80:
+            at += 2
+            end = start + 1 + (raw >> 1)
+        elif (second := data[at + 1]) < 0x80:
+            end = at + (raw >> 1) + (second << 6) - 62
+            at += 3
+        else:
+            size, at = read_varint(data, at)
+            end = at + size
+            at += 1
+        while data[at] > 0x7F:
+            at += 1
+        at += 1
+        while data[at] > 0x7F:
+            at += 1
+        raw = data[at + 1]
+        at += 2
+        if raw > 0x7F:
+            raw, at = read_raw_varint(data, at - 1)
+        if raw & 1:
+            keyless += 1
+        else:
+            key_at = at
+            at += raw >> 1
+            if raw <= _RAW_KEY_SIZE_MAX:
+                places[data[key_at:at]] = offset_base + start
+            else:
+                places[shorten(data[key_at:at])] = offset_base + start
+        if at + 2 > end:
+            raise CorruptRecordError(f"record at byte {start} does not end where its length says")
+        if data[at] == NULL:
+            has_tombstones = True
+        at = end
+    return at, keyless, has_tombstones
+
+
+class _Run(NamedTuple):
+    """Records in a row that have one size and their keys at one distance from their starts."""
+
+    records: int
+    size: int
+    keys: Struct
+    """Takes the key out of a record."""
+    is_long: bool
+    """Whether the keys must be shortened."""
+
+
+def _run_of_one_layout(data: bytes, at: int, limit: int, count: int) -> _Run | None:
+    """Return how far records are laid out like the first one, with keys and values; ``None``: not far.
+
+    Records of one size whose fields before the key have one width have their keys at one distance; a strided
+    slice for each byte of those fields tells how far that holds.
     """
     run, size = _run_of_one_size(data, at, limit, count)
     if run < _RUN_MIN:
-        return 0, at
+        return None
     fields: list[int] = []
     # Behind the length, of one byte or two, and the attributes.
     position = at + 2 if data[at] < 0x80 else at + 3
@@ -190,10 +304,11 @@ def _take_run(
             position += 1
         fields.append(position)
         position += 1
-    key_size = data[position]
-    value_at = position + 1 + (key_size >> 1)
-    if key_size > 0x7F or key_size & 1 or value_at + 2 > at + size or data[value_at] == NULL:
-        return 0, at
+    raw = data[position]
+    key_size = raw >> 1
+    value_at = position + 1 + key_size
+    if raw > 0x7F or raw & 1 or value_at + 2 > at + size or data[value_at] == NULL:
+        return None
     column = data[position : at + run * size : size]
     run -= len(column.lstrip(column[:1]))
     for field in fields:
@@ -203,13 +318,11 @@ def _take_run(
     if tombstone >= 0:
         run = tombstone
     if run < _RUN_MIN:
-        return 0, at
+        return None
     before = position + 1 - at
-    end = at + run * size
-    layout = Struct(f"{before}x{key_size >> 1}s{size - before - (key_size >> 1)}x")
-    keys.extend([key for (key,) in layout.iter_unpack(memoryview(data)[at:end])])
-    starts.extend(range(at, end, size))
-    return run, end
+    return _Run(
+        run, size, Struct(f"{before}x{key_size}s{size - before - key_size}x"), key_size > KEY_BYTES_MAX
+    )
 
 
 _CONTINUES: Final = bytes(0 if byte < 0x80 else 1 for byte in range(256))
@@ -236,6 +349,18 @@ def offset_deltas(data: bytes, starts: Sequence[int]) -> list[int]:
             raw, _ = read_raw_varint(data, at + 1)
         deltas.append((raw >> 1) ^ -(raw & 1))
     return deltas
+
+
+def record_end(data: bytes, start: int) -> int:
+    """Return where the record ends that begins at `start`."""
+    raw = data[start]
+    if raw < 0x80:
+        return start + 1 + (raw >> 1)
+    second = data[start + 1]
+    if second < 0x80:
+        return start + (raw >> 1) + (second << 6) - 62
+    size, at = read_varint(data, start)
+    return at + size
 
 
 def timestamp_delta(data: bytes, start: int) -> int:

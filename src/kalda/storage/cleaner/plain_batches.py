@@ -1,0 +1,164 @@
+"""The cleaner's short way with plain batches: not compressed, of no transaction, no markers, no gaps.
+
+Nearly all batches of nearly all logs are such; many hold one record only, and then what is done once a batch
+decides how fast a log is cleaned. So the loops here unpack only the fields that they need and call as little
+as they can. Both stop at the first batch that is anything else, which `cleaner` then treats as the general
+case; doing so with any batch is never wrong.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Container
+from struct import Struct
+from typing import Final
+
+from kalda.records.batch import (
+    ATTRIBUTES_POSITION,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+)
+from kalda.records.crc import crc32c
+from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET, OffsetMap, Survivors
+from kalda.storage.cleaner.record_fields import note_keys, note_one
+
+_NOT_PLAIN: Final = COMPRESSION_MASK | CONTROL_FLAG | TRANSACTIONAL_FLAG
+_BODY_SIZE_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+
+_TO_MAP: Final = Struct(">qi4xbIhi30xi")
+"""Base offset, length, magic, CRC, attributes, last offset delta, record count."""
+
+_TO_JUDGE: Final = Struct(">qi4xb4xhi8xqq6xi")
+"""Base offset, length, magic, attributes, last offset delta, largest time, producer id, record count."""
+
+
+def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -> tuple[int, int]:
+    """Enter the keys of plain batches from `position` on into the table, as long as there is room.
+
+    Returns the position of the first batch that was not taken and how many records had no key.
+
+    Raises:
+        CorruptRecordError: a batch with the right CRC holds no records.
+    """
+    unpack = _TO_MAP.unpack_from
+    places = table.places
+    view = memoryview(chunk)
+    size = len(chunk)
+    limit = size - HEADER_SIZE
+    room = table.room
+    keyless = 0
+    last_offset = -1
+    while position <= limit:
+        base_offset, length, magic, crc, attributes, delta, count = unpack(chunk, position)
+        end = position + LOG_OVERHEAD + length
+        room -= count
+        if (
+            end > size
+            or length < _BODY_SIZE_MIN
+            or magic != MAGIC
+            or attributes & _NOT_PLAIN
+            or base_offset < first_dirty
+            or count != delta + 1
+            or count < 1
+            or room < 0
+            or crc32c(view[position + ATTRIBUTES_POSITION : end]) != crc
+        ):
+            break
+        place = (base_offset - first_dirty) * PLACES_PER_OFFSET
+        start = position + HEADER_SIZE
+        if count == 1:
+            has_tombstones, without = note_one(places, chunk, start, end, place - start)
+        else:
+            has_tombstones, without = note_keys(places, chunk, start, end, count, place)
+        if has_tombstones:
+            table.note_tombstones(base_offset)
+            room -= 1
+        keyless += without
+        last_offset = base_offset + delta
+        position = end
+    if last_offset > table.latest_offset:
+        table.latest_offset = last_offset
+    return position, keyless
+
+
+class PlainJudge:
+    """Decides on the dirty plain batches that stay whole or go whole."""
+
+    def __init__(
+        self, survivors: Survivors, first_dirty: int, latest_offset: int, last_records: Container[int]
+    ) -> None:
+        """Offsets from `first_dirty` to `latest_offset` are judged by the places of the `survivors`.
+
+        Those are relative to the first. The producers of `last_records` may need a batch without records.
+        """
+        self._survivors: Final = survivors
+        self._first_dirty: Final = first_dirty
+        self._latest_offset: Final = latest_offset
+        self._last_records: Final = last_records
+        self.records_read = 0
+        self.records_written = 0
+
+    def judge(
+        self, chunk: bytes, position: int, note: Callable[[int, int, int], None]
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Judge batches from `position` on; `note` is told of each that stays.
+
+        Returns the position of the first batch that was not judged and the spans of those that stay.
+        """
+        survivors = self._survivors
+        tombstone_batches = survivors.tombstone_batches
+        last_records = self._last_records
+        places, at = survivors.places, survivors.at
+        places_count = len(places)
+        first_dirty, latest_offset = self._first_dirty, self._latest_offset
+        unpack = _TO_JUDGE.unpack_from
+        size = len(chunk)
+        limit = size - HEADER_SIZE
+        read = written = 0
+        spans: list[tuple[int, int]] = []
+        whole_from = position
+        while position <= limit:
+            base_offset, length, magic, attributes, delta, max_timestamp, producer_id, count = unpack(
+                chunk, position
+            )
+            end = position + LOG_OVERHEAD + length
+            last_offset = base_offset + delta
+            if (
+                end > size
+                or length < _BODY_SIZE_MIN
+                or magic != MAGIC
+                or attributes & _NOT_PLAIN
+                or base_offset < first_dirty
+                or last_offset > latest_offset
+                or count != delta + 1
+                or count < 1
+            ):
+                break
+            # The first place behind the batch; not more of them are in it than it has records.
+            behind = (last_offset + 1 - first_dirty) * PLACES_PER_OFFSET
+            if count == 1:
+                alive = 1 if at < places_count and places[at] < behind else 0
+            else:
+                alive = bisect_left(places, behind, at, min(at + count, places_count)) - at
+            if alive == count:
+                if base_offset in tombstone_batches:
+                    break
+                note(last_offset, end - position, max_timestamp)
+                written += count
+            elif alive or producer_id in last_records:
+                break
+            else:
+                if whole_from < position:
+                    spans.append((whole_from, position))
+                whole_from = end
+            at += alive
+            read += count
+            position = end
+        if whole_from < position:
+            spans.append((whole_from, position))
+        survivors.at = at
+        self.records_read += read
+        self.records_written += written
+        return position, spans
