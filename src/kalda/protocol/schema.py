@@ -6,9 +6,9 @@
 
 A declaration is a plain class with slots and a keyword-only constructor in which every field has a
 default; type checkers see the real fields. What this module is not: a codec. It holds facts, and the two
-codecs (`codec_reference`, and the one that `codec` compiles) read them. What a maintainer must not break: importing a
-message module creates classes only; no source is generated before the first use of a class, because the
-broker's start-up time pays for every class.
+codecs (`codec_reference`, and the one that `codec` compiles) read them. What a maintainer must not break:
+importing a message module creates classes only; no source is generated before the first use of a class,
+because the broker's start-up time pays for every class.
 """
 
 from collections.abc import Callable, Iterator
