@@ -39,6 +39,8 @@ from kalda.protocol.schema import (
 )
 from kalda.protocol.wire_format import (
     ELEMENTS_MAX,
+    NULL_IN_PLACE,
+    NULL_IN_TAG,
     STRING_BYTES_MAX,
     read_uvarint,
     skip_tagged_fields,
@@ -156,7 +158,8 @@ class _DecoderEmitter:
         nullable = field.nullable.includes(self._source.version)
         kind = field.kind
         if not isinstance(kind, Kind):
-            self._read_nested(target, kind, nullable)
+            null = NULL_IN_TAG if field.tagged.includes(self._source.version) else NULL_IN_PLACE
+            self._read_nested(target, kind, null if nullable else None)
         elif isinstance(kind, FixedKind):
             self._read_fixed(target, kind)
         elif isinstance(kind, ArrayKind):
@@ -172,15 +175,15 @@ class _DecoderEmitter:
         self._run.append((kind.code, raw))
         self._after.append(f"{target} = {self._source.bind('uuid_from_bytes', uuid_from_bytes)}({raw})")
 
-    def _read_nested(self, target: str, struct_class: type[Struct], nullable: bool) -> None:
-        if not nullable:
+    def _read_nested(self, target: str, struct_class: type[Struct], null: int | None) -> None:
+        if null is None:
             variable = self.read_struct(struct_class)
             self._source.line(f"{target} = {variable}")
             return
         mark = self._source.local("n")
         self._run.append(("b", mark))
         self.flush()
-        with self._source.block(f"if {mark} < 0:"):
+        with self._source.block(f"if {mark} <= {null}:"):
             self._source.line(f"{target} = None")
         with self._source.block("else:"):
             variable = self.read_struct(struct_class)

@@ -33,7 +33,7 @@ from kalda.protocol.schema import (
     Message,
     Struct,
 )
-from kalda.protocol.wire_format import STRING_BYTES_MAX, encode_uvarint
+from kalda.protocol.wire_format import NULL_IN_PLACE, NULL_IN_TAG, STRING_BYTES_MAX, encode_uvarint
 
 Parts = list[Any]
 """Bytes-like objects and sized records, in order."""
@@ -133,7 +133,9 @@ class _EncoderEmitter:
             if isinstance(field.kind, Kind):
                 # None differs from an empty list, and is refused or written like any value.
                 return f"({value} or {value} is None)"
-            return " or ".join(self._is_set(f"{value}.{part.name}", part) for part in field.kind.FIELDS)
+            is_set = " or ".join(self._is_set(f"{value}.{part.name}", part) for part in field.kind.FIELDS)
+            may_be_none = field.nullable.lowest <= field.nullable.highest
+            return f"{value} is None or {is_set}" if may_be_none else is_set
         default = field.default()
         if default is None:
             return f"{value} is not None"
@@ -145,7 +147,8 @@ class _EncoderEmitter:
         nullable = field.nullable.includes(self._source.version)
         kind = field.kind
         if not isinstance(kind, Kind):
-            self._write_nested(value, kind, nullable)
+            null = NULL_IN_TAG if field.tagged.includes(self._source.version) else NULL_IN_PLACE
+            self._write_nested(value, kind, null if nullable else None)
         elif isinstance(kind, FixedKind):
             self._run.append((kind.code, f"{value}.bytes" if kind is UUID_KIND else value))
         elif isinstance(kind, ArrayKind):
@@ -153,15 +156,15 @@ class _EncoderEmitter:
         else:
             self._write_sized(value, kind, nullable)
 
-    def _write_nested(self, value: str, struct_class: type[Struct], nullable: bool) -> None:
+    def _write_nested(self, value: str, struct_class: type[Struct], null: int | None) -> None:
         variable = self._source.local("v")
         self._source.line(f"{variable} = {value}")
-        if not nullable:
+        if null is None:
             self.write_struct(variable, struct_class)
             return
         run = self._run
         with self._source.block(f"if {variable} is None:"):
-            self._run = [*run, ("b", "-1")]
+            self._run = [*run, ("b", str(null))]
             self.flush()
         with self._source.block("else:"):
             self._run = [*run, ("b", "1")]

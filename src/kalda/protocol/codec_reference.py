@@ -22,7 +22,7 @@ from kalda.protocol.schema import (
     Struct,
     StructType,
 )
-from kalda.protocol.wire_format import ELEMENTS_MAX, STRING_BYTES_MAX
+from kalda.protocol.wire_format import ELEMENTS_MAX, NULL_IN_PLACE, NULL_IN_TAG, STRING_BYTES_MAX
 
 M = TypeVar("M", bound=Message)
 S = TypeVar("S", bound=Struct)
@@ -113,7 +113,8 @@ class _Writer:
             self._write_value(field.kind, item)
             return
         if nullable:
-            self.out += b"\xff" if item is None else b"\x01"
+            null = NULL_IN_TAG if field.tagged.includes(self.version) else NULL_IN_PLACE
+            self.out += struct.pack(">b", null if item is None else 1)
         if item is not None:
             self._write_nested(field.kind, item)
 
@@ -203,8 +204,10 @@ class _Reader:
             if item is None and not nullable:
                 raise self._error(f"{field.name} is null")
             return item
-        if nullable and self._take(1)[0] > 0x7F:
-            return None
+        if nullable:
+            null = NULL_IN_TAG if field.tagged.includes(self.version) else NULL_IN_PLACE
+            if struct.unpack(">b", self._take(1))[0] <= null:
+                return None
         return self.read_struct(field.kind)
 
     def _read_value(self, kind: Kind[Any]) -> object:

@@ -24,6 +24,11 @@ gigabytes and hold the event loop for many seconds. The largest honest message i
 cluster, which with 200,000 partitions is far below. Numbers need no such bound: they grow by less than 10.
 """
 
+NULL_IN_PLACE: Final = -1
+NULL_IN_TAG: Final = 0
+"""What stands for a struct that is null, where 1 says that one follows: a signed byte, but in the tagged
+section an unsigned varint. Apache Kafka's generator makes this difference, KIP-482 does not tell of it."""
+
 _SHORT_UVARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 
 

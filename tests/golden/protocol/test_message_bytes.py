@@ -18,7 +18,7 @@ from kalda.protocol.headers import (
     request_header,
     response_header,
 )
-from kalda.protocol.messages import api_versions, fetch, metadata, produce
+from kalda.protocol.messages import api_versions, consumer_group_records, fetch, metadata, produce
 from kalda.protocol.schema import Message
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -369,6 +369,55 @@ GOLDEN = (
             "01 09 00000002 00000007 00",
             "00",  # end of the topic
             "01 00 0e 02 00000002 02 68 00002384 02 72 00",
+        ),
+    ),
+    # As Apache Kafka 4.1 wrote it for a member of the consumer protocol.
+    Golden(
+        consumer_group_records.ConsumerGroupMemberMetadataValue(
+            instance_id="i2",
+            rack_id=None,
+            client_id="sc",
+            client_host="/127.0.0.1",
+            subscribed_topic_names=["t6"],
+            subscribed_topic_regex="",
+            rebalance_timeout_ms=300_000,
+            server_assignor=None,
+            classic_member_metadata=None,
+        ),
+        0,
+        (
+            "03 6932",
+            "00",  # no rack
+            "03 7363",
+            "0b 2f3132372e302e302e31",
+            "02 03 7436",
+            "01",  # an expression, though an empty one
+            "000493e0",
+            "00",  # no assignor
+            "01 00 01 00",  # one tagged field of one byte: null, which is not the default of a struct
+        ),
+    ),
+    Golden(
+        consumer_group_records.ConsumerGroupMemberMetadataValue(
+            instance_id=None,
+            rack_id=None,
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            classic_member_metadata=consumer_group_records.ClassicMemberMetadata(
+                session_timeout_ms=7,
+                supported_protocols=[consumer_group_records.ClassicProtocol(name="r", metadata=b"m")],
+            ),
+        ),
+        0,
+        (
+            "00 00 01 01 01 00",  # no instance, no rack, no client, no topics, no expression
+            "ffffffff",
+            "00",
+            "01 00 0c",
+            "01",  # there is a struct
+            "00000007",
+            "02 02 72 02 6d 00",
+            "00",
         ),
     ),
 )

@@ -53,6 +53,7 @@ class EveryKind(Message, versions="0-2", flexible="1+"):
     maybe: Extra | None = wire(Extra, "1+", nullable="1+", default=None)
     late_tag: int = wire(INT8, "1+", default=5, tag=1, tagged="2+")
     first_tag: bytes | None = wire(BYTES, "2+", nullable="2+", default=None, tag=0)
+    maybe_tag: Extra | None = wire(Extra, "2+", nullable="2+", tag=2)
 
 
 class Row(Struct):
@@ -87,6 +88,7 @@ def every_kind(version: int) -> EveryKind:
         value.late_tag = 6
     if version >= 2:
         value.first_tag = b"t" * 200
+        value.maybe_tag = Extra(weight=2.5)
     return value
 
 
@@ -94,6 +96,8 @@ def every_kind(version: int) -> EveryKind:
 def test_every_kind_is_written_and_read_alike(version: int) -> None:
     """The language is wider than today's messages; both codecs know all of it."""
     empty = EveryKind(ids=[], names=[], numbers=None)
+    if version >= 2:
+        empty.maybe_tag = None
     for value in (every_kind(version), EveryKind(), empty):
         data = codec.encode(value, version)
         assert data == encode_reference(value, version)
@@ -107,6 +111,11 @@ def test_every_kind_is_written_and_read_alike(version: int) -> None:
 def test_tagged_fields_come_in_order_of_tag_wherever_they_are_declared() -> None:
     data = codec.encode(EveryKind(late_tag=6, first_tag=b"x"), 2)
     assert data.endswith(bytes.fromhex("02 00 02 0278 01 01 06".replace(" ", "")))
+
+
+def test_a_struct_that_is_null_looks_otherwise_in_the_tagged_section() -> None:
+    data = codec.encode(EveryKind(maybe=None, maybe_tag=None), 2)
+    assert data.endswith(bytes.fromhex("ff 01 02 01 00".replace(" ", "")))
 
 
 @pytest.mark.parametrize("decoder", [codec.decode, decode_reference])

@@ -163,7 +163,8 @@ def read_member(base: Member, value: messages.ConsumerGroupMemberMetadataValue) 
     """The member with what the record says of it; its assignment stays that of `base`."""
     metadata = value.classic_member_metadata
     classic = None
-    if metadata is not None:
+    # One without protocols is what a record says that does not mention it.
+    if metadata is not None and metadata.supported_protocols:
         classic = ClassicSide(
             metadata.session_timeout_ms,
             tuple(ClassicProtocolOffer(offer.name, offer.metadata) for offer in metadata.supported_protocols),
