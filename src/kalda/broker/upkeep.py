@@ -69,12 +69,16 @@ class Upkeep:
 
 
 def start_log_upkeep(upkeep: Upkeep, services: BrokerServices) -> None:
-    """Keep the logs: retention, flushes, deletions, checkpoints, and replicas that the disk refused."""
+    """Keep the logs: retention, flushes, deletions, checkpoints, producers, replicas the disk refused."""
     config, logs = services.config, services.log_manager
 
     async def apply_retention() -> None:
         while not logs.retention_step():  # noqa: ASYNC110
             # Requests go between two steps of a pass over thousands of logs.
+            await asyncio.sleep(0)
+
+    async def expire_producers() -> None:
+        while not logs.producer_expiration_step():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     async def retry_refused() -> None:
@@ -83,6 +87,7 @@ def start_log_upkeep(upkeep: Upkeep, services: BrokerServices) -> None:
 
     for name, interval_ms, step in (
         ("log retention", config.log_retention_check_interval_ms, apply_retention),
+        ("producer expiration", config.producer_id_expiration_check_interval_ms, expire_producers),
         ("log flush", min(config.log_flush_scheduler_interval_ms, _STEP_MS_MAX), logs.flush_step),
         ("log deletion", _STEP_MS_MAX, logs.deletion_step),
         ("refused replicas", _STEP_MS_MAX, retry_refused),

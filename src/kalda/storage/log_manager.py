@@ -86,6 +86,7 @@ class LogManager:
         self._locks: dict[str, DirectoryLock] = {}
         self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
+        self._expiration_pass: Iterator[UnifiedLog] | None = None
         self._checkpoints: Final = {
             directory: {
                 name: OffsetCheckpointFile(
@@ -232,7 +233,6 @@ class LogManager:
         logs = self._retention_pass
         if logs is None:
             logs = self._retention_pass = iter(tuple(self._logs.values()))
-        now_ms = self.environment.clock.time_ms()
         for _ in range(RETENTION_STEP_LOGS):
             log = next(logs, None)
             if log is None:
@@ -247,6 +247,19 @@ class LogManager:
                 log.delete_old_segments()
             except StorageError as error:
                 _logger.warning("retention of %s put off: %s", log.topic_partition, error)
+        return False
+
+    def producer_expiration_step(self) -> bool:
+        """Forget the idle producers of the next few logs; tells whether the pass over all is complete."""
+        logs = self._expiration_pass
+        if logs is None:
+            logs = self._expiration_pass = iter(tuple(self._logs.values()))
+        now_ms = self.environment.clock.time_ms()
+        for _ in range(RETENTION_STEP_LOGS):
+            log = next(logs, None)
+            if log is None:
+                self._expiration_pass = None
+                return True
             log.producer_state.remove_expired(now_ms)
         return False
 

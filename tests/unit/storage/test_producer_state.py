@@ -3,6 +3,7 @@
 import pytest
 
 from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType
 from kalda.storage.config import LogConfig
 from kalda.storage.errors import (
@@ -193,9 +194,20 @@ def test_idle_producers_expire_and_may_begin_anywhere() -> None:
     produce(broker.log, 0)
     produce(broker.log, 0, producer_id=8, transactional=True)
     broker.clock.advance(1)
-    assert broker.manager.retention_step()
+    broker.log.is_being_cleaned = True
+    assert broker.manager.producer_expiration_step()
     assert list(broker.log.producer_state.producers) == [8]
     assert produce(broker.log, 99).first_offset == 2
+
+
+def test_producers_expire_over_all_logs_in_steps() -> None:
+    broker = Broker(LogConfig(producer_id_expiration_ms=1000))
+    for partition in range(120):
+        produce(broker.manager.get_or_create(TopicPartition("many", partition)), 0)
+    broker.clock.advance(1)
+    assert [broker.manager.producer_expiration_step() for _ in range(3)] == [False, False, True]
+    assert all(log.producer_state.is_empty for log in broker.manager.logs().values())
+    assert not broker.manager.producer_expiration_step(), "the next pass begins anew"
 
 
 def test_open_transactions_hold_the_last_stable_offset() -> None:
