@@ -85,6 +85,9 @@ def begin(
     if current.state is TransactionState.ONGOING:
         if request.keeps_prepared:
             return _take_over(current, request, new_producer_id, now_ms)
+        if current.next_identity is not None and expected not in (None, current.owner):
+            # Whoever had it before it was taken over must not abort what others count on.
+            return Decision(ErrorCode.PRODUCER_FENCED)
         # The producer asks again until the abort is complete.
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(transaction_version, now_ms))
     if _needs_new_id(current, expected):
