@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kalda.coordination import errors, kazoo_link
@@ -26,6 +26,7 @@ from kalda.coordination.errors import (
     SessionExpiredError,
 )
 from kalda.coordination.kazoo_link import Connect, Connector, Link, code_of, stat_of
+from kalda.coordination.kazoo_requests import Chroot, error_of, split_chroot
 from kalda.coordination.port import (
     ANY_VERSION,
     Create,
@@ -41,14 +42,9 @@ from kalda.coordination.port import (
     WatchCallback,
     WatchEvent,
 )
-from kalda.coordination.znode_paths import check_operation, check_path
 
 MAX_IN_FLIGHT: Final = 10
 """Kafka's default of `zookeeper.max.in.flight.requests`."""
-
-REQUEST_BYTES_MAX: Final = 1_048_575
-"""ZooKeeper's default of `jute.maxbuffer`. A larger request makes a server drop the connection, which would
-look like a loss of it and be tried again for ever; so it is refused here."""
 
 _CLOSE_SECONDS_MAX: Final = 5.0
 """How long `close` waits for the server to confirm; then the session is left to expire."""
@@ -59,29 +55,11 @@ _CLOSE_GRACE_SECONDS: Final = 2.0
 _SUSPICION_SECONDS: Final = 0.25
 """Between finding that an answer is overdue and acting on it."""
 
-_OPERATION_OVERHEAD_BYTES: Final = 64
-"""More than an operation takes on the wire beyond its path and data: lengths, the ACL, headers."""
-
-_VERSION_MAX: Final = 2**31 - 1
-
 _MAYBE_DONE: Final = " while the operation was under way: it may have been done"
 
 _SESSION_MOVED: Final = -118
 
 _ROLLED_BACK: Final = 0
-
-_ERRORS: Final[Mapping[int | None, tuple[type[CoordinationError], str]]] = {
-    errors.StorageError.code: (errors.StorageError, "%s: the server could not do it; its log says why"),
-    errors.BadArgumentsError.code: (BadArgumentsError, "%s: the server does not take the path or the data"),
-    errors.NoNodeError.code: (NoNodeError, "%s or its parent does not exist"),
-    errors.BadVersionError.code: (errors.BadVersionError, "%s has another version than the expected one"),
-    errors.NoChildrenForEphemeralsError.code: (
-        errors.NoChildrenForEphemeralsError,
-        "%s: its parent is ephemeral and takes no children",
-    ),
-    errors.NodeExistsError.code: (errors.NodeExistsError, "%s exists already"),
-    errors.NotEmptyError.code: (errors.NotEmptyError, "%s has children"),
-}
 
 _log: Final = logging.getLogger(__name__)
 
@@ -102,7 +80,7 @@ class KazooCoordination:
     def __init__(
         self, hosts: str, *, session_timeout_ms: int, max_in_flight: int, connect: Connect | None
     ) -> None:
-        servers, chroot = _split_chroot(hosts)
+        servers, chroot = split_chroot(hosts)
         self._hosts = hosts
         self._chroot = chroot
         self._session_timeout_ms = session_timeout_ms
@@ -193,7 +171,7 @@ class KazooCoordination:
                 self._watches.add_data(path, stat, watch)
             return stat
 
-        request = kazoo_link.exists(self._full(path), watch is not None)
+        request = kazoo_link.exists(self._chroot.full(path), watch is not None)
         (outcome,) = await self._run([Call(request, path, convert)])
         result: Stat | None = _value(outcome)
         return result
@@ -207,7 +185,7 @@ class KazooCoordination:
                 self._watches.add_children(path, stat_of(stat), watch)
             return sorted(names)
 
-        request = kazoo_link.get_children(self._full(path), watch is not None)
+        request = kazoo_link.get_children(self._chroot.full(path), watch is not None)
         (outcome,) = await self._run([Call(request, path, convert)])
         result: list[str] = _value(outcome)
         return result
@@ -234,20 +212,20 @@ class KazooCoordination:
     ) -> str:
         """Create a znode."""
         operation = Create(path, data, ephemeral, sequential)
-        (outcome,) = await self._run([Call(self._request(operation), path, self._stripped)])
+        (outcome,) = await self._run([Call(self._chroot.request(operation), path, self._chroot.stripped)])
         result: str = _value(outcome)
         return result
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Replace a znode's data."""
-        request = self._request(SetData(path, data, version))
+        request = self._chroot.request(SetData(path, data, version))
         (outcome,) = await self._run([Call(request, path, stat_of)])
         result: Stat = _value(outcome)
         return result
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a znode."""
-        (outcome,) = await self._run([Call(self._request(Delete(path, version)), path, _nothing)])
+        (outcome,) = await self._run([Call(self._chroot.request(Delete(path, version)), path, _nothing)])
         _value(outcome)
 
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
@@ -394,20 +372,9 @@ class KazooCoordination:
                 self._watches.add_data(path, stat, watch)
             return data or b"", stat
 
-        return Call(kazoo_link.get_data(self._full(path), watch is not None), path, convert)
+        return Call(kazoo_link.get_data(self._chroot.full(path), watch is not None), path, convert)
 
     def _transaction_call(self, operations: Sequence[Operation]) -> Call:
-        requests = []
-        size = 0
-        for index, operation in enumerate(operations):
-            try:
-                requests.append(self._request(operation))
-                size += _size(operation, self._chroot)
-                _check_size(size, operation.path)
-            except BadArgumentsError as error:
-                error.operation_index = index
-                raise
-
         def convert(raw: Any) -> list[OperationResult]:
             for index, (result, operation) in enumerate(zip(raw, operations, strict=True)):
                 # What stands before the failed operation is said to be rolled back.
@@ -416,43 +383,12 @@ class KazooCoordination:
                     error.operation_index = index
                     raise error
             return [
-                self._result(result, operation) for result, operation in zip(raw, operations, strict=True)
+                self._chroot.result(result, operation)
+                for result, operation in zip(raw, operations, strict=True)
             ]
 
         path = operations[0].path if operations else "/"
-        return Call(kazoo_link.transaction(requests), path, convert)
-
-    def _result(self, raw: Any, operation: Operation) -> OperationResult:
-        if isinstance(operation, Create):
-            return self._stripped(raw)
-        return stat_of(raw) if isinstance(operation, SetData) else None
-
-    def _request(self, operation: Operation) -> Any:
-        """Translate an operation; what the server would refuse by dropping the connection is refused here."""
-        if isinstance(operation, Create):
-            check_operation(operation)
-            is_root = operation.path == "/" and not operation.sequential
-            path = self._full("/") if is_root else self._chroot + operation.path
-            _check_size(_size(operation, self._chroot), operation.path)
-            return kazoo_link.write(operation, path)
-        path = self._full(operation.path)
-        if not ANY_VERSION <= operation.version <= _VERSION_MAX:
-            raise BadArgumentsError(
-                f"{operation.path}: version {operation.version} is not in [-1, {_VERSION_MAX}]",
-                operation.path,
-            )
-        if isinstance(operation, SetData):
-            _check_size(_size(operation, self._chroot), operation.path)
-        return kazoo_link.write(operation, path)
-
-    def _full(self, path: str) -> str:
-        check_path(path)
-        if path == "/":
-            return self._chroot or "/"
-        return self._chroot + path
-
-    def _stripped(self, path: str) -> str:
-        return path[len(self._chroot) :] or "/"
+        return Call(self._chroot.transaction(operations), path, convert)
 
     # The session, on the loop.
 
@@ -469,9 +405,9 @@ class KazooCoordination:
         await self._ensure_chroot()
 
     async def _ensure_chroot(self) -> None:
-        chroot, self._chroot = self._chroot, ""
+        chroot, self._chroot = self._chroot, Chroot("")
         try:
-            names = chroot.split("/")
+            names = chroot.path.split("/")
             for end in range(2, len(names) + 1):
                 path = "/".join(names[:end])
                 if await self.exists(path) is None:
@@ -582,7 +518,7 @@ class KazooCoordination:
     def on_event(self, link: Link, event_type: EventType, full_path: str) -> None:
         """Tell those who watch."""
         if link is self._link:
-            self._fire(WatchEvent(event_type, self._stripped(full_path)))
+            self._fire(WatchEvent(event_type, self._chroot.stripped(full_path)))
 
     def _fire(self, event: WatchEvent) -> None:
         for callback in self._watches.fire(event):
@@ -595,11 +531,11 @@ class KazooCoordination:
     def _watch_again(self) -> None:
         """Arm all watches at a new connection, and tell of what changed meanwhile, before any later call."""
         calls = [
-            Call(kazoo_link.exists(self._full(path), True), path, self._catch_up_data(path))
+            Call(kazoo_link.exists(self._chroot.full(path), True), path, self._catch_up_data(path))
             for path in self._watches.data_paths()
         ]
         for path in self._watches.child_paths():
-            request = kazoo_link.get_children(self._full(path), True)
+            request = kazoo_link.get_children(self._chroot.full(path), True)
             calls.append(Call(request, path, self._catch_up_children(path)))
             calls[-1].on_error = self._catch_up_deleted
         self._waiting.extendleft(reversed(calls))
@@ -633,11 +569,7 @@ class KazooCoordination:
             return self._over()
         if code == ConnectionLossError.code or code == _SESSION_MOVED:
             return self._unreachable(path, _MAYBE_DONE)
-        known = _ERRORS.get(code)
-        if known is not None:
-            error_class, text = known
-            return error_class(text % path, path)
-        return CoordinationError(f"{path}: ZooKeeper answered {type(failure).__name__} (code {code})", path)
+        return error_of(failure, path)
 
     def _unreachable(self, path: str, when: str = "") -> ConnectionLossError:
         return ConnectionLossError(f"{path}: ZooKeeper ({self._hosts}) cannot be reached{when}", path)
@@ -650,22 +582,6 @@ class KazooCoordination:
         return f"session {self._session_id:#x} at {self._hosts}: {self._link.last_failure}"
 
 
-def _split_chroot(hosts: str) -> tuple[str, str]:
-    servers, slash, chroot = hosts.partition("/")
-    chroot = chroot.rstrip("/")
-    if not servers.strip():
-        raise BadArgumentsError(
-            f"`zookeeper.connect`={hosts!r} names no server; host:port,…[/chroot] is wanted"
-        )
-    if not chroot:
-        return servers, ""
-    try:
-        check_path(slash + chroot)
-    except BadArgumentsError as error:
-        raise BadArgumentsError(f"`zookeeper.connect`={hosts!r} has no valid chroot: {error}") from None
-    return servers, slash + chroot
-
-
 def _value(outcome: Any) -> Any:
     if isinstance(outcome, CoordinationError):
         raise outcome
@@ -674,17 +590,3 @@ def _value(outcome: Any) -> Any:
 
 def _nothing(_: object) -> None:
     return None
-
-
-def _size(operation: Operation, chroot: str) -> int:
-    data = operation.data if isinstance(operation, Create | SetData) else b""
-    return _OPERATION_OVERHEAD_BYTES + len((chroot + operation.path).encode()) + len(data or b"")
-
-
-def _check_size(size: int, path: str) -> None:
-    if size > REQUEST_BYTES_MAX:
-        raise BadArgumentsError(
-            f"{path}: a request of {size} bytes is larger than the {REQUEST_BYTES_MAX} bytes that ZooKeeper "
-            "takes (its `jute.maxbuffer`); split it",
-            path,
-        )
