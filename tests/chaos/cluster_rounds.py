@@ -281,7 +281,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
             problems = [*ledger.violations, *reader.errors, *copies.problems]
             assert not problems, f"round {number + 1}: {problems}"
             if options.copiers:
-                copies.check_progress(load.produced)
+                copies.wait_progress(lambda: load.produced)
         load.stop()
         assert not load.errors, str(load.errors[:3])
         reader.wait_all_read()

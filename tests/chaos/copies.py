@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import confluent_kafka
@@ -28,7 +28,8 @@ COPIES = "copied"
 STABLE_SECONDS = SESSION_TIMEOUT_MS / 1000 + 2
 RETURN_SECONDS = 60.0
 END_SECONDS = 90.0
-STANDSTILL_SECONDS = 45.0
+STANDSTILL_SECONDS = 30.0
+QUIET_SECONDS = 40.0
 """More than a copier that hangs costs: its client's call, a session, a transaction's time-out."""
 EXCUSED_CALL = "send_offsets_to_transaction"
 """librdkafka 2.16 hangs in it, past its own time-out, when the coordinator has left the metadata (its issues
@@ -262,10 +263,24 @@ class Copies:
         """Which calls of the copiers' clients outlasted their own time-out, and how often."""
         return sum((copier.hangs() for copier in self.copiers), Counter[str]())
 
-    def check_progress(self, produced: Sequence[int]) -> None:
-        """See that no partition's copy stands still."""
-        found = self._standstill.look(self.ledger.next_numbers, produced, time.monotonic())
-        assert not found, str(found)
+    def wait_progress(self, produced: Callable[[], Sequence[int]]) -> None:
+        """See that a partition whose copy has stood still for long goes on once there are no faults.
+
+        Under one fault after the other a copier may get nothing done: if the coordinator moved, members may
+        be a session apart from the next generation, and the next fault comes as soon as that is there.
+
+        Raises:
+            TimeoutError: names what does not go on.
+        """
+        deadline = time.monotonic() + QUIET_SECONDS
+        while True:
+            now = time.monotonic()
+            found = self._standstill.look(self.ledger.next_numbers, produced(), now)
+            if not found or self.problems:
+                return
+            if now > deadline:
+                raise TimeoutError(f"{QUIET_SECONDS} s without faults, but {found}")
+            time.sleep(0.2)
 
     def wait_all_copied(self, numbers: list[int]) -> None:
         """Wait until each partition's copy has as many records as were produced.

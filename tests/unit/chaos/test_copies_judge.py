@@ -66,6 +66,6 @@ def test_a_copy_that_stands_still_is_found_and_one_that_waits_for_records_is_not
     assert not standstill.look([5, 5, 5], [9, 5, 9], 0.0)
     assert not standstill.look([5, 5, 6], [9, 5, 9], STANDSTILL_SECONDS)
     (found,) = standstill.look([5, 5, 6], [9, 5, 9], STANDSTILL_SECONDS + 1)
-    assert "partition 0 stands at 5 of 9 for 46 s" in found
+    assert "partition 0 stands at 5 of 9 for 31 s" in found
     assert not standstill.look([6, 5, 7], [9, 5, 9], STANDSTILL_SECONDS + 2)
     assert not standstill.look([6, 5, 7], [9, 6, 9], STANDSTILL_SECONDS + 3)
