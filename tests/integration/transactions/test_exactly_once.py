@@ -172,3 +172,5 @@ def test_coordinators_that_die_lose_and_double_nothing(
             running.revive()
             cluster.start(broker_id)
         wait_copied(running, cluster.bootstrap, "target", expected)
+        # Without brokers they would not end by themselves.
+        running.end()
