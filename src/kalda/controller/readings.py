@@ -116,9 +116,7 @@ class Readings:
         wanted = list(partitions)
         found = await self._coordination.get_many([paths.partition_state(p) for p in wanted], self._on_state)
         self.watched_partitions |= {p for p, entry in zip(wanted, found, strict=True) if entry is not None}
-        return schema.decode_each(
-            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
-        )
+        return schema.decode_partition_states(wanted, found)
 
     async def unclean_topics(self, topics: Iterable[str]) -> dict[str, bool]:
         """Return which topics allow unclean elections."""

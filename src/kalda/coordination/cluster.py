@@ -187,9 +187,7 @@ class Cluster:
         """Return the states of those partitions that have one."""
         wanted = list(partitions)
         found = await self.coordination.get_many([paths.partition_state(p) for p in wanted])
-        return schema.decode_each(
-            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
-        )
+        return schema.decode_partition_states(wanted, found)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, CoordinationError | None]:
         """Create topics, pipelined; return for each why it failed (`NodeExistsError`: it exists), or None.

@@ -261,9 +261,7 @@ class ControllerStore:
     ) -> dict[TopicPartition, PartitionState]:
         wanted = list(partitions)
         found = await self._coordination.get_many([paths.partition_state(p) for p in wanted])
-        return schema.decode_each(
-            wanted, found, lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version)
-        )
+        return schema.decode_partition_states(wanted, found)
 
     async def _read_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
         found = await self._coordination.get_many([paths.topic(topic) for topic in topics])

@@ -79,11 +79,7 @@ class IsrStore:
         """Read states; those that are gone or hold nonsense are left out."""
         names = list(partitions)
         entries = await self._coordination.get_many([paths.partition_state(name) for name in names])
-        return schema.decode_each(
-            names,
-            entries,
-            lambda _, entry: schema.decode_partition_state(entry[0], entry[1].version),
-        )
+        return schema.decode_partition_states(names, entries)
 
     async def announce(self, partitions: Collection[TopicPartition]) -> None:
         """Tell the controller that the ISR of these partitions changed."""

@@ -344,13 +344,13 @@ def encode_partition_state(state: PartitionState) -> bytes:
     return _dump(value)
 
 
-def decode_partition_state(data: bytes, version: int) -> PartitionState:
+def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
     """Read `/brokers/topics/T/partitions/P/state`; `version` is the znode's.
 
     Raises:
-        SchemaError: it is not a partition's state.
+        SchemaError: it is not a partition's state; the message says whose.
     """
-    what = "a partition's state"
+    what = f"the state of partition {partition}"
     value = _load(data, what)
     return PartitionState(
         _int(value.get("leader"), what),
@@ -359,6 +359,17 @@ def decode_partition_state(data: bytes, version: int) -> PartitionState:
         _int(value.get("controller_epoch"), what),
         version,
         value.get("leader_recovery_state", 0) != 0,
+    )
+
+
+def decode_partition_states(
+    partitions: Iterable[TopicPartition], entries: Iterable[Entry | None]
+) -> dict[TopicPartition, PartitionState]:
+    """Decode the states that a bulk read found, as `decode_each` does."""
+    return decode_each(
+        partitions,
+        entries,
+        lambda partition, entry: decode_partition_state(partition, entry[0], entry[1].version),
     )
 
 

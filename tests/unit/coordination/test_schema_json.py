@@ -19,6 +19,7 @@ from kalda.coordination.schema import (
 )
 
 TOPIC_ID = uuid.UUID("868387bd-61de-46e6-a3f6-3c244af2cb23")
+PARTITION = TopicPartition("t", 1)
 
 
 def test_broker_registration_of_version_5() -> None:
@@ -92,11 +93,11 @@ def test_partition_state_of_version_1() -> None:
     state = PartitionState(1, 5, (1, 2), 3, version=9)
     data = schema.encode_partition_state(state)
     assert data == b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":5,"isr":[1,2]}'
-    assert schema.decode_partition_state(data, 9) == state
+    assert schema.decode_partition_state(PARTITION, data, 9) == state
     recovering = PartitionState(1, 5, (1,), 3, 9, leader_recovering=True)
     data = schema.encode_partition_state(recovering)
     assert json.loads(data)["leader_recovery_state"] == 1
-    assert schema.decode_partition_state(data, 9) == recovering
+    assert schema.decode_partition_state(PARTITION, data, 9) == recovering
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_small_znodes_are_read_back() -> None:
 DECODERS: list[Callable[[bytes], object]] = [
     lambda data: schema.decode_broker(1, data),
     lambda data: schema.decode_topic("t", data),
-    lambda data: schema.decode_partition_state(data, 0),
+    lambda data: schema.decode_partition_state(PARTITION, data, 0),
     schema.decode_controller,
     schema.decode_controller_epoch,
     schema.decode_config_change,
@@ -218,8 +219,8 @@ def test_an_assignment_that_no_broker_could_serve_is_nonsense(partitions: str) -
 @pytest.mark.parametrize("state", ['"leader":4294967296', '"leader_epoch":1e3', '"isr":[2147483648]'])
 def test_a_state_that_does_not_fit_the_wire_is_nonsense(state: str) -> None:
     text = '{"leader":1,"leader_epoch":0,"isr":[1],"controller_epoch":1,' + state + "}"
-    with pytest.raises(SchemaError):
-        schema.decode_partition_state(text.encode(), 0)
+    with pytest.raises(SchemaError, match="the state of partition t-1 should be"):
+        schema.decode_partition_state(PARTITION, text.encode(), 0)
 
 
 def test_znodes_beside_the_brokers_are_not_brokers() -> None:
