@@ -1,6 +1,6 @@
 """Keys and values of a batch, without what else records carry: for readers of a table in a log.
 
-It reads the bytes that `kalda.records.record.iter_records` reads, in a third of the time; a property test
+It reads the bytes that `kalda.records.record.iter_records` reads, in two thirds of the time; a property test
 holds the two together.
 """
 

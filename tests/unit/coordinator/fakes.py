@@ -176,6 +176,7 @@ class TableShard:
         self.offsets: list[int] = []
         self.context: ShardContext | None = None
         self.replay_error: Exception | None = None
+        self.begin_error: Exception | None = None
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         if self.replay_error is not None:
@@ -193,6 +194,8 @@ class TableShard:
                 self._take(record)
 
     def on_loaded(self, context: ShardContext) -> None:
+        if self.begin_error is not None:
+            raise self.begin_error
         self.events.append("loaded")
         self.context = context
 

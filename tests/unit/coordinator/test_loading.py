@@ -2,15 +2,9 @@
 
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
+from kalda.coordinator.runtime.loader import SLICE_SECONDS, SLICE_SECONDS_MAX
 from kalda.coordinator.runtime.loading import RECORDS_PER_STEP
-from kalda.coordinator.runtime.runtime import (
-    RELOAD_MS,
-    SLICE_SECONDS,
-    SLICE_SECONDS_MAX,
-    CoordinatorRuntime,
-    PartitionState,
-    RuntimeConfig,
-)
+from kalda.coordinator.runtime.runtime import RELOAD_MS, CoordinatorRuntime, PartitionState, RuntimeConfig
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop, TableShard, record
 
 P = 0
@@ -228,6 +222,20 @@ def test_a_log_that_cannot_be_read_is_tried_again() -> None:
     bench.loop.advance(RELOAD_MS + 10)
     assert PartitionState.ACTIVE is bench.runtime.states()[P]
     assert ["unloaded"] == first.events
+    assert {b"a": b"1"} == bench.shards[-1].table
+
+
+def test_a_shard_that_cannot_begin_is_made_anew_and_holds_up_no_other() -> None:
+    bench = Bench()
+    bench.log.add(P, record("a", "1"))
+    bench.log.add(P + 1, record("b", "1"))
+    bench.runtime.become_leader(P, 1)
+    bench.runtime.become_leader(P + 1, 1)
+    bench.shards[0].begin_error = ValueError("a fault of ours")
+    bench.loop.settle()
+    assert {P: PartitionState.FAILED, P + 1: PartitionState.ACTIVE} == bench.runtime.states()
+    bench.loop.advance(RELOAD_MS + 10)
+    assert PartitionState.ACTIVE is bench.runtime.states()[P]
     assert {b"a": b"1"} == bench.shards[-1].table
 
 

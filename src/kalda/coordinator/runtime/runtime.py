@@ -17,7 +17,7 @@ between append and replay may fail or yield.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -29,26 +29,19 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.records import CoordinatorRecord
 from kalda.coordinator.runtime.commit_queue import CommitQueue
+from kalda.coordinator.runtime.loader import Load, Loader, listed
 from kalda.coordinator.runtime.loading import Loading
 from kalda.coordinator.runtime.ports import InternalLog, Loop, Result, Shard
 from kalda.coordinator.runtime.shard_timers import ShardTimers
 from kalda.coordinator.runtime.timers import make_timers
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.records.compression import Compression
-from kalda.records.errors import RecordsError
 from kalda.records.record import RecordBatchBuilder
 
 logger: Final = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Shard)
 T = TypeVar("T")
-
-SLICE_SECONDS: Final = 0.002
-"""How long loading may keep the event loop at a time, while the loop has little else to do."""
-
-SLICE_SECONDS_MAX: Final = 0.010
-"""The same on a busy loop: half as long as others had it meanwhile, but no longer than this. A group whose
-coordinator moved is held up by every turn that loading waits for."""
 
 RELOAD_MS: Final = 5_000
 """How long after a failed load the next one is tried."""
@@ -112,9 +105,7 @@ class _Partition(Generic[S]):
         self.is_busy = False
         """Whether an operation runs; what it asks for comes after it."""
         self.deferred: Final[deque[Callable[[], None]]] = deque()
-        self.steps: Iterator[None] = iter(())
-        self.loading: Loading | None = None
-        self.load_started = 0.0
+        self.load: Load | None = None
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -138,12 +129,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions: Final[dict[int, _Partition[S]]] = {}
         self._epochs: Final[dict[int, int]] = {}
         """The newest leader epoch that each partition was led or given up in."""
-        self._to_load: Final[deque[_Partition[S]]] = deque()
-        self._is_loading = False
-        self._slice_ended = 0.0
-        self._loaded: Final[list[tuple[int, Loading]]] = []
-        """What was loaded since the last line about it in the log."""
-        self._load_began = 0.0
+        self._loader: Final = Loader(config.name, clock, loop)
         self._resigned: Final[list[int]] = []
         """What was given up since the last line about it in the log."""
         self.statistics: Final = RuntimeStatistics()
@@ -294,87 +280,26 @@ class CoordinatorRuntime(Generic[S]):
         partition = _Partition(number, leader_epoch, self._make_shard(number), queue, timers)
         self._partitions[number] = partition
         loading = Loading(self._log, number, partition.shard, self._config.load_buffer_bytes)
-        partition.loading = loading
-        partition.steps = loading.steps()
-        self._to_load.append(partition)
-        if not self._is_loading:
-            self._is_loading = True
-            self._load_began = self._slice_ended = self._clock.monotonic()
-            self._loop.call_soon(self._load_slice)
+        partition.load = Load(
+            number, loading, partial(self._on_loaded, partition), partial(self._on_load_failed, partition)
+        )
+        self._loader.add(partition.load)
 
-    def _load_slice(self) -> None:
-        """Load for as long as the loop may be kept, one partition after the other."""
-        monotonic = self._clock.monotonic
-        now = monotonic()
-        deadline = now + min(max(SLICE_SECONDS, (now - self._slice_ended) / 2), SLICE_SECONDS_MAX)
-        while self._to_load:
-            partition = self._to_load[0]
-            if partition.state is not PartitionState.LOADING:
-                # It was given up meanwhile.
-                self._to_load.popleft()
-                continue
-            if not partition.load_started:
-                partition.load_started = monotonic()
-            is_done = False
-            try:
-                while monotonic() < deadline:
-                    if next(partition.steps, _END) is _END:
-                        is_done = True
-                        break
-            except (ApiError, RecordsError) as error:
-                self._to_load.popleft()
-                self._on_load_failed(partition, error)
-                continue
-            except Exception as error:
-                logger.exception("%s-%d: loading failed", self._config.name, partition.number)
-                self._to_load.popleft()
-                self._on_load_failed(partition, error)
-                continue
-            if is_done:
-                self._to_load.popleft()
-                self._on_loaded(partition)
-            self._slice_ended = monotonic()
-            if self._slice_ended >= deadline and self._to_load:
-                self._loop.call_soon(self._load_slice)
-                return
-        self._is_loading = False
-        self._report_loaded()
-
-    def _on_loaded(self, partition: _Partition[S]) -> None:
-        loading = partition.loading
-        assert loading is not None, f"partition {partition.number} was loaded without a loading"
-        partition.loading = None
-        partition.steps = iter(())
-        try:
-            partition.written_offset = self._log.end_offset(partition.number)
-        except ApiError as error:
-            self._on_load_failed(partition, error)
-            return
+    def _on_loaded(self, partition: _Partition[S], seconds: float) -> None:
+        load = partition.load
+        assert load is not None, f"partition {partition.number} was loaded without a load"
+        partition.written_offset = self._log.end_offset(partition.number)
+        partition.load = None
         partition.state = PartitionState.ACTIVE
-        seconds = self._clock.monotonic() - partition.load_started
+        partition.shard.on_loaded(partition.timers)
         statistics = self.statistics
         statistics.loads += 1
         statistics.load_seconds_max = max(statistics.load_seconds_max, seconds)
-        statistics.records_loaded += loading.record_count
-        self._loaded.append((partition.number, loading))
-        partition.shard.on_loaded(partition.timers)
-
-    def _report_loaded(self) -> None:
-        """Tell of all partitions of an election in one line."""
-        if self._loaded:
-            logger.info(
-                "%s: %s coordinated here now; %d records, %d bytes loaded in %d ms",
-                self._config.name,
-                _listed(number for number, _ in self._loaded),
-                sum(loading.record_count for _, loading in self._loaded),
-                sum(loading.byte_count for _, loading in self._loaded),
-                (self._clock.monotonic() - self._load_began) * 1000,
-            )
-            self._loaded.clear()
+        statistics.records_loaded += load.loading.record_count
 
     def _report_resigned(self) -> None:
         """Tell of all partitions that went to others in one line."""
-        logger.info("%s: %s coordinated here no longer", self._config.name, _listed(self._resigned))
+        logger.info("%s: %s coordinated here no longer", self._config.name, listed(self._resigned))
         self._resigned.clear()
 
     def _on_load_failed(self, partition: _Partition[S], error: Exception) -> None:
@@ -382,8 +307,7 @@ class CoordinatorRuntime(Generic[S]):
         if self._partitions.get(partition.number) is not partition:
             return
         partition.state = PartitionState.FAILED
-        partition.loading = None
-        partition.steps = iter(())
+        partition.load = None
         self.statistics.load_failures += 1
         logger.error(
             "%s-%d: cannot be loaded: %s; the next attempt is in %d s",
@@ -402,8 +326,8 @@ class CoordinatorRuntime(Generic[S]):
     def _unload(self, partition: _Partition[S]) -> None:
         del self._partitions[partition.number]
         partition.state = PartitionState.FAILED
-        partition.loading = None
-        partition.steps = iter(())
+        if partition.load is not None:
+            partition.load.cancel()
         partition.timers.close()
         error = self._not_coordinator(partition.number)
         partition.queue.fail_all(error)
@@ -525,16 +449,6 @@ class CoordinatorRuntime(Generic[S]):
             _give(pending, response)
         else:
             partition.queue.add(end_offset, timeout_ms, pending, partial(_give, pending, response))
-
-
-_END: Final = object()
-
-
-def _listed(partitions: Iterable[int]) -> str:
-    numbers = sorted(partitions)
-    if len(numbers) == 1:
-        return f"partition {numbers[0]} is"
-    return f"{len(numbers)} partitions ({', '.join(map(str, numbers))}) are"
 
 
 def _give(pending: Pending[Any], response: object) -> None:

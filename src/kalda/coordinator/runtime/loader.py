@@ -1,0 +1,131 @@
+"""Loads partitions one after the other, in slices between which the event loop serves others.
+
+What must not break: whatever goes wrong with one partition, the others are loaded.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ApiError
+from kalda.coordinator.runtime.loading import Loading
+from kalda.coordinator.runtime.ports import Loop
+from kalda.records.errors import RecordsError
+
+logger: Final = logging.getLogger(__name__)
+
+SLICE_SECONDS: Final = 0.002
+"""How long loading may keep the event loop at a time, while the loop has little else to do."""
+
+SLICE_SECONDS_MAX: Final = 0.010
+"""The same on a busy loop: half as long as others had it meanwhile, but no longer than this. A group whose
+coordinator moved is held up by every turn that loading waits for."""
+
+_END: Final = object()
+
+
+class Load:
+    """One partition on its way; `on_loaded` is given the seconds it took, `on_failed` why it did not work."""
+
+    def __init__(
+        self,
+        partition: int,
+        loading: Loading,
+        on_loaded: Callable[[float], None],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        self.partition: Final = partition
+        self.loading: Final = loading
+        self.on_loaded: Final = on_loaded
+        self.on_failed: Final = on_failed
+        self.steps: Iterator[None] = loading.steps()
+        self.started = 0.0
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Let go of it: the partition was given up."""
+        self.is_cancelled = True
+        self.steps = iter(())
+
+
+class Loader:
+    """The partitions of one runtime that are to be loaded."""
+
+    def __init__(self, topic: str, clock: Clock, loop: Loop) -> None:
+        self._topic: Final = topic
+        self._clock: Final = clock
+        self._loop: Final = loop
+        self._waiting: Final[deque[Load]] = deque()
+        self._is_running = False
+        self._slice_ended = 0.0
+        self._loaded: Final[list[Load]] = []
+        """What was loaded since the last line about it in the log."""
+        self._began = 0.0
+
+    def add(self, load: Load) -> None:
+        """Load a partition when those before it are loaded."""
+        self._waiting.append(load)
+        if not self._is_running:
+            self._is_running = True
+            self._began = self._slice_ended = self._clock.monotonic()
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Load for as long as the loop may be kept."""
+        monotonic = self._clock.monotonic
+        now = monotonic()
+        deadline = now + min(max(SLICE_SECONDS, (now - self._slice_ended) / 2), SLICE_SECONDS_MAX)
+        while self._waiting:
+            load = self._waiting[0]
+            if load.is_cancelled:
+                self._waiting.popleft()
+                continue
+            if self._is_finished(load, deadline):
+                self._waiting.popleft()
+            self._slice_ended = monotonic()
+            if self._slice_ended >= deadline and self._waiting:
+                self._loop.call_soon(self._run)
+                return
+        self._is_running = False
+        self._report()
+
+    def _is_finished(self, load: Load, deadline: float) -> bool:
+        """Load until the deadline; tells whether the partition is done with, well or not."""
+        monotonic = self._clock.monotonic
+        if not load.started:
+            load.started = monotonic()
+        try:
+            while monotonic() < deadline:
+                if next(load.steps, _END) is _END:
+                    load.on_loaded(monotonic() - load.started)
+                    self._loaded.append(load)
+                    return True
+        except Exception as error:
+            if not isinstance(error, ApiError | RecordsError):
+                logger.exception("%s-%d: loading failed", self._topic, load.partition)
+            load.on_failed(error)
+            return True
+        return False
+
+    def _report(self) -> None:
+        """Tell of all partitions of an election in one line."""
+        if self._loaded:
+            logger.info(
+                "%s: %s coordinated here now; %d records, %d bytes loaded in %d ms",
+                self._topic,
+                listed(load.partition for load in self._loaded),
+                sum(load.loading.record_count for load in self._loaded),
+                sum(load.loading.byte_count for load in self._loaded),
+                (self._clock.monotonic() - self._began) * 1000,
+            )
+            self._loaded.clear()
+
+
+def listed(partitions: Iterable[int]) -> str:
+    """Say which partitions are something."""
+    numbers = sorted(partitions)
+    if len(numbers) == 1:
+        return f"partition {numbers[0]} is"
+    return f"{len(numbers)} partitions ({', '.join(map(str, numbers))}) are"
