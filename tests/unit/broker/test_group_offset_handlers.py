@@ -199,6 +199,23 @@ def test_what_the_coordinator_says_is_for_what_it_was_asked(world: World, what: 
 
 
 @pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        # The group is coordinated elsewhere; a producer that heard of loading would never ask there.
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        # The transaction is coordinated elsewhere, as this broker will know in a moment.
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_a_producer_is_told_whose_coordinator_is_elsewhere(
+    world: World, code: ErrorCode, expected: ErrorCode
+) -> None:
+    world.gate.code = code
+    assert {("orders", 0): expected} == world.commit_in_transaction((("orders", (0,)),), 3)
+    assert [] == world.groups.seen
+
+
+@pytest.mark.parametrize(
     ("version", "expected"),
     [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
 )

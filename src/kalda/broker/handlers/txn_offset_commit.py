@@ -107,6 +107,9 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
     if code in PASSING:
         # No reason to look for another group coordinator.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        # It is here that the group is not coordinated; told anything else, producers would ask here for ever.
+        return ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:

@@ -133,6 +133,7 @@ class ProduceGate:
     ) -> Pending[ErrorCode]:
         """Tell whether a producer may write to one partition in its transaction.
 
+        NOT_LEADER_OR_FOLLOWER is about that partition, all else is the transaction coordinator's word.
         Whoever asks must write in the very turn in which it is told.
         """
         answer: Pending[ErrorCode] = Pending()
@@ -157,7 +158,7 @@ class ProduceGate:
         answer: Pending[ErrorCode] = Pending()
         partition = self._services.replica_manager.partitions.get(topic_partition)
         if partition is None or not partition.is_leader:
-            answer.complete(ErrorCode.NOT_COORDINATOR)
+            answer.complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return answer
         state = partition.log.producer_state
         if not (adds or self._is_verifying()) or state.is_in_transaction(

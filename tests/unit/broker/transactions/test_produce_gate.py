@@ -208,7 +208,7 @@ def test_offsets_are_verified_like_batches(broker: Broker) -> None:
     broker.verification.answer(1)
     assert ErrorCode.INVALID_TXN_STATE is fenced.value
     elsewhere = gate.verify("t", producer, TopicPartition("other", 0), adds=False)
-    assert ErrorCode.NOT_COORDINATOR is elsewhere.value
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER is elsewhere.value
     broker.is_verifying = False
     assert NONE is gate.verify("t", producer, PARTITION, adds=False).value
 
