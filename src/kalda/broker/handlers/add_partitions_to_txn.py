@@ -5,14 +5,15 @@ whether partitions are in them without adding any (KIP-890); before v5 they are 
 one that is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from kalda.broker.api import ApiHandler, Pending, RequestContext
+from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
@@ -46,81 +47,70 @@ def handle(
 def _handle_client(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
 ) -> Pending[AddPartitionsToTxnResponse]:
-    answer: Pending[AddPartitionsToTxnResponse] = Pending()
     partitions = _partitions(request.v3_and_below_topics)
     codes = _refused(services, partitions, is_client=True)
     if codes is not None:
-        answer.complete(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
-        return answer
+        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
 
-    def decided(pending: Pending[Decision]) -> None:
-        code = pending.value.code
+    def answer(done: Pending[Decision]) -> AddPartitionsToTxnResponse:
+        code = done.value.code
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        answer.complete(
-            AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=_results(dict.fromkeys(partitions, code))
-            )
-        )
+        results = _results(dict.fromkeys(partitions, code))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
-    services.transaction_coordinator.add_partitions(
+    decided = services.transaction_coordinator.add_partitions(
         request.v3_and_below_transactional_id,
         Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions,
-    ).add_done(decided)
-    return answer
+    )
+    return decided.then(answer)
 
 
 def _handle_batch(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
 ) -> Pending[AddPartitionsToTxnResponse]:
     """Answer for each transaction; the request is complete when the slowest of them is."""
-    answer: Pending[AddPartitionsToTxnResponse] = Pending()
-    results: dict[int, AddPartitionsToTxnResult] = {}
-    count = len(request.transactions)
+    transactions = request.transactions
 
-    def give(at: int, transaction: AddPartitionsToTxnTransaction, codes: Codes) -> None:
-        if version < ABORTABLE_FROM:
-            codes = {
-                each: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
-                for each, code in codes.items()
-            }
-        results[at] = AddPartitionsToTxnResult(
-            transactional_id=transaction.transactional_id, topic_results=_results(codes)
+    def answer(done: list[Pending[Codes]]) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_results(_as_known(codes.value, version)),
+                )
+                for transaction, codes in zip(transactions, done, strict=True)
+            ]
         )
-        if len(results) == count:
-            answer.complete(
-                AddPartitionsToTxnResponse(results_by_transaction=[results[each] for each in range(count)])
-            )
 
-    if not count:
-        answer.complete(AddPartitionsToTxnResponse())
-    for at, transaction in enumerate(request.transactions):
-        _ask(services, at, transaction, give)
-    return answer
+    return gather([_ask(services, transaction) for transaction in transactions], answer)
 
 
-def _ask(
-    services: BrokerServices,
-    at: int,
-    transaction: AddPartitionsToTxnTransaction,
-    give: Callable[[int, AddPartitionsToTxnTransaction, Codes], None],
-) -> None:
+def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Pending[Codes]:
+    """Ask the coordinator about the partitions of one transaction, or to add them."""
     partitions = _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
     codes = _refused(services, partitions, is_client=False)
     if codes is not None:
-        give(at, transaction, codes)
-        return
+        return Pending.of(codes)
     if transaction.verify_only:
-        coordinator.verify_partitions(transaction.transactional_id, producer, partitions).add_done(
-            lambda pending: give(at, transaction, pending.value)
-        )
-        return
-    coordinator.add_partitions(
+        return coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
+    decided = coordinator.add_partitions(
         transaction.transactional_id, producer, partitions, client_version=EPOCH_BUMP_FROM
-    ).add_done(lambda pending: give(at, transaction, dict.fromkeys(partitions, pending.value.code)))
+    )
+    return decided.then(lambda done: dict.fromkeys(partitions, done.value.code))
+
+
+def _as_known(codes: Codes, version: int) -> Codes:
+    """Say it in words that brokers of this version understand."""
+    if version >= ABORTABLE_FROM:
+        return codes
+    return {
+        each: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
+        for each, code in codes.items()
+    }
 
 
 def _refused(

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
@@ -154,22 +154,18 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
         """Tell whether partitions are in a producer's transaction."""
-        answer: Pending[dict[TopicPartition, ErrorCode]] = Pending()
         if not transactional_id:
-            answer.complete(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
-            return answer
+            return Pending.of(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
 
         def look(shard: TransactionShard) -> dict[TopicPartition, ErrorCode]:
             return decisions.verify_partitions(shard.get(transactional_id), producer, partitions)
 
-        def found(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
-            if pending.error is None:
-                answer.complete(pending.value)
-            else:
-                answer.complete(dict.fromkeys(partitions, coordinator_error(pending.error)))
+        def found(done: Pending[dict[TopicPartition, ErrorCode]]) -> dict[TopicPartition, ErrorCode]:
+            if done.error is not None:
+                return dict.fromkeys(partitions, coordinator_error(done.error))
+            return done.value
 
-        self.runtime.read(self._partition_for(transactional_id), look).add_done(found)
-        return answer
+        return self.runtime.read(self._partition_for(transactional_id), look).then(found)
 
     def end(
         self, transactional_id: str, producer: Identity, *, is_commit: bool, client_version: int = 0
@@ -192,23 +188,22 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> Pending[tuple[ErrorCode, TransactionMetadata | None]]:
         """Tell everything about one id, and which of its partitions still lack their marker."""
-        answer: Pending[tuple[ErrorCode, TransactionMetadata | None]] = Pending()
         if not transactional_id:
-            answer.complete((ErrorCode.INVALID_REQUEST, None))
-            return answer
+            return Pending.of((ErrorCode.INVALID_REQUEST, None))
 
-        def found(pending: Pending[TransactionMetadata | None]) -> None:
-            if pending.error is not None:
-                answer.complete((coordinator_error(pending.error), None))
-            elif pending.value is None:
-                answer.complete((ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None))
-            else:
-                answer.complete((ErrorCode.NONE, pending.value))
+        def found(
+            done: Pending[TransactionMetadata | None],
+        ) -> tuple[ErrorCode, TransactionMetadata | None]:
+            if done.error is not None:
+                return coordinator_error(done.error), None
+            if done.value is None:
+                return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
+            return ErrorCode.NONE, done.value
 
-        self.runtime.read(
+        read = self.runtime.read(
             self._partition_for(transactional_id), lambda shard: shard.get(transactional_id)
-        ).add_done(found)
-        return answer
+        )
+        return read.then(found)
 
     def remaining_partitions(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
         """Return the partitions of a transaction; those without a marker while it is being ended."""
@@ -370,7 +365,5 @@ def coordinator_error(error: Exception) -> ErrorCode:
     return _CODES.get(error.code, error.code)
 
 
-def _refused(code: ErrorCode) -> Pending[Any]:
-    answer: Pending[Any] = Pending()
-    answer.complete(Decision(code))
-    return answer
+def _refused(code: ErrorCode) -> Pending[Decision]:
+    return Pending.of(Decision(code))
