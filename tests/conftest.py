@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.leftovers import Belongings
@@ -11,6 +12,10 @@ _ONE_WORKER = ("tests/spark/",)
 """Tests under each of these paths share what is dear to start (a JVM), so they go to the same worker."""
 
 _HAS_FAILED = pytest.StashKey[bool]()
+
+# How long an example takes is the machine's doing: a busy one takes a second for some milliseconds of work.
+hypothesis.settings.register_profile("kalda", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("kalda")
 
 
 @pytest.hookimpl(optionalhook=True)
