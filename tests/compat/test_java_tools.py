@@ -1,6 +1,7 @@
 """Apache Kafka's own tools and Java clients against a Kalda broker and its files."""
 
 import random
+import re
 import time
 from pathlib import Path
 
@@ -90,6 +91,56 @@ def test_java_producer_and_consumer(codec: str, kalda: KaldaProcess, java_tool: 
         *("--offset", "earliest", "--max-messages", "1000", "--timeout-ms", "20000"),
     )
     assert lines == read.splitlines()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_group_tool(protocol: str, kalda: KaldaProcess, java_tool: JavaTool, tmp_path: Path) -> None:
+    """Read, describe, reset, delete offsets, delete. What is stored is what Java's decoder knows."""
+    server = ("--bootstrap-server", kalda.bootstrap)
+    ConfluentClient(kalda.bootstrap).produce(
+        "t", [Message(None, b"%d" % n, (), 1_000 + n) for n in range(30)]
+    )
+    read = java_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *(*server, "--topic", "t", "--group", "g", "--from-beginning"),
+        *(
+            "--consumer-property",
+            f"group.protocol={protocol}",
+            "--max-messages",
+            "30",
+            "--timeout-ms",
+            "60000",
+        ),
+    )
+    assert 30 == len(read.splitlines())
+
+    def group(*arguments: str) -> str:
+        return java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *server, *arguments)
+
+    def offset_and_lag() -> list[str]:
+        [line] = [each.split() for each in group("--describe", "--group", "g").splitlines() if " t " in each]
+        return [line[3], line[5]]
+
+    assert ["30", "0"] == offset_and_lag()
+    group("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", "10", "--execute")
+    assert ["10", "20"] == offset_and_lag()
+    group("--reset-offsets", "--group", "g", "--all-topics", "--shift-by", "5", "--execute")
+    assert ["15", "15"] == offset_and_lag()
+    assert "Successful" in group("--delete-offsets", "--group", "g", "--topic", "t")
+    assert "g" in group("--list").split()
+    assert "successful" in group("--delete", "--group", "g")
+    assert "g" not in group("--list").split()
+
+    kalda.stop()
+    logs = [path for path in (tmp_path / "data").rglob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    names = ",".join(str(path) for path in logs)
+    text = java_tool("kafka.tools.DumpLogSegments", "--deep-iteration", "--offsets-decoder", "--files", names)
+    kinds = set(re.findall(r'key: {"type":"(\d+)"', text))
+    assert {"classic": {"1", "2"}, "consumer": {"1", "3", "4", "5", "6", "7", "8"}}[protocol] <= kinds
+    if protocol == "consumer":
+        # Without it Java takes the member for one of the classic protocol.
+        assert '"classicMemberMetadata":null' in text
 
 
 def test_dump_log_segments_reads_a_cleaned_log(java_tool: JavaTool, tmp_path: Path) -> None:
