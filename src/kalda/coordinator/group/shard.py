@@ -34,6 +34,9 @@ __all__ = ["GroupShard", "ShardPart"]
 
 logger = logging.getLogger(__name__)
 
+SKIPPED_TOLD_MAX: Final = 10
+"""How many records that cannot be read have a line in the log of their own: the rest is like them."""
+
 _NOT_TRANSACTIONAL: Final = -1
 
 RecordReader: TypeAlias = Callable[[bytes, bytes | None], None]
@@ -66,6 +69,8 @@ class GroupShard:
         """The protocols, in the order in which they hear of loading."""
         self._context: ShardContext | None = None
         self._unknown_versions: set[int] = set()
+        self._skipped = 0
+        """Records that could not be read."""
 
     # Looking up.
 
@@ -126,12 +131,14 @@ class GroupShard:
                     offset,
                 )
         except ProtocolError as error:
-            logger.warning(
-                "__consumer_offsets-%d: the record at offset %d is skipped: %s",
-                self.partition,
-                offset,
-                error,
-            )
+            self._skipped += 1
+            if self._skipped <= SKIPPED_TOLD_MAX:
+                logger.warning(
+                    "__consumer_offsets-%d: the record at offset %d is skipped: %s",
+                    self.partition,
+                    offset,
+                    error,
+                )
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Take in that a producer's transaction ended: its offsets count, or are dropped."""
@@ -141,6 +148,8 @@ class GroupShard:
     def on_loaded(self, context: ShardContext) -> None:
         """Begin to act: everything in the log was replayed."""
         self._context = context
+        if self._skipped > SKIPPED_TOLD_MAX:
+            logger.warning("__consumer_offsets-%d: %d records are skipped", self.partition, self._skipped)
         for part in self.parts:
             part.on_loaded(context)
 

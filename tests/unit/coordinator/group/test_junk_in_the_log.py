@@ -1,0 +1,46 @@
+"""A record that cannot be read costs itself, never the groups beside it."""
+
+import logging
+
+import pytest
+
+from kalda.coordinator.group.records import OffsetAndMetadata, offset_commit_record
+from kalda.coordinator.group.shard import SKIPPED_TOLD_MAX
+from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.runtime.runtime import PartitionState
+from tests.unit.coordinator.group.group_simulation import GROUP, GroupSimulation
+
+JUNK = (
+    CoordinatorRecord(b"", b"z"),
+    CoordinatorRecord(b"\0", b"y"),
+    CoordinatorRecord(b"\0\x63newer", b"x"),
+    CoordinatorRecord(b"\xff\xff\0\1", b""),
+    CoordinatorRecord(b"\0\1\x7f\xff", b"\0\3"),
+    CoordinatorRecord(b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\3\0"),
+    CoordinatorRecord(b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\x09"),
+    CoordinatorRecord(b"\0\2\0\1g", b"\0\x09"),
+    CoordinatorRecord(b"\0\2\0\1g", b""),
+    CoordinatorRecord(b"\0\2\0\1g", b"\0\3\0\1"),
+)
+GOOD = offset_commit_record(GROUP, "t", 0, OffsetAndMetadata(7, -1, "", 1000))
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_junk_does_not_keep_groups_from_loading(junk: CoordinatorRecord) -> None:
+    simulation = GroupSimulation()
+    simulation.log.add(0, junk, GOOD, junk)
+    simulation.fail_over()
+    assert {0: PartitionState.ACTIVE} == simulation.runtime.states()
+    committed = simulation.shard.offsets.get(GROUP, "t", 0)
+    assert committed is not None
+    assert 7 == committed.offset
+
+
+def test_very_much_junk_is_told_of_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    simulation = GroupSimulation()
+    simulation.log.add(0, *[CoordinatorRecord(b"\0", b"")] * 1000, GOOD)
+    simulation.fail_over()
+    assert SKIPPED_TOLD_MAX + 1 == len(caplog.records)
+    assert "1000 records are skipped" in caplog.records[-1].message
+    assert simulation.shard.offsets.get(GROUP, "t", 0) is not None
