@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import pytest
@@ -82,6 +82,13 @@ class Peer:
         raise AssertionError("there is no coordinator")
 
 
+@pytest.fixture
+async def peer(one_broker: str) -> AsyncIterator[Peer]:
+    opened = await Peer.open(one_broker)
+    yield opened
+    opened.connection.close()
+
+
 def name() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
 
@@ -135,10 +142,9 @@ async def fetched(
 
 @pytest.mark.parametrize("version", range(1, 10))
 async def test_offsets_are_committed_and_fetched_in_every_version(
-    one_broker: str, make_topic: MakeTopic, version: int
+    one_broker: str, peer: Peer, make_topic: MakeTopic, version: int
 ) -> None:
     topic, group = make_topic(one_broker, values=0), name()
-    peer = await Peer.open(one_broker)
     answer = await peer.ask(commit_request(group, topic, 7, 8), OffsetCommitResponse, version)
     assert [ErrorCode.NONE] * 2 == codes(answer)
     expected = [(0, 7, "m", ErrorCode.NONE), (1, 8, "m", ErrorCode.NONE), (2, -1, "", ErrorCode.NONE)]
@@ -154,12 +160,12 @@ async def test_offsets_are_committed_and_fetched_in_every_version(
     answer = await peer.ask(wrong, OffsetCommitResponse, version)
     assert [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes(answer)
     assert (0, 9, "m", ErrorCode.NONE) == (await fetched(peer, version, group, topic, 0))[0]
-    peer.connection.close()
 
 
-async def test_version_0_keeps_offsets_in_zookeeper(one_broker: str, make_topic: MakeTopic) -> None:
+async def test_version_0_keeps_offsets_in_zookeeper(
+    one_broker: str, peer: Peer, make_topic: MakeTopic
+) -> None:
     topic, group = make_topic(one_broker, values=0), name()
-    peer = await Peer.open(one_broker)
     for offset in (3, 4):
         answer = await peer.ask(commit_request(group, topic, offset), OffsetCommitResponse, 0)
         assert [ErrorCode.NONE] == codes(answer)
@@ -173,12 +179,10 @@ async def test_version_0_keeps_offsets_in_zookeeper(one_broker: str, make_topic:
     assert [ErrorCode.INVALID_GROUP_ID] == codes(refused)
     refused = await peer.ask(commit_request(group, topic, 1, metadata="x" * 5000), OffsetCommitResponse, 0)
     assert [ErrorCode.OFFSET_METADATA_TOO_LARGE] == codes(refused)
-    peer.connection.close()
 
 
-async def test_many_groups_are_fetched_at_once(one_broker: str, make_topic: MakeTopic) -> None:
+async def test_many_groups_are_fetched_at_once(one_broker: str, peer: Peer, make_topic: MakeTopic) -> None:
     topic, groups = make_topic(one_broker, values=0), [name() for _ in range(20)]
-    peer = await Peer.open(one_broker)
     for at, group in enumerate(groups):
         await peer.ask(commit_request(group, topic, at), OffsetCommitResponse, 9)
     request = OffsetFetchRequest(
@@ -187,16 +191,14 @@ async def test_many_groups_are_fetched_at_once(one_broker: str, make_topic: Make
     answer = await peer.ask(request, OffsetFetchResponse, 9)
     assert groups == [group.group_id for group in answer.groups]
     assert list(range(20)) == [group.topics[0].partitions[0].committed_offset for group in answer.groups]
-    peer.connection.close()
 
 
 @pytest.mark.parametrize("version", range(10))
 async def test_a_member_lives_its_life_in_every_version(
-    one_broker: str, make_topic: MakeTopic, version: int
+    one_broker: str, peer: Peer, make_topic: MakeTopic, version: int
 ) -> None:
     """Other requests in the version that came with this JoinGroup, or their last one."""
     topic, group = make_topic(one_broker, values=0), name()
-    peer = await Peer.open(one_broker)
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
@@ -246,22 +248,20 @@ async def test_a_member_lives_its_life_in_every_version(
     deleted = await peer.ask(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse, min(version, 2))
     assert [ErrorCode.NONE] == [each.error_code for each in deleted.results]
     assert [] == await fetched(peer, max(version, 2), group, None)
-    peer.connection.close()
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_a_group_that_is_not_there_is_described_as_such(one_broker: str, version: int) -> None:
-    peer = await Peer.open(one_broker)
+async def test_a_group_that_is_not_there_is_described_as_such(peer: Peer, version: int) -> None:
     answer = await peer.ask(DescribeGroupsRequest(groups=["none"]), DescribeGroupsResponse, version)
     (found,) = answer.groups
     expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE
     assert (expected, "Dead") == (found.error_code, found.group_state)
-    peer.connection.close()
 
 
-async def test_groups_are_listed_by_state_and_type(one_broker: str, make_topic: MakeTopic) -> None:
+async def test_groups_are_listed_by_state_and_type(
+    one_broker: str, peer: Peer, make_topic: MakeTopic
+) -> None:
     topic, group = make_topic(one_broker, values=0), name()
-    peer = await Peer.open(one_broker)
     await peer.ask(commit_request(group, topic, 1), OffsetCommitResponse, 9)
 
     async def listed(version: int, states: list[str], types: list[str]) -> bool:
@@ -275,12 +275,10 @@ async def test_groups_are_listed_by_state_and_type(one_broker: str, make_topic: 
     assert not await listed(4, ["Stable"], [])
     assert await listed(5, ["empty", "stable"], ["Classic"])
     assert not await listed(5, [], ["consumer"])
-    peer.connection.close()
 
 
-async def test_offsets_are_deleted(one_broker: str, make_topic: MakeTopic) -> None:
+async def test_offsets_are_deleted(one_broker: str, peer: Peer, make_topic: MakeTopic) -> None:
     topic, group = make_topic(one_broker, values=0), name()
-    peer = await Peer.open(one_broker)
     await peer.ask(commit_request(group, topic, 1, 2), OffsetCommitResponse, 9)
     request = OffsetDeleteRequest(
         group_id=group,
@@ -297,12 +295,10 @@ async def test_offsets_are_deleted(one_broker: str, make_topic: MakeTopic) -> No
     assert [(1, 2, "m", ErrorCode.NONE)] == await fetched(peer, 9, group, None)
     request.group_id = "none"
     assert ErrorCode.GROUP_ID_NOT_FOUND == (await peer.ask(request, OffsetDeleteResponse, 0)).error_code
-    peer.connection.close()
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_bad_joins_are_refused_in_every_version(one_broker: str, version: int) -> None:
-    peer = await Peer.open(one_broker)
+async def test_bad_joins_are_refused_in_every_version(peer: Peer, version: int) -> None:
 
     async def join(group: str, session_timeout_ms: int, member_id: str = "") -> ErrorCode:
         request = JoinGroupRequest(
@@ -319,4 +315,3 @@ async def test_bad_joins_are_refused_in_every_version(one_broker: str, version: 
     assert ErrorCode.INVALID_SESSION_TIMEOUT is await join("g", 10)
     assert ErrorCode.INVALID_SESSION_TIMEOUT is await join("g", 10_000_000)
     assert ErrorCode.UNKNOWN_MEMBER_ID is await join("not-there", 10_000, "somebody")
-    peer.connection.close()
