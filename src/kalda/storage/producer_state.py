@@ -139,6 +139,15 @@ class ProducerState:
             and entry.producer_epoch == epoch
         )
 
+    def has_batch(self, header: BatchHeader) -> bool:
+        """Tell whether a batch is one of the last five that its producer wrote."""
+        entry = self.producers.get(header.producer_id)
+        return (
+            entry is not None
+            and entry.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+            is not None
+        )
+
     def begin_verification(self, producer_id: int) -> "VerificationGuard":
         """Note that a producer's coordinator is asked; a marker that is written meanwhile voids the guard."""
         guard = self._verifications.get(producer_id)

@@ -5,8 +5,9 @@ the high watermark, and never an empty active segment.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from kalda.storage.config import LogConfig
 from kalda.storage.segment import Segment
 
 
@@ -29,6 +30,33 @@ def facts_of(segments: Sequence[Segment], log_end_offset: int) -> list[SegmentFa
         )
         for segment, end in zip(segments, ends, strict=True)
     ]
+
+
+Rule: TypeAlias = tuple[Callable[[Sequence[SegmentFacts]], int], str]
+"""What counts the leading segments that are to go, and why they are."""
+
+
+def rules(config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int) -> list[Rule]:
+    """Return the rules of a log, each to be asked about the segments that those before it left."""
+    found: list[Rule] = [
+        (
+            lambda segments: count_before_start_offset(segments, log_start_offset, high_watermark),
+            "they lie below the log start offset",
+        )
+    ]
+    if config.is_deleted:
+        size, age_ms = config.retention_bytes, config.retention_ms
+        found += [
+            (
+                lambda segments: count_beyond_size(segments, size, high_watermark),
+                f"the log exceeds retention.bytes={size}",
+            ),
+            (
+                lambda segments: count_beyond_time(segments, now_ms, age_ms, high_watermark),
+                f"they are older than retention.ms={age_ms}",
+            ),
+        ]
+    return found
 
 
 def count_before_start_offset(

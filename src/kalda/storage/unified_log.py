@@ -214,12 +214,7 @@ class UnifiedLog:
             header = read_header(records)
         except RecordsError:
             return False
-        entry = self.producer_state.producers.get(header.producer_id)
-        return (
-            entry is not None
-            and entry.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
-            is not None
-        )
+        return self.producer_state.has_batch(header)
 
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Append batches with the leader's offsets and epochs; a partial last one is left out.
@@ -423,22 +418,14 @@ class UnifiedLog:
         Raises:
             LogStorageError: the disk failed; what is left goes next time.
         """
-        config, high_watermark = self.config, self.high_watermark
+        rules = retention.rules(
+            self.config, self.log_start_offset, self.high_watermark, self._environment.clock.time_ms()
+        )
+        count = 0
         try:
-            count = self._drop(
-                retention.count_before_start_offset(self._facts(), self.log_start_offset, high_watermark),
-                "they lie below the log start offset",
-            )
-            if config.is_deleted:
-                count += self._drop(
-                    retention.count_beyond_size(self._facts(), config.retention_bytes, high_watermark),
-                    f"the log exceeds retention.bytes={config.retention_bytes}",
-                )
-                now_ms = self._environment.clock.time_ms()
-                count += self._drop(
-                    retention.count_beyond_time(self._facts(), now_ms, config.retention_ms, high_watermark),
-                    f"they are older than retention.ms={config.retention_ms}",
-                )
+            for expired, reason in rules:
+                facts = retention.facts_of(self.segments, self.log_end_offset)
+                count += self._drop(expired(facts), reason)
         except OSError as error:
             raise self._storage_error("delete segments of", error) from error
         return count
@@ -619,9 +606,6 @@ class UnifiedLog:
         except OSError as error:
             # The roll itself is done; the next flush tries again.
             _logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
-
-    def _facts(self) -> list[retention.SegmentFacts]:
-        return retention.facts_of(self.segments, self.log_end_offset)
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:
