@@ -39,6 +39,8 @@ PASSING: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
+        # Who asks leads the partition: the coordinator has not heard of it yet.
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
 """Answers, or the lack of one, that pass by themselves: who asks again may get another."""

@@ -132,6 +132,7 @@ def test_what_comes_meanwhile_keeps_its_place(broker: Broker) -> None:
         (ErrorCode.PRODUCER_FENCED, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.NETWORK_EXCEPTION, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 11, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
