@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kalda.broker.process.errors import ProcessError, tell
+from kalda.broker.process.garbage import collecting_in_steps
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
 logger: Final = logging.getLogger(__name__)
@@ -176,7 +177,8 @@ def run(
         if is_supervised:
             termination.end_with_parent()
         try:
-            return await main(termination)
+            with collecting_in_steps():
+                return await main(termination)
         except TerminationAskedError:
             return 0
 
