@@ -300,7 +300,7 @@ class FetchSessionCache:
         create_partitions: Callable[[], PartitionsCached],
     ) -> int:
         """Open a session and return its id, or `INVALID_SESSION_ID` where nothing may be evicted for it."""
-        now_ms = self._clock.time_ms()
+        now_ms = self._now_ms()
         if len(self._sessions) >= self._slots_max and not self._try_evict(privileged, size, now_ms):
             return INVALID_SESSION_ID
         session_id = self._random_id()
@@ -312,9 +312,13 @@ class FetchSessionCache:
         return session_id
 
     def _touch(self, session: FetchSession) -> None:
-        session.last_used_ms = self._clock.time_ms()
+        session.last_used_ms = self._now_ms()
         del self._sessions[session.id]
         self._sessions[session.id] = session
+
+    def _now_ms(self) -> int:
+        # Not the wall clock's: a jump of that would evict every session, or none for as long.
+        return round(self._clock.monotonic() * 1000)
 
     def _drop(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

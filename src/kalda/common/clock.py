@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; both readings advance together."""
+    """A clock that moves only when told to; both readings advance together, unless the wall clock jumps."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
         self._time_ms = time_ms
@@ -42,6 +42,10 @@ class ManualClock:
     def monotonic(self) -> float:
         """Return the seconds advanced so far."""
         return self._monotonic
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an operator or NTP may; monotonic time stands still."""
+        self._time_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:
         """Move both readings forward."""

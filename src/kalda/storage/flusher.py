@@ -31,7 +31,7 @@ class LogFlusher:
         "_snapshots",
         "_waiters",
         "failure",
-        "last_flush_ms",
+        "last_flush",
     )
 
     def __init__(
@@ -54,7 +54,7 @@ class LogFlusher:
         self._on_end = on_end
         # Why the log takes no more appends, or None.
         self.failure: str | None = None
-        self.last_flush_ms = environment.clock.time_ms()
+        self.last_flush = environment.clock.monotonic()
         # Counts truncations: a sync that was under way when one happened may not move the recovery point.
         self._generation = 0
         self._is_running = False
@@ -81,7 +81,7 @@ class LogFlusher:
         work = self.prepare()
         self._is_running = True
         generation = self._generation
-        self.last_flush_ms = self._environment.clock.time_ms()
+        self.last_flush = self._environment.clock.monotonic()
         if offset == local.log_end_offset:
             self._on_start()
 

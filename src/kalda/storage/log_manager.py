@@ -265,9 +265,10 @@ class LogManager:
 
     def flush_step(self) -> None:
         """Flush the dirty logs whose last flush is ``flush.ms`` ago."""
-        now_ms = self.environment.clock.time_ms()
+        now = self.environment.clock.monotonic()
         for log in tuple(self.environment.dirty):
-            if log.config.flush_ms != INT64_MAX and now_ms - log.last_flush_ms >= log.config.flush_ms:
+            flush_ms = log.config.flush_ms
+            if flush_ms != INT64_MAX and (now - log.last_flush) * 1000 >= flush_ms:
                 try:
                     log.flush()
                 except StorageError as error:

@@ -152,9 +152,9 @@ class UnifiedLog:
         return self._flusher.failure
 
     @property
-    def last_flush_ms(self) -> int:
-        """When the last flush began."""
-        return self._flusher.last_flush_ms
+    def last_flush(self) -> float:
+        """When the last flush began, in seconds of the monotonic clock: the wall clock may jump."""
+        return self._flusher.last_flush
 
     def append_as_leader(
         self, records: WritableBuffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT

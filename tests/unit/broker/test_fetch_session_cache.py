@@ -1,5 +1,7 @@
 """The bounded cache of fetch sessions: whose session gives way to whose (KIP-227)."""
 
+import pytest
+
 from kalda.broker.fetch_session import (
     EVICTION_MS,
     FetchSessionCache,
@@ -76,6 +78,18 @@ def test_a_session_unused_for_long_gives_way_to_any() -> None:
     assert not sessions.is_open(stale)
     assert sessions.is_open(used, 2)
     assert 1 == sessions.cache.evictions
+
+
+@pytest.mark.parametrize("seconds", [-3600, 3600])
+def test_sessions_do_not_age_by_the_wall_clock(seconds: int) -> None:
+    """Set back, no session would have given way for an hour; set forward, every fresh one would have."""
+    sessions = Sessions()
+    stale, _ = sessions.open(5), sessions.open(5)
+    sessions.clock.jump(seconds)
+    assert 0 == sessions.open(1)
+    sessions.clock.advance(EVICTION_MS / 1000 + 0.001)
+    assert sessions.open(1) != 0
+    assert not sessions.is_open(stale)
 
 
 def test_an_old_session_gives_way_to_a_larger_one_only() -> None:

@@ -209,6 +209,19 @@ def test_only_dirty_logs_are_flushed_by_time() -> None:
     assert not broker.manager.environment.dirty
 
 
+@pytest.mark.parametrize("seconds", [-3600, 3600])
+def test_flushes_by_time_do_not_go_by_the_wall_clock(seconds: int) -> None:
+    """Set back, what was appended would have waited for an hour."""
+    broker = Broker(LogConfig(flush_ms=1000))
+    append(broker.log, b"a")
+    broker.clock.jump(seconds)
+    broker.manager.flush_step()
+    assert broker.log.recovery_point == 0
+    broker.clock.advance(1)
+    broker.manager.flush_step()
+    assert broker.log.recovery_point == 1
+
+
 def test_retention_goes_over_all_logs_in_steps() -> None:
     broker = Broker(LogConfig(retention_ms=10))
     for partition in range(120):
