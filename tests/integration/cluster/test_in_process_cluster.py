@@ -12,11 +12,11 @@ import confluent_kafka
 import confluent_kafka.admin
 import kafka
 import pytest
-from kazoo.client import KazooClient
 
 from kalda.testing import Cluster, ClusterError
 from tests.integration.clients.kafka_python_sockets import PROXY_URL
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
+from tests.integration.zookeeper_client import zookeeper_client
 
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -62,17 +62,6 @@ def confluent_consume(bootstrap: str, topic: str, partitions: int, count: int) -
         return found
     finally:
         consumer.close()
-
-
-@contextlib.contextmanager
-def zookeeper_client(hosts: str) -> Iterator[KazooClient]:
-    client = KazooClient(hosts)
-    client.start(timeout=DELIVERY_SECONDS)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def numbered(count: int = COUNT) -> list[bytes]:

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kazoo.client import KazooClient
-
 from kalda.common.clock import SystemClock
 from kalda.coordination.kazoo_engine import KazooCoordination
 from kalda.coordination.port import Coordination, SessionState
@@ -18,6 +16,7 @@ from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedCoordination, EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
 from tests.integration.real_zookeeper import RealZooKeeper
+from tests.integration.zookeeper_client import zookeeper_client
 
 SESSION_TIMEOUT_MS = 4_000
 
@@ -85,10 +84,8 @@ class KazooEngine:
         client_id = coordination._link.client_id
 
         def take_and_close() -> None:
-            thief = KazooClient(self.hosts, client_id=client_id)
-            thief.start(timeout=WAIT_SECONDS)
-            thief.stop()
-            thief.close()
+            with zookeeper_client(self.hosts, client_id=client_id):
+                pass
 
         await asyncio.to_thread(take_and_close)
 

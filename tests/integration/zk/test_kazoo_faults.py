@@ -13,6 +13,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.recipe.watchers import ChildrenWatch, DataWatch
 
 from tests.integration.zk.coordination_server import CoordinationServer, running_server
+from tests.integration.zookeeper_client import zookeeper_client
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -27,13 +28,8 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 @contextlib.contextmanager
 def client_of(server: CoordinationServer, timeout: float = 6.0) -> Iterator[KazooClient]:
     retry = {"max_tries": -1, "delay": 0.05, "backoff": 1, "max_jitter": 0.0}
-    client = KazooClient(server.address, timeout=timeout, connection_retry=retry)
-    client.start(timeout=WAIT_SECONDS_MAX)
-    try:
+    with zookeeper_client(server.address, timeout=timeout, connection_retry=retry) as client:
         yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 def test_sessions_survive_a_killed_server(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The files are ZooKeeper's: one takes over a directory from the other, in both directions."""
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from kalda.zk.server.requests import CreateMode, CreateNode, Multi, NodeOperatio
 from kalda.zk.server.server import ZooKeeperServer
 from kalda.zk.server.txns import Acl
 from tests.integration.real_zookeeper import RealZooKeeper, missing
+from tests.integration.zookeeper_client import zookeeper_client
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -36,8 +38,10 @@ def our_server(directory: Path) -> Iterator[ZooKeeperServer]:
         schedule=lambda callback: callback(),
     )
     server.start()
-    yield server
-    server.close(lambda error: None)
+    try:
+        yield server
+    finally:
+        server.close(lambda error: None)
 
 
 def do(server: ZooKeeperServer, session_id: int, operation: Write) -> list[object]:
@@ -83,9 +87,7 @@ def test_zookeeper_reads_what_we_wrote(tmp_path: Path, with_snapshot: bool) -> N
             do(server, session, Create("/after"))
         expected = server.freeze().nodes["/plain"]
         zxid = server.statistics().last_zxid
-    with RealZooKeeper(tmp_path) as zookeeper:
-        client = KazooClient(zookeeper.hosts)
-        client.start(30)
+    with RealZooKeeper(tmp_path) as zookeeper, zookeeper_client(zookeeper.hosts) as client:
         names = ["container", "ephemeral", "guarded", "m", "null", "plain", "ttl", "zookeeper"]
         assert sorted(client.get_children("/")) == sorted(names + ["after"] * with_snapshot)
         data, stat = client.get("/plain")
@@ -107,8 +109,6 @@ def test_zookeeper_reads_what_we_wrote(tmp_path: Path, with_snapshot: bool) -> N
         assert client.set("/guarded", b"known").version == 1
         assert client.create("/next") == "/next"
         assert client.exists("/next").czxid > zxid
-        client.stop()
-        client.close()
     with our_server(tmp_path / "data") as server:
         # A client is not told the kind of a znode, but the snapshot that ZooKeeper took at its start has it.
         nodes = server.freeze().nodes
@@ -117,40 +117,46 @@ def test_zookeeper_reads_what_we_wrote(tmp_path: Path, with_snapshot: bool) -> N
         assert nodes["/guarded"].data == b"known"
 
 
+def live(client: KazooClient, life: int) -> dict[str, tuple[int, int, int, int]]:
+    """Do something of each kind; return what some znodes must be like."""
+    client.add_auth("digest", "alice:secret")
+    base = f"/life{life}"
+    client.create(base, b"base")
+    client.create(f"{base}/guarded", b"", acl=[make_digest_acl("alice", "secret", all=True)])
+    client.create(f"{base}/gone")
+    client.delete(f"{base}/gone")
+    client.create(f"/ephemeral{life}", ephemeral=True)
+    client.create(f"{base}/n-", sequence=True, include_data=True)
+    for number in range(20):
+        client.set(base, b"%d" % number)
+    assert client.exists(f"{base}/missing") is None
+    transaction = client.transaction()
+    transaction.check(base, 20)
+    transaction.create(f"{base}/m")
+    transaction.set_data(f"{base}/m", b"multi")
+    assert not any(isinstance(result, Exception) for result in transaction.commit())
+    failing = client.transaction()
+    failing.create(f"{base}/never")
+    failing.check(base, 7)
+    failing.commit()
+    expected: dict[str, tuple[int, int, int, int]] = {}
+    for name in ("", "/guarded", "/m", "/n-0000000002"):
+        stat = client.exists(base + name)
+        expected[base + name] = (stat.czxid, stat.mzxid, stat.version, stat.cversion)
+    return expected
+
+
 def test_we_read_what_zookeeper_wrote(tmp_path: Path) -> None:
     """Twice killed and once stopped in order, so that there are snapshots, logs and their padding."""
     expected: dict[str, tuple[int, int, int, int]] = {}
     zookeeper = RealZooKeeper(tmp_path)
-    for life in range(3):
-        zookeeper.start()
-        client = KazooClient(zookeeper.hosts)
-        client.start(30)
-        client.add_auth("digest", "alice:secret")
-        base = f"/life{life}"
-        client.create(base, b"base")
-        client.create(f"{base}/guarded", b"", acl=[make_digest_acl("alice", "secret", all=True)])
-        client.create(f"{base}/gone")
-        client.delete(f"{base}/gone")
-        client.create(f"/ephemeral{life}", ephemeral=True)
-        client.create(f"{base}/n-", sequence=True, include_data=True)
-        for number in range(20):
-            client.set(base, b"%d" % number)
-        assert client.exists(f"{base}/missing") is None
-        transaction = client.transaction()
-        transaction.check(base, 20)
-        transaction.create(f"{base}/m")
-        transaction.set_data(f"{base}/m", b"multi")
-        assert not any(isinstance(result, Exception) for result in transaction.commit())
-        failing = client.transaction()
-        failing.create(f"{base}/never")
-        failing.check(base, 7)
-        failing.commit()
-        for name in ("", "/guarded", "/m", "/n-0000000002"):
-            stat = client.exists(base + name)
-            expected[base + name] = (stat.czxid, stat.mzxid, stat.version, stat.cversion)
-        client.stop()
-        client.close()
-        zookeeper.stop() if life == 1 else zookeeper.kill()
+    with contextlib.ExitStack() as stack:
+        stack.callback(zookeeper.kill)
+        for life in range(3):
+            zookeeper.start()
+            with zookeeper_client(zookeeper.hosts) as client:
+                expected |= live(client, life)
+            zookeeper.stop() if life == 1 else zookeeper.kill()
     with our_server(tmp_path / "data") as server:
         tree = server.freeze()
         found = {path for path in tree.nodes if path.startswith("/life")}
@@ -171,9 +177,5 @@ def test_we_read_what_zookeeper_wrote(tmp_path: Path) -> None:
         assert do(server, session, Create("/ours")) == ["/ours"]
     with our_server(tmp_path / "data") as server:
         assert "/ours" in server.freeze().nodes
-    with zookeeper:
-        client = KazooClient(zookeeper.hosts)
-        client.start(30)
+    with zookeeper, zookeeper_client(zookeeper.hosts) as client:
         assert client.exists("/ours") is not None
-        client.stop()
-        client.close()
