@@ -123,7 +123,7 @@ class ConfigChanges:
     async def _read_all(self) -> None:
         """Load every configuration afresh, in place of the notifications that may be gone."""
         _log.info(
-            "the session expired and the notifications after number %d are gone: reading all configurations",
+            "the session expired and notifications after number %d may be gone: reading all configurations",
             self._last_seen,
         )
         for entity_type in paths.CONFIG_ENTITY_TYPES:
