@@ -52,6 +52,9 @@ _CLOSE_SECONDS_MAX: Final = 5.0
 _CLOSE_GRACE_SECONDS: Final = 2.0
 """How long it then waits for kazoo's thread, which holds no lock and ends by itself."""
 
+_CHROOT_PAUSE_SECONDS: Final = 0.05
+"""Between attempts to make the chroot; most of the time goes into waiting for a connection anyway."""
+
 _SUSPICION_SECONDS: Final = 0.25
 """Between finding that an answer is overdue and acting on it."""
 
@@ -393,6 +396,7 @@ class KazooCoordination:
     # The session, on the loop.
 
     async def _open_first(self, timeout_ms: int) -> None:
+        deadline = self._loop.time() + timeout_ms / 1000
         self._open()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -402,7 +406,15 @@ class KazooCoordination:
                 f"no ZooKeeper server of `zookeeper.connect`={self._hosts} took a session within "
                 f"{timeout_ms} ms (`zookeeper.connection.timeout.ms`): {self._link.last_failure}"
             ) from None
-        await self._ensure_chroot()
+        # A connection that breaks meanwhile costs an attempt, not the broker's start.
+        while True:
+            try:
+                return await self._ensure_chroot()
+            except ConnectionLossError as error:
+                if self._loop.time() >= deadline:
+                    raise
+                _log.info("the chroot of `zookeeper.connect`=%s is not there yet: %s", self._hosts, error)
+            await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
 
     async def _ensure_chroot(self) -> None:
         chroot, self._chroot = self._chroot, Chroot("")
