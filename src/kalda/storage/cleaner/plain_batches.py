@@ -8,6 +8,7 @@ case; doing so with any batch is never wrong.
 
 from bisect import bisect_left
 from collections.abc import Callable, Container
+from functools import cache
 from struct import Struct
 from typing import Final
 
@@ -21,17 +22,36 @@ from kalda.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from kalda.records.crc import crc32c
+from kalda.records.varint import write_varint
 from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET, OffsetMap, Survivors
-from kalda.storage.cleaner.record_fields import note_keys, note_one
+from kalda.storage.cleaner.record_fields import NULL, RAW_KEY_SIZE_MAX, note_keys, note_one
 
 _NOT_PLAIN: Final = COMPRESSION_MASK | CONTROL_FLAG | TRANSACTIONAL_FLAG
 _BODY_SIZE_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
-_TO_MAP: Final = Struct(">qi4xbIhi30xi")
+# The delta and the count are taken for unsigned: one that is negative then differs from the other by more.
+_TO_MAP: Final = Struct(">qi4xbIhI30xI")
 """Base offset, length, magic, CRC, attributes, last offset delta, record count."""
 
-_TO_JUDGE: Final = Struct(">qi4xb4xhi8xqq6xi")
+_TO_JUDGE: Final = Struct(">qi4xb4xhI8xqq6xI")
 """Base offset, length, magic, attributes, last offset delta, largest time, producer id, record count."""
+
+_USUAL_SIZE_MAX: Final = 8192
+"""Lone records up to this are looked for in their usual form; the varint of the size has one or two bytes."""
+
+
+@cache
+def _usual_starts() -> dict[int, bytes]:
+    """Return how a lone record begins, by its size with all: its length, no attributes, deltas of zero.
+
+    Made for the first use, which is in the cleaner's process: it takes 6 ms and 1 MB.
+    """
+    starts = {}
+    for length in range(7, _USUAL_SIZE_MAX - 2):
+        start = bytearray()
+        write_varint(start, length)
+        starts[len(start) + length] = bytes(start) + b"\0\0\0"
+    return starts
 
 
 def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -> tuple[int, int]:
@@ -43,6 +63,8 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
         CorruptRecordError: a batch with the right CRC holds no records.
     """
     unpack = _TO_MAP.unpack_from
+    usual_starts = _usual_starts()
+    startswith = chunk.startswith
     places = table.places
     view = memoryview(chunk)
     size = len(chunk)
@@ -61,7 +83,6 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
             or attributes & _NOT_PLAIN
             or base_offset < first_dirty
             or count != delta + 1
-            or count < 1
             or room < 0
             or crc32c(view[position + ATTRIBUTES_POSITION : end]) != crc
         ):
@@ -69,6 +90,21 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
         place = (base_offset - first_dirty) * PLACES_PER_OFFSET
         start = position + HEADER_SIZE
         if count == 1:
+            usual = usual_starts.get(end - start)
+            if usual is not None and startswith(usual, start):
+                key_at = start + len(usual) + 1
+                raw = chunk[key_at - 1]
+                value_at = key_at + (raw >> 1)
+                if (
+                    raw <= RAW_KEY_SIZE_MAX
+                    and not raw & 1
+                    and value_at + 2 <= end
+                    and chunk[value_at] != NULL
+                ):
+                    places[chunk[key_at:value_at]] = place
+                    last_offset = base_offset
+                    position = end
+                    continue
             has_tombstones, without = note_one(places, chunk, start, end, place - start)
         else:
             has_tombstones, without = note_keys(places, chunk, start, end, count, place)
@@ -133,7 +169,6 @@ class PlainJudge:
                 or base_offset < first_dirty
                 or last_offset > latest_offset
                 or count != delta + 1
-                or count < 1
             ):
                 break
             # The first place behind the batch; not more of them are in it than it has records.

@@ -22,7 +22,7 @@ NULL: Final = 1
 _RUN_MIN: Final = 16
 """Records of one layout in a row that are worth taking in one step."""
 
-_RAW_KEY_SIZE_MAX: Final = 2 * KEY_BYTES_MAX
+RAW_KEY_SIZE_MAX: Final = 2 * KEY_BYTES_MAX
 """A key's size as a zigzag varint: longer ones are shortened."""
 
 
@@ -263,7 +263,7 @@ def _note(places: dict[bytes, int], data: bytes, at: int, base: int, count: int)
         else:
             key_at = at
             at += raw >> 1
-            if raw <= _RAW_KEY_SIZE_MAX:
+            if raw <= RAW_KEY_SIZE_MAX:
                 places[data[key_at:at]] = offset_base + start
             else:
                 places[shorten(data[key_at:at])] = offset_base + start
