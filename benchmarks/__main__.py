@@ -36,12 +36,12 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,
-    "cleaner": cleaner.run,
     "protocol_codec": protocol_codec.run,
 }
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {
     "coordination": (coordination.run, coordination.run_zookeeper),
     "replication": (replication.run, replication.run_apache_kafka),
+    "cleaner": (cleaner.run, cleaner.run_apache_kafka),
     "coordinators": (coordinators.run, coordinators.run_apache_kafka),
 }
 """Ours and the other side's, each with processes of its own."""

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -136,6 +137,7 @@ class ApacheKafka:
         self._heap: Final = heap
         self._process: subprocess.Popen[bytes] | None = None
         self._directory: Path | None = None
+        self._port = 0
         self.bootstrap = ""
         self.start_seconds = 0.0
         """From the start of the JVM until the listener accepts; formatting the directory is not in it."""
@@ -173,6 +175,26 @@ class ApacheKafka:
             self.stop()
             raise
 
+    def restart(self, meanwhile: Callable[[], None]) -> None:
+        """Stop the broker in good order, call `meanwhile`, and start it again.
+
+        Raises:
+            NotAvailableError: the broker does not come up.
+        """
+        java = shutil.which("java")
+        assert java is not None, "it was found at the start"
+        assert self._process is not None, "the broker was not started"
+        assert self._directory is not None, "a broker that runs has a directory"
+        stop_process(self._process)
+        meanwhile()
+        self._launch(java, kafka_jars(), self._directory)
+
+    @property
+    def data(self) -> Path:
+        """The directory with its logs; the broker must have been started."""
+        assert self._directory is not None, "the broker was not started"
+        return self._directory / "data"
+
     def stop(self) -> None:
         """End the JVM and remove its directory; harmless when it is not running."""
         process, self._process = self._process, None
@@ -193,6 +215,7 @@ class ApacheKafka:
                 settings="\n".join(f"{name}={value}" for name, value in self._settings.items()),
             )
         )
+        self._port = port
         classpath = ["-cp", f"{jars}/*"]
         format_arguments = [
             "format",
@@ -212,20 +235,30 @@ class ApacheKafka:
             raise NotAvailableError(
                 f"Apache Kafka could not format its directory: {last_line(done.stdout + done.stderr)}"
             )
+        self._launch(java, jars, directory)
+
+    def _launch(self, java: str, jars: Path, directory: Path) -> None:
         options = [f"-Xms{self._heap}", f"-Xmx{self._heap}", *JVM_OPTIONS]
         begin = time.monotonic()
         log_path = directory / "broker.log"
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [java, *options, *classpath, "kafka.Kafka", str(properties)],
+                [
+                    java,
+                    *options,
+                    "-cp",
+                    f"{jars}/*",
+                    "kafka.Kafka",
+                    str(directory / "server.properties"),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=os.environ.copy(),
             )
-        wait_accepting(self._process, port, begin + _START_TIMEOUT_SECONDS, log_path)
+        wait_accepting(self._process, self._port, begin + _START_TIMEOUT_SECONDS, log_path)
         self.start_seconds = time.monotonic() - begin
-        self.bootstrap = f"127.0.0.1:{port}"
+        self.bootstrap = f"127.0.0.1:{self._port}"
 
 
 def _dependency(coordinate: str, transitive: bool) -> str:

@@ -1,7 +1,8 @@
 """Compaction: how fast logs are cleaned, and what that does to the event loop beside it.
 
-A rate is bytes of the log over the processor time of the whole cleaning, both walks through the log, on one
-core. Run by hand, `python -m benchmarks.cleaner`, it also compares a thread with a child process.
+A rate is bytes of the log, on disk, over the processor time of the whole cleaning, both walks through the
+log, on one core. The other side is Apache Kafka's cleaner thread with the same files. Run by hand,
+`python -m benchmarks.cleaner`, it also compares a thread with a child process.
 """
 
 import asyncio
@@ -9,12 +10,16 @@ import gc
 import os
 import random
 import shutil
+import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
+from benchmarks import apache_kafka_cleaner
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
@@ -39,6 +44,7 @@ _CONFIG = LogConfig(
     segment_bytes=16 * 1024 * 1024,
     min_cleanable_dirty_ratio=0.0,
 )
+_RUNS = 3
 _CASES = (
     ("1 KB records", 1000, 0, 16, Compression.NONE),
     ("1 KB records of many sizes", 1000, 300, 16, Compression.NONE),
@@ -55,16 +61,36 @@ _CASES = (
 def run() -> list[Figure]:
     """Measure every case with 90 % and with 10 % of the records surviving, and the loop's delay."""
     figures: list[Figure] = []
-    for name, size, spread, count, codec in _CASES:
-        for survive in (90, 10):
-            directory = tempfile.mkdtemp(prefix="kalda-bench-")
-            try:
-                job = _make(directory, size, spread, count, codec, survive)
-                figures.append((f"cleaner: {name}, {survive} % survive", *_clean(job)))
-            finally:
-                shutil.rmtree(directory, ignore_errors=True)
+    for label, make in _logs():
+        with tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory:
+            job = make(directory)
+            figures.append((label, statistics.median(_clean(job) for _ in range(_RUNS)), "MB/s"))
     figures += asyncio.run(_loop_delays("process"))
     return figures
+
+
+def run_apache_kafka() -> list[Figure]:
+    """Let Apache Kafka clean the same logs.
+
+    Raises:
+        NotAvailableError: it cannot be had here.
+    """
+    with tempfile.TemporaryDirectory(prefix="kalda-bench-") as root:
+        logs = {}
+        for number, (label, make) in enumerate(_logs()):
+            directory = Path(root, str(number))
+            directory.mkdir()
+            logs[label] = Path(make(str(directory)).directory)
+        rates = apache_kafka_cleaner.rates(logs, _CONFIG.segment_bytes)
+    return [(label, rate, "MB/s") for label, rate in rates.items()]
+
+
+def _logs() -> Iterator[tuple[str, Callable[[str], CleaningJob]]]:
+    """Yield a name for each log and what makes it in a directory."""
+    for name, size, spread, count, codec in _CASES:
+        for survive in (90, 10):
+            make = partial(_make, size=size, spread=spread, count=count, codec=codec, survive=survive)
+            yield f"cleaner: {name}, {survive} % survive", make
 
 
 def _make(
@@ -104,13 +130,14 @@ def _fill(
     return log
 
 
-def _clean(job: CleaningJob) -> tuple[float, str]:
+def _clean(job: CleaningJob) -> float:
+    """Clean the log and return the rate; its segments stay, so that it can be cleaned again."""
     started = time.process_time()
     *_, result = Cleaning(job, OsFileSystem()).run()
     seconds = time.process_time() - started
     assert isinstance(result, CleaningResult), f"a cleaning ends with its result, not {result}"
     assert result.end_offset == job.first_uncleanable_offset, "the keys did not fit into the table"
-    return result.bytes_read / 1e6 / seconds, "MB/s"
+    return result.bytes_read / 1e6 / seconds
 
 
 @contextmanager
