@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import aiokafka
@@ -244,15 +244,25 @@ def test_sessions_that_expire_again_and_again_leave_nothing_behind(cluster: Clus
     assert 3 * ["t 123456"] == told
 
 
-def test_the_coordinator_may_go_and_come_back(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("go", "come_back"),
+    [
+        pytest.param(Cluster.kill_coordinator, Cluster.start_coordinator, id="killed"),
+        pytest.param(Cluster.stop_coordinator, Cluster.start_coordinator, id="stopped"),
+        pytest.param(Cluster.pause_coordinator, Cluster.resume_coordinator, id="paused"),
+    ],
+)
+def test_the_coordinator_may_go_and_come_back(
+    cluster: Cluster, go: Callable[[Cluster], None], come_back: Callable[[Cluster], None]
+) -> None:
     """Data flows without it; what only it can do waits until it is back, and it has forgotten nothing."""
     create_topic(cluster.bootstrap, "t")
     cluster.wait_in_sync("t")
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-    cluster.kill_coordinator()
+    go(cluster)
     producer.produce("t", b"meanwhile")
     assert 0 == producer.flush(DELIVERY_SECONDS)
-    cluster.start_coordinator()
+    come_back(cluster)
     create_topic(cluster.bootstrap, "u")
     cluster.wait_in_sync("u")
 
