@@ -2,8 +2,11 @@
 
     python copier_process.py '{"client": "confluent", "bootstrap": ..., "group": ..., "source": ..., ...}'
 
-Each transaction holds the copies of what was read and the offsets behind it, fenced by the member's
-generation (KIP-447). It writes ``copied`` after each. SIGTERM ends it between two transactions.
+Each transaction holds the copies of what was read and the offsets behind it. confluent-kafka shares the
+partitions out by a group, and is fenced by the member's generation (KIP-447). aiokafka sends no generation
+and does not wait for offsets that are about to be committed, so a partition always belongs to one
+transactional id, whose next life ends what the one before had begun. It writes ``copied`` after each
+transaction. SIGTERM ends it between two.
 """
 
 import asyncio
@@ -88,24 +91,23 @@ def rewind_confluent(consumer: Any) -> None:
 
 
 async def run_aiokafka(options: dict[str, Any]) -> None:
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
     from aiokafka.errors import KafkaError, ProducerFenced
 
     consumer = AIOKafkaConsumer(
-        options["source"],
         bootstrap_servers=options["bootstrap"],
         group_id=options["group"],
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         isolation_level="read_committed",
-        session_timeout_ms=2000,
-        heartbeat_interval_ms=200,
     )
+    consumer.assign([TopicPartition(options["source"], number) for number in options["partitions"]])
     producer = AIOKafkaProducer(
         bootstrap_servers=options["bootstrap"],
         transactional_id=options["transactional_id"],
         transaction_timeout_ms=10_000,
     )
+    # In this order: the offsets of the life before are final only then.
     await producer.start()
     await consumer.start()
     while not _is_ended:

@@ -23,6 +23,7 @@ from tests.integration.transactions.conftest import PARTITIONS, SETTINGS
 
 SCRIPT = Path(__file__).with_name("copier_process.py")
 VALUES = 1500
+COPIERS = 2
 STUCK_SECONDS = 15.0
 
 MakeTopic = Callable[[str], str]
@@ -46,7 +47,10 @@ class Copiers:
 
     def start(self, number: int) -> None:
         """Start a copier; one of an earlier life of the same number is fenced by it."""
-        options = self._options | {"transactional_id": f"{self._options['group']}-{number}"}
+        options = self._options | {
+            "transactional_id": f"{self._options['group']}-{number}",
+            "partitions": list(range(number, PARTITIONS, COPIERS)),
+        }
         process = subprocess.Popen(
             [sys.executable, str(SCRIPT), json.dumps(options)],
             stdout=subprocess.PIPE,
@@ -129,14 +133,14 @@ def test_copiers_that_die_copy_everything_once(
     source, target = make_topic(three_brokers), make_topic(three_brokers)
     expected = fill(three_brokers, source, range(VALUES))
     running = copiers(three_brokers, client, source, target)
-    for number in range(2):
+    for number in range(COPIERS):
         running.start(number)
     chance = random.Random(7)
     for _ in range(4):
         before = running.copied
         wait_until(lambda before=before: running.copied > before or is_done(running), "some are copied")  # type: ignore[misc]
         time.sleep(chance.random() * 0.2)
-        victim = chance.randrange(2)
+        victim = chance.randrange(COPIERS)
         running.kill(victim)
         running.start(victim)
     wait_copied(running, three_brokers, target, expected)
@@ -159,7 +163,7 @@ def test_coordinators_that_die_lose_and_double_nothing(
             future.result(30)
         expected = fill(cluster.bootstrap, "source", range(500))
         running = copiers(cluster.bootstrap, "confluent", "source", "target")
-        for number in range(2):
+        for number in range(COPIERS):
             running.start(number)
         wait_until(lambda: running.copied > 2, "some are copied")
         for broker_id in range(3):
