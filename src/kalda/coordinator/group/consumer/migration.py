@@ -153,10 +153,7 @@ class Migration:
         ):
             return None
         logger.info("group %s becomes a classic group with %d members", group.group_id, len(staying))
-        records = [*group.tombstones(), self._downgraded(group, staying).record()]
-        for member in staying:
-            self._part.cancel_timers(group.group_id, member.member_id)
-        return records
+        return [*group.tombstones(), self._downgraded(group, staying).record()]
 
     def check(self, group_id: str) -> None:
         """See soon whether only classic members are left: one may have taken the place of the last other."""

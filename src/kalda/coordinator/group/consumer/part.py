@@ -69,7 +69,7 @@ class ConsumerPart:
         self.regexes: Final = RegexRefresh(self)
         self.migration: MigrationHooks | None = None
         self._told_to_join: Final[set[str]] = set()
-        shard.readers.update(ConsumerReplay(shard.groups).readers())
+        shard.readers.update(ConsumerReplay(shard.groups, self._cancel_timers).readers())
         shard.parts.append(self)
 
     # Groups.
@@ -161,8 +161,10 @@ class ConsumerPart:
         self._told_to_join.discard(key)
         self.shard.context.cancel(key)
 
-    def cancel_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone."""
+    def _cancel_timers(self, group_id: str, member_id: str) -> None:
+        """The member is gone: the log says so. Before, the log may still refuse to say it."""
+        if not self.shard.is_loaded:
+            return
         context = self.shard.context
         context.cancel(_session_key(group_id, member_id))
         context.cancel(_revocation_key(group_id, member_id))
@@ -200,8 +202,6 @@ class ConsumerPart:
         They bump the epoch of the group, or make it a classic group if only such members stay.
         """
         assert members, f"nobody leaves group {group.group_id}"
-        for member in members:
-            self.cancel_timers(group.group_id, member.member_id)
         if self.migration is not None:
             downgraded = self.migration.downgrade(group, members)
             if downgraded is not None:

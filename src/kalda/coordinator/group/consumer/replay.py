@@ -38,8 +38,10 @@ Reader: TypeAlias = Callable[[bytes, bytes | None], None]
 class ConsumerReplay:
     """Reads records into the groups of one shard."""
 
-    def __init__(self, groups: dict[str, Group]) -> None:
+    def __init__(self, groups: dict[str, Group], on_removed: Callable[[str, str], None]) -> None:
+        """`on_removed` is told the group and the id of a member that is gone."""
         self._groups: Final = groups
+        self._on_removed: Final = on_removed
 
     def readers(self) -> dict[int, Reader]:
         """How a record is taken in, by the version of its key; each raises ProtocolError for other bytes."""
@@ -92,6 +94,7 @@ class ConsumerReplay:
             )
         elif (present := self._present(named.group_id)) is not None:
             present.remove_member(named.member_id)
+            self._on_removed(named.group_id, named.member_id)
 
     def _read_target_epoch(self, key: bytes, value: bytes | None) -> None:
         group_id = decode(

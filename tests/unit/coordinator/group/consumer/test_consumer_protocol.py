@@ -65,6 +65,27 @@ def test_members_commit_in_their_epoch(simulation: ConsumerSimulation) -> None:
     assert ErrorCode.UNSUPPORTED_VERSION is commit_code(group, "a", 1, version=8)
 
 
+def test_who_cannot_leave_because_the_log_refuses_it_is_fenced_in_time(
+    simulation: ConsumerSimulation,
+) -> None:
+    """Without its timers the member would stay for ever, and the group wait for it."""
+    simulation.beat(simulation.client("a", "t"))
+    leaving = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=-1)
+    refused = simulation.protocol.heartbeat(leaving, 1, "client", "/host")
+    assert refused.records, "what it decided is never written"
+
+    simulation.advance(simulation.config.group_consumer_session_timeout_ms)
+
+    assert not simulation.group.members
+
+
+def test_who_left_has_no_timers(simulation: ConsumerSimulation) -> None:
+    client = simulation.client("a", "t")
+    simulation.beat(client)
+    simulation.leave(client)
+    assert not simulation.context.timers
+
+
 def test_anybody_commits_to_an_empty_group(simulation: ConsumerSimulation) -> None:
     client = simulation.client("a", "t")
     simulation.beat(client)
