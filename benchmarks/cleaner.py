@@ -1,7 +1,7 @@
 """Compaction: how fast logs are cleaned, and what that does to the event loop beside it.
 
 A rate is bytes of the log, on disk, over the processor time of the whole cleaning, both walks through the
-log, on one core. The other side is Apache Kafka's cleaner thread with the same files. Run by hand,
+log, on one core. The other side is Apache Kafka's cleaner thread with the same records. Run by hand,
 `python -m benchmarks.cleaner`, it also compares a thread with a child process.
 """
 
