@@ -17,6 +17,8 @@ import psutil
 
 SECONDS_MAX = 10.0
 """How long what is about to end may take: threads of a client that was closed, on a loaded machine."""
+STARTING_SECONDS = 0.001
+"""Between two looks at a thread that is being started."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,21 @@ def threads_left(before: Set[threading.Thread]) -> list[str]:
     """Wait for the end of threads that are new; name those that go on."""
     deadline = time.monotonic() + SECONDS_MAX
     # A thread that ends may have started another.
-    while new := {each for each in threading.enumerate() if each not in before and not is_foreign(each)}:
+    while new := {each for each in enumerate_threads() if each not in before and not is_foreign(each)}:
         for thread in new:
+            if not thread.is_alive():
+                # Listed, but about to begin, or over; a join would fail, and nothing tells when that changes.
+                time.sleep(STARTING_SECONDS)
+                continue
             thread.join(max(0.0, deadline - time.monotonic()))
         if time.monotonic() >= deadline:
             return [f"thread {each.name}" for each in new if each.is_alive()]
     return []
+
+
+def enumerate_threads() -> list[threading.Thread]:
+    """List the threads that live or are being started."""
+    return threading.enumerate()
 
 
 def is_foreign(thread: threading.Thread) -> bool:

@@ -43,6 +43,15 @@ def test_a_thread_that_is_about_to_end_is_waited_for(ending: threading.Event) ->
     assert not first.is_alive()
 
 
+def test_a_thread_that_is_only_being_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python lists it before it runs, and cannot join it then."""
+    before = Belongings.now()
+    starting = threading.Thread(target=int, name="starting")
+    looks = iter([{starting}, {starting}, set()])
+    monkeypatch.setattr(leftovers, "enumerate_threads", lambda: before.threads | next(looks))
+    assert [] == before.added()
+
+
 def test_a_socket_that_stays_open_is_named() -> None:
     before = Belongings.now()
     with socket.create_server(("127.0.0.1", 0)) as server:
