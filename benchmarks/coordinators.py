@@ -68,13 +68,16 @@ def run() -> list[Figure]:
 
 
 def run_apache_kafka() -> list[Figure]:
-    """Measure Apache Kafka under the same labels, loading aside: its directory goes when it stops.
+    """Measure Apache Kafka under the same labels.
 
     Raises:
         NotAvailableError: it cannot be had here.
     """
     with ApacheKafka(settings=_SETTINGS) as kafka:
-        return _measure(kafka.bootstrap)
+        figures = _measure(kafka.bootstrap)
+        asyncio.run(_many_groups(kafka.bootstrap))
+        kafka.restart(lambda: None)
+        return [*figures, *asyncio.run(_loading(kafka.bootstrap))]
 
 
 def _measure(bootstrap: str) -> list[Figure]:
