@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.known_partitions import merge_answers, split_known
+from kalda.broker.known_partitions import merge_answers, take_known
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -54,17 +54,12 @@ def _refuse_unknown(
     services: BrokerServices, request: OffsetCommitRequest
 ) -> list[OffsetCommitResponseTopic]:
     """Take partitions that do not exist out of the request; return what to answer for them."""
-    refused = []
-    known = []
-    for topic in request.topics:
-        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
-        if not bad:
-            known.append(topic)
-            continue
-        if good:
-            known.append(OffsetCommitRequestTopic(name=topic.name, partitions=good))
-        refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    request.topics = known
+    request.topics, refused = take_known(
+        services.metadata_cache,
+        request.topics,
+        lambda name, partitions: OffsetCommitRequestTopic(name=name, partitions=partitions),
+        lambda name, partitions: _answer(name, partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    )
     return refused
 
 

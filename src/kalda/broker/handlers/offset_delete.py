@@ -3,7 +3,7 @@
 from typing import Final
 
 from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.known_partitions import merge_answers, split_known
+from kalda.broker.known_partitions import merge_answers, take_known
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -22,14 +22,12 @@ def handle(
     services: BrokerServices, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
     """Delete; partitions that do not exist are told apart from offsets that do not."""
-    refused: list[OffsetDeleteResponseTopic] = []
-    known: list[OffsetDeleteRequestTopic] = []
-    for topic in request.topics:
-        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
-        if good:
-            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=good))
-        if bad:
-            refused.append(_refused(topic.name, bad))
+    known, refused = take_known(
+        services.metadata_cache,
+        request.topics,
+        lambda name, partitions: OffsetDeleteRequestTopic(name=name, partitions=partitions),
+        _refused,
+    )
     answer = services.group_coordinator.delete_offsets(
         OffsetDeleteRequest(group_id=request.group_id, topics=known)
     )

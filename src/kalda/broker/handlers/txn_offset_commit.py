@@ -9,7 +9,7 @@ TRANSACTION_ABORTABLE. From v5 the group becomes part of the transaction by this
 from typing import Final
 
 from kalda.broker.api import ApiHandler, Pending, RequestContext
-from kalda.broker.known_partitions import merge_answers, split_known
+from kalda.broker.known_partitions import merge_answers, take_known
 from kalda.broker.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
@@ -84,15 +84,12 @@ def _refuse_unknown(
     services: BrokerServices, request: TxnOffsetCommitRequest
 ) -> list[TxnOffsetCommitResponseTopic]:
     """Take partitions that do not exist out of the request; return what to answer for them."""
-    refused = []
-    known = []
-    for topic in request.topics:
-        good, bad = split_known(services.metadata_cache, topic.name, topic.partitions)
-        if good:
-            known.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=good))
-        if bad:
-            refused.append(_answer(topic.name, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    request.topics = known
+    request.topics, refused = take_known(
+        services.metadata_cache,
+        request.topics,
+        lambda name, partitions: TxnOffsetCommitRequestTopic(name=name, partitions=partitions),
+        lambda name, partitions: _answer(name, partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    )
     return refused
 
 
