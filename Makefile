@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # `docs` is a folder too.
-.PHONY: docs install java kcat demo test check chaos compat format bench bench-kafka clean
+.PHONY: docs install java kcat demo test check chaos compat format changelog bench bench-kafka clean
 
 install: $(STAMP)
 
@@ -45,6 +45,7 @@ check: install
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 
 test: install java kcat check
 	@$(BIN)/pytest -n auto --dist loadgroup
@@ -68,6 +69,10 @@ docs: install
 format: install
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+# The section of CHANGELOG.md that the fragments in changelog.d would become.
+changelog: install
+	@$(BIN)/towncrier build --draft --version Unreleased 2>/dev/null
 
 bench: install java
 	@$(BIN)/python -m benchmarks
