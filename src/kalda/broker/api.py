@@ -80,11 +80,12 @@ class RequestContext:
         """Count an error that a raw handler puts into its reply; others' replies are looked through."""
         self.metrics.count_error(code)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """Describe the request for a log line."""
+        client = "no client id" if self.client_id is None else f'client id "{self.client_id}"'
         return (
-            f"RequestContext(api_key={self.api_key}, api_version={self.api_version}, "
-            f"correlation_id={self.correlation_id}, client_id={self.client_id!r}, "
-            f"peer={self.connection.peer})"
+            f"version {self.api_version}, correlation id {self.correlation_id}, {client}, "
+            f"from {self.connection.peer}"
         )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kalda.broker.api import ApiHandler, Pending, RawReply, RequestContext, error_codes
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.logging import LogLimiter
+from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.coordination.errors import CoordinationError
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
@@ -277,8 +277,8 @@ class Dispatcher:
             if error is not None:
                 response = self._error_response(api, context, request, error)
             reply = self._encode(api, context, request, response)
-        except Exception:
-            logger.exception("%s has no answer: %r", api.title, context)
+        except Exception as failure:
+            self._log_failure(f"the answer to {api.title} cannot be written: %s", context, failure)
             reply = None
         if reply is None:
             context.connection.close(f"{api.title} cannot be answered", logging.WARNING)
@@ -313,11 +313,23 @@ class Dispatcher:
         elif isinstance(error, CoordinationError):
             # What was asked may have been done or not; clients try again after this code.
             code = ErrorCode.REQUEST_TIMED_OUT
-            logger.warning("%s failed, as coordination did: %s: %r", api.title, error, context)
+            self._limiter.log(
+                logging.WARNING,
+                f"{api.title} failed because coordination did: %s: %s",
+                error,
+                context,
+                source=context.connection.peer_address,
+            )
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            logger.error("%s failed: %r", api.title, context, exc_info=error)
+            self._log_failure(f"{api.title} failed: %s", context, error)
         return None if request is None else api.handler.error_response(request, code)
+
+    def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
+        """Log a failure of ours with its traceback. `message` names the API: each has a limit of its own."""
+        self._limiter.log(
+            logging.ERROR, message, context, source=context.connection.peer_address, exc_info=error
+        )
 
     def _answer_error(self, api: _Api, context: RequestContext, request: object, error: Exception) -> None:
         self._respond(api, context, request, self._error_response(api, context, request, error))
@@ -345,8 +357,8 @@ class Dispatcher:
         def finish(done: Pending[RawReply | None]) -> None:
             context.metrics.total_time_ms.observe((monotonic() - context.received_at) * 1000)
             if done.error is not None:
-                logger.error("%s failed: %r", api.title, context, exc_info=done.error)
-                connection.close("internal error", logging.ERROR)
+                self._log_failure(f"{api.title} failed: %s", context, done.error)
+                connection.close("internal error", logging.DEBUG)
                 return
             reply = done.value
             connection.reply(ticket, NO_REPLY if reply is None else reply)

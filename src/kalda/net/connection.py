@@ -19,10 +19,9 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
+from kalda.common.log_limiter import LogLimiter
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.protocol.framing import SIZE, SIZE_BYTES
-
-logger = logging.getLogger(__name__)
 
 
 class FileRegion(Protocol):
@@ -76,6 +75,8 @@ class ConnectionOwner(Protocol):
     """What a connection needs from the server that accepted it."""
 
     buffers: ReceiveBuffers
+    limiter: LogLimiter
+    """Logs the lines that a peer can cause."""
     frame_bytes_max: int
     bytes_in: int
     bytes_out: int
@@ -316,8 +317,14 @@ class Connection:
             self._handler_failed(error)
 
     def _handler_failed(self, error: Exception) -> None:
-        logger.error("the frame handler failed on a request from %s", self.peer, exc_info=error)
-        self.close("internal error", logging.ERROR)
+        self._owner.limiter.log(
+            logging.ERROR,
+            "handling a request from %s failed; its connection is closed",
+            self.peer,
+            source=self.peer_address,
+            exc_info=error,
+        )
+        self.close("internal error", logging.DEBUG)
 
     def _received(self, data: memoryview, end: int) -> None:
         """Handle the frames in ``data[:end]`` and keep what is left."""

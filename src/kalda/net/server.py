@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from kalda.common.logging import LogLimiter
+from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.receive_buffers import ReceiveBuffers
@@ -80,7 +80,7 @@ class Server:
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()
-        self._limiter: Final = LogLimiter(logger)
+        self.limiter: LogLimiter = LogLimiter(logger)
         self._sweep: asyncio.TimerHandle | None = None
         self._accept_pause: asyncio.TimerHandle | None = None
         self._is_accepting = False
@@ -212,7 +212,14 @@ class Server:
         self._per_ip[connection.peer_address] -= 1
         if not self._per_ip[connection.peer_address]:
             del self._per_ip[connection.peer_address]
-        self._limiter.log(level, "connection %d from %s closed: %s", connection.id, connection.peer, reason)
+        self.limiter.log(
+            level,
+            "connection %d from %s closed: %s",
+            connection.id,
+            connection.peer,
+            reason,
+            source=connection.peer_address,
+        )
         self._accept_if_not_full()
 
     # Accepting.
@@ -222,7 +229,7 @@ class Server:
             if len(self._connections) >= self._config.max_connections:
                 self._stop_accepting()
                 self._is_full = True
-                self._limiter.log(
+                self.limiter.log(
                     logging.WARNING,
                     "max.connections=%d is reached; new connections wait until one closes",
                     self._config.max_connections,
@@ -237,7 +244,7 @@ class Server:
                     self._rest_from_accepting(error)
                 else:
                     # One connection's trouble, such as a firewall's EPERM; the next one may be fine.
-                    self._limiter.log(logging.WARNING, "a connection could not be accepted: %s", error)
+                    self.limiter.log(logging.WARNING, "a connection could not be accepted: %s", error)
                 return
             self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
 
@@ -247,8 +254,12 @@ class Server:
         if self._per_ip[peer[0]] >= limit:
             sock.close()
             self._rejected += 1
-            self._limiter.log(
-                logging.INFO, "connection from %s rejected: its address has the maximum of %d", peer[0], limit
+            self.limiter.log(
+                logging.INFO,
+                "connection from %s rejected: its address has max.connections.per.ip=%d",
+                peer[0],
+                limit,
+                source=peer[0],
             )
             return
         try:
@@ -275,7 +286,7 @@ class Server:
 
     def _rest_from_accepting(self, error: OSError) -> None:
         self._stop_accepting()
-        self._limiter.log(
+        self.limiter.log(
             logging.ERROR,
             "cannot accept connections: %s; %d are open; raise the limit on open files (ulimit -n)",
             error.strerror,
@@ -312,6 +323,7 @@ class Server:
         A peer that does not read its answers has output pending and no progress, so it counts as idle; a
         consumer that is busy with its last batch for some minutes looks the same, so the limit is no shorter.
         """
+        self.limiter.report_suppressed()
         limit_ms = self._config.connections_max_idle_ms
         oldest = monotonic() - limit_ms / 1000
         for connection in list(self._connections.values()):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kalda.common.logging import LIMIT_BURST
+from kalda.common.log_limiter import LIMIT_BURST
 from kalda.net import server as server_module
 from kalda.net.connection import Connection, Ticket
 from kalda.net.server import Server, ServerConfig

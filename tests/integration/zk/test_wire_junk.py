@@ -1,14 +1,18 @@
 """Clients that send nonsense: the server answers or cuts them off, and serves everybody else."""
 
 import asyncio
+import logging
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from kalda.common.log_limiter import LIMIT_BURST
 from kalda.zk.proto.framing import frame
-from kalda.zk.proto.op_codes import OpCode
-from tests.integration.zk.wire import Bench, Client, running
+from kalda.zk.proto.op_codes import MARSHALLING_ERROR, OpCode
+from kalda.zk.proto.requests import AuthRequest
+from tests.integration.zk.wire import Bench, Client, Session, running
 
 PATHS = (b"/", b"/good", b"/good/a", b"/zookeeper", b"", b"x", b"/a\0b", b"/\xed\xa0\x80", b"//", b"/..")
 NUMBERS = [*map(int, OpCode), 0, 20, 999, -10]
@@ -61,3 +65,53 @@ async def test_nonsense_hurts_nobody_else(
         assert len(bench.server.server.watches) == 0
         faults = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
         assert faults == []
+
+
+GET_DATA_CUT_SHORT = b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\3\xe8" + b"/a"
+UNKNOWN_SCHEME = AuthRequest(0, "kerberos", b"me")
+
+
+async def send_malformed_requests(bench: Bench) -> None:
+    client = await bench.connect(60_000)
+    client.writer.write(frame(GET_DATA_CUT_SHORT) * 200)
+    replies = [await client.next_reply() for _ in range(200)]
+    assert {MARSHALLING_ERROR} == {reply.error for reply in replies}
+
+
+async def send_negative_frames(bench: Bench) -> None:
+    for _ in range(50):
+        client = await bench.dial()
+        client.writer.write(b"\xff\xff\xff\xfb")
+        await client.reader.read()
+        client.close()
+
+
+async def send_wrong_passwords(bench: Bench) -> None:
+    other = Session(60_000, 0x1234, b"", False)
+    for _ in range(50):
+        client = await bench.dial()
+        refused = await client.open(60_000, session=other, password=b"x" * 16)
+        assert refused.id == 0
+        client.close()
+
+
+async def send_unknown_schemes(bench: Bench) -> None:
+    for _ in range(50):
+        client = await bench.connect(60_000)
+        client.send(OpCode.AUTH, UNKNOWN_SCHEME, xid=-4)
+        await client.reader.read()
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "flood", [send_malformed_requests, send_negative_frames, send_wrong_passwords, send_unknown_schemes]
+)
+async def test_flood_of_nonsense_leaves_few_log_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, flood: Callable[[Bench], Awaitable[None]]
+) -> None:
+    """One client without credentials could otherwise fill the disk, at 3 MB of log each second."""
+    with caplog.at_level(logging.INFO):
+        async with running(tmp_path, forceSync="no", maxClientCnxns="0") as bench:
+            await flood(bench)
+    lines = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
+    assert 0 < len(lines) <= 2 * LIMIT_BURST

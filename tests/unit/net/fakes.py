@@ -1,9 +1,11 @@
 """A socket and an event loop that do only what a test tells them to."""
 
+import logging
 import struct
 from collections.abc import Callable
 from typing import Any
 
+from kalda.common.log_limiter import LogLimiter
 from kalda.net.connection import Connection
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
@@ -83,6 +85,7 @@ class Owner:
 
     def __init__(self, frame_bytes_max: int = 10_000_000) -> None:
         self.buffers = ReceiveBuffers()
+        self.limiter = LogLimiter(logging.getLogger("kalda.test"))
         self.frame_bytes_max = frame_bytes_max
         self.bytes_in = 0
         self.bytes_out = 0

@@ -95,8 +95,6 @@ _LAST_OPERATIONS: Final = {
 _NO_PASSWORD: Final = bytes(16)
 _PING: Final = int(OpCode.PING)
 
-_log: Final = logging.getLogger(__name__)
-
 
 class ConnectionState(Enum):
     """How far a connection has come."""
@@ -227,7 +225,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         """Send what is owed and end the connection; the session lives on."""
         if self.state is ConnectionState.CLOSED:
             return
-        _log.log(level, "connection from %s:%d ends: %s", *self.peer, reason)
+        self._log(level, "connection from %s:%d ends: %s", *self.peer, reason)
         if self._out:
             self._transport.write(b"".join(self._out))
         self._forget()
@@ -237,7 +235,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     def abort(self, reason: str, level: int = logging.INFO) -> None:
         """End the connection at once; the session lives on."""
         if self.state is not ConnectionState.CLOSED:
-            _log.log(level, "connection from %s:%d is cut: %s", *self.peer, reason)
+            self._log(level, "connection from %s:%d is cut: %s", *self.peer, reason)
             self._forget()
             self._transport.abort()
 
@@ -354,7 +352,9 @@ class ZooKeeperConnection(asyncio.Protocol):
             return
         session_id = request.session_id
         if request.password != session_password(session_id):
-            _log.warning("client %s:%d has a wrong password for session %#x", *self.peer, session_id)
+            self._log(
+                logging.WARNING, "client %s:%d has a wrong password for session %#x", *self.peer, session_id
+            )
             self._refuse_session()
         elif session_id not in self._server.sessions:
             self._refuse_session()
@@ -422,7 +422,8 @@ class ZooKeeperConnection(asyncio.Protocol):
             unknown = UnimplementedError(f"operation {number} is not known")
             self._submit(xid, "NA", size, (refuse(unknown), None), closes=True)
         except JuteError as error:
-            _log.warning("request %d of %s:%d is no %s: %s", xid, *self.peer, op_code.name, error)
+            text = "request %d of %s:%d is no %s: %s"
+            self._log(logging.WARNING, text, xid, *self.peer, op_code.name, error)
             self._submit(xid, "NA", size, (refuse(MarshallingError(str(error))), None))
         else:
             if op_code is OpCode.AUTH:
@@ -542,6 +543,9 @@ class ZooKeeperConnection(asyncio.Protocol):
             del out[:taken]
         if not self._reading:
             self._resume_if_due()
+
+    def _log(self, level: int, message: str, *args: object) -> None:
+        self._listener.limiter.log(level, message, *args, source=self.peer[0])
 
     def _forget(self) -> None:
         if self.state is ConnectionState.CLOSED:

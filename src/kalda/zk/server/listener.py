@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final
 
 from kalda.common.clock import Clock
+from kalda.common.log_limiter import LogLimiter
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.connection import ConnectionState, ZooKeeperConnection
 from kalda.zk.server.heartbeat import Heartbeat
@@ -50,6 +51,8 @@ class ZooKeeperListener:
         self.outstanding = 0
         self.port = 0
         self._outstanding_bytes = 0
+        self.limiter: Final = LogLimiter(_log)
+        """Logs the lines that a client can cause."""
         self._per_host: Counter[str] = Counter()
         self._sessions: dict[int, ZooKeeperConnection] = {}
         """The connection of each session that has one."""
@@ -172,9 +175,12 @@ class ZooKeeperListener:
 
     def _reject(self, host: str, limit: str) -> None:
         self.rejected += 1
-        _log.warning("a connection from %s is refused: %s is reached", host or "?", limit)
+        self.limiter.log(
+            logging.WARNING, "a connection from %s is refused: %s is reached", host or "?", limit, source=host
+        )
 
     def _on_beat(self, now: float) -> None:
+        self.limiter.report_suppressed()
         for connection in list(self.connections):
             if connection.state is ConnectionState.OPEN:
                 if connection.is_held_back:

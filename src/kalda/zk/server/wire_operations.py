@@ -140,7 +140,7 @@ def _guarded(
         raise
     except Exception as error:
         # One request's fault must not end the server; the client gets what ZooKeeper answers then.
-        _log.exception("%s failed", record)
+        _log.exception("serving a %s failed", type(record).__name__)
         raise MarshallingError(f"the request failed: {error}") from error
 
 
