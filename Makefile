@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 # `docs` is a folder too.
 .PHONY: docs install java kcat demo test check chaos compat format changelog bench bench-kafka clean
@@ -46,6 +47,7 @@ check: install
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
+	@$(MKDOCS) build --strict
 
 test: install java kcat check
 	@$(BIN)/pytest -n auto --dist loadgroup
@@ -61,10 +63,10 @@ chaos: install
 compat: install
 	@$(BIN)/pytest tests/compat
 
-# The documentation as a site, in build/site.
+# The documentation as a site, in build/site. A broken link, a page outside the navigation or a link to a function
+# that is gone ends it with exit code 1.
 docs: install
-	@$(PIP) install --only-binary :all: --group docs
-	@$(BIN)/mkdocs build --quiet
+	@$(MKDOCS) build --strict
 
 format: install
 	@$(BIN)/ruff format .

@@ -1,0 +1,64 @@
+"""Links of the Markdown files lead to files, functions and settings that exist."""
+
+from pathlib import Path
+
+import pytest
+import repository_links
+from repository_links import REPOSITORY, Link
+
+PAGES = sorted(
+    str(path.relative_to(REPOSITORY))
+    for folder, pattern in (
+        ("", "*.md"),
+        ("docs", "**/*.md"),
+        ("benchmarks", "*.md"),
+        ("examples", "**/*.md"),
+    )
+    for path in (REPOSITORY / folder).glob(pattern)
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_functions_that_exist(page: str) -> None:
+    """A page names functions by their links; renaming one must not leave the page behind."""
+    markdown = (REPOSITORY / page).read_text()
+
+    assert [] == [
+        found for link in repository_links.links(page, markdown) if (found := repository_links.problem(link))
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_every_page_is_in_the_navigation(page: str) -> None:
+    """The strict build of the site refuses a page that nothing leads to; this says so without building it."""
+    assert page.removeprefix("docs/") in (REPOSITORY / "mkdocs.yml").read_text()
+
+
+def test_a_link_to_a_missing_file_or_function_is_a_problem() -> None:
+    """The check itself: what it finds, and what it leaves alone."""
+    markdown = """
+[`links`](../../scripts/repository_links.py) [`Link.name`](../../scripts/repository_links.py)
+[`gone`](../../scripts/repository_links.py) [a page](gone.md#part)
+[elsewhere](https://example.org) [below](#part)
+```
+[`not a link`](nowhere.py)
+```
+"""
+    found = list(repository_links.links("docs/how-to/page.md", markdown))
+
+    assert [
+        "",
+        "",
+        "docs/how-to/page.md links to gone in scripts/repository_links.py, which does not define it",
+        "docs/how-to/page.md links to docs/how-to/gone.md, which does not exist",
+    ] == [repository_links.problem(link) for link in found]
+    assert Link("docs/how-to/page.md", "a page", "docs/how-to/gone.md", "part") == found[3]
+
+
+def test_a_method_is_found_on_its_line() -> None:
+    """The site's links lead to the line of the definition."""
+    path = "scripts/repository_links.py"
+    lines = Path(repository_links.__file__).read_text().splitlines()
+
+    assert lines[repository_links.line_of(path, "Link.name") - 1].strip().startswith("def name(")
+    assert lines[repository_links.line_of(path, "LINK") - 1].startswith("LINK = ")
