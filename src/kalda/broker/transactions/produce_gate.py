@@ -2,11 +2,14 @@
 
 Most pass at once: the log has the transaction open already. The first batch of a transaction waits for the
 coordinator's word, and whatever its producer sends meanwhile waits behind it, since sequence numbers allow no
-overtaking. A marker that is written while a batch waits makes the word worthless; the batch is refused.
+overtaking. A marker that is written while a batch waits voids the guard that the log gave for it: without
+`adds`, the batch is refused.
 
 In the second protocol a producer sends the first batch of a transaction as soon as the end of the one before
-is decided, while its markers are on their way. The coordinator is asked again and again then, for a moment:
-clients would come back after their whole ``retry.backoff.ms`` only.
+is decided, while its markers are on their way. The coordinator answers CONCURRENT_TRANSACTIONS until the last
+marker is written, and the marker of this log may come between its answer NONE and the append. In both cases
+the gate asks again with a new guard, for a moment: clients would come back only after their whole
+``retry.backoff.ms``. A batch of the transaction that ended is refused by its epoch then.
 """
 
 import asyncio
@@ -38,7 +41,8 @@ ABORTABLE_FROM: Final = 11
 """The first version whose producers know TRANSACTION_ABORTABLE."""
 
 PATIENCE_SECONDS: Final = 0.1
-"""For how long the coordinator is asked again while the transaction before is not complete."""
+"""For how long the coordinator is asked again while the transaction before is not complete, or its marker
+voids the guard."""
 RETRY_SECONDS: Final = 0.002
 RETRY_SECONDS_MAX: Final = 0.02
 """Pauses between two such questions; each is twice as long as the one before. A transaction is complete
@@ -59,28 +63,39 @@ def _loop_later(seconds: float, call: Callable[[], None]) -> object:
 class _Entry:
     """A request that waits."""
 
-    __slots__ = ("guards", "is_ready", "producer", "refusals", "resume")
+    __slots__ = ("guards", "is_ready", "producer", "refusals", "resume", "version")
 
-    def __init__(self, producer: Identity, resume: Callable[[Refusals], None]) -> None:
+    def __init__(self, producer: Identity, version: int, resume: Callable[[Refusals], None]) -> None:
         self.producer: Final = producer
+        self.version: Final = version
         self.resume: Final = resume
         self.refusals: Refusals = {}
         self.guards: list[tuple[TopicPartition, ProducerState, VerificationGuard]] = []
         """The logs' own marks of what is being asked."""
         self.is_ready = False
 
-    def void(self) -> None:
+    @property
+    def adds(self) -> bool:
+        """Whether asking adds the partitions to the transaction."""
+        return self.version >= ADDS_FROM
+
+    def voided(self) -> list[TopicPartition]:
+        """Return the partitions whose guards a marker of the producer voided."""
+        return [
+            topic_partition
+            for topic_partition, state, guard in self.guards
+            if _is_void(state, self.producer, guard)
+        ]
+
+    def refuse_voided(self) -> None:
         """Refuse the partitions in which a transaction of the producer ended meanwhile."""
-        producer = self.producer
-        for topic_partition, state, guard in self.guards:
-            if topic_partition not in self.refusals and not (
-                state.is_being_verified(producer.producer_id, guard)
-                or state.is_in_transaction(producer.producer_id, producer.epoch)
-            ):
-                self.refusals[topic_partition] = (
-                    ErrorCode.INVALID_TXN_STATE,
-                    "The transaction ended while the batch was on its way.",
-                )
+        refusal = (
+            _refusal(ErrorCode.CONCURRENT_TRANSACTIONS, self.version)
+            if self.adds
+            else (ErrorCode.INVALID_TXN_STATE, "The transaction ended while the batch was on its way.")
+        )
+        for topic_partition in self.voided():
+            self.refusals.setdefault(topic_partition, refusal)
 
     def release(self) -> None:
         """Give the marks back."""
@@ -124,7 +139,7 @@ class ProduceGate:
         transactional_id = (fields.transactional_id or b"").decode(errors="replace")
 
         def wait(resume: Callable[[Refusals], None]) -> None:
-            self._wait(transactional_id, unverified, version, _Entry(producer, resume))
+            self._wait(transactional_id, unverified, _Entry(producer, version, resume))
 
         return wait
 
@@ -170,11 +185,8 @@ class ProduceGate:
 
         def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
             code = pending.value[topic_partition]
-            if code is ErrorCode.NONE and not (
-                state.is_being_verified(producer.producer_id, guard)
-                or state.is_in_transaction(producer.producer_id, producer.epoch)
-            ):
-                code = ErrorCode.INVALID_TXN_STATE
+            if code is ErrorCode.NONE and _is_void(state, producer, guard):
+                code = ErrorCode.CONCURRENT_TRANSACTIONS if adds else ErrorCode.INVALID_TXN_STATE
             try:
                 answer.complete(code)
             finally:
@@ -216,11 +228,7 @@ class ProduceGate:
         return None if producer is None else (producer, unverified)
 
     def _wait(
-        self,
-        transactional_id: str,
-        unverified: "dict[TopicPartition, Partition]",
-        version: int,
-        entry: _Entry,
+        self, transactional_id: str, unverified: "dict[TopicPartition, Partition]", entry: _Entry
     ) -> None:
         producer = entry.producer
         queue = self._queues.setdefault(producer.producer_id, deque())
@@ -229,36 +237,39 @@ class ProduceGate:
             entry.is_ready = True
             self._advance(producer.producer_id)
             return
-        self._ask(transactional_id, unverified, version, entry, _pauses())
+        self._ask(transactional_id, unverified, entry, _pauses())
 
     def _ask(
         self,
         transactional_id: str,
         unverified: "dict[TopicPartition, Partition]",
-        version: int,
         entry: _Entry,
         pauses: Iterator[float],
     ) -> None:
-        producer, adds = entry.producer, version >= ADDS_FROM
+        producer = entry.producer
         for topic_partition, partition in unverified.items():
             state = partition.log.producer_state
             entry.guards.append((topic_partition, state, state.begin_verification(producer.producer_id)))
 
         def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
-            pause = next(pauses, None) if adds else None
-            if pause is not None and ErrorCode.CONCURRENT_TRANSACTIONS in pending.value.values():
-                # The markers that are waited for would void these guards; the next question has its own.
+            codes = pending.value
+            pause = next(pauses, None) if entry.adds else None
+            if pause is not None and (
+                ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+                or any(codes[each] is ErrorCode.NONE for each in entry.voided())
+            ):
+                # Markers of the transaction before void these guards; the next question has its own.
                 entry.release()
-                self._later(pause, partial(self._ask, transactional_id, unverified, version, entry, pauses))
+                self._later(pause, partial(self._ask, transactional_id, unverified, entry, pauses))
                 return
-            for topic_partition, code in pending.value.items():
+            for topic_partition, code in codes.items():
                 if code is not ErrorCode.NONE:
-                    entry.refusals[topic_partition] = _refusal(code, version)
+                    entry.refusals[topic_partition] = _refusal(code, entry.version)
             entry.is_ready = True
             self._advance(producer.producer_id)
 
         self._services.transaction_verification.ask(
-            transactional_id, producer, tuple(unverified), adds=adds
+            transactional_id, producer, tuple(unverified), adds=entry.adds
         ).add_done(answered)
 
     def _advance(self, producer_id: int) -> None:
@@ -266,7 +277,7 @@ class ProduceGate:
         queue = self._queues.get(producer_id)
         while queue and queue[0].is_ready:
             entry = queue[0]
-            entry.void()
+            entry.refuse_voided()
             try:
                 entry.resume(entry.refusals)
             finally:
@@ -275,6 +286,14 @@ class ProduceGate:
                 queue.popleft()
         if queue is not None and not queue:
             self._queues.pop(producer_id, None)
+
+
+def _is_void(state: ProducerState, producer: Identity, guard: VerificationGuard) -> bool:
+    """Tell whether a transaction of the producer ended since the guard was given, and none is open."""
+    return not (
+        state.is_being_verified(producer.producer_id, guard)
+        or state.is_in_transaction(producer.producer_id, producer.epoch)
+    )
 
 
 def _pauses() -> Iterator[float]:

@@ -204,10 +204,10 @@ def test_offsets_are_verified_like_batches(broker: Broker) -> None:
     answer = gate.verify("t", producer, PARTITION, adds=False)
     broker.verification.answer(0)
     assert NONE is answer.value
-    fenced = gate.verify("t", producer, PARTITION, adds=True)
+    voided = gate.verify("t", producer, PARTITION, adds=False)
     assert NONE is broker.mark()
     broker.verification.answer(1)
-    assert ErrorCode.INVALID_TXN_STATE is fenced.value
+    assert ErrorCode.INVALID_TXN_STATE is voided.value
     elsewhere = gate.verify("t", producer, TopicPartition("other", 0), adds=False)
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER is elsewhere.value
     broker.is_verifying = False
@@ -248,6 +248,47 @@ def test_patience_with_the_transaction_before_ends(broker: Broker) -> None:
     assert pauses == sorted(pauses[:-1]) + pauses[-1:]
 
 
+def test_a_marker_of_the_transaction_before_costs_one_more_question(broker: Broker) -> None:
+    """Its marker may be written while AddPartitionsToTxn is under way: the answer is NONE, the guard void."""
+    broker.send(0, version=12)
+    broker.verification.answer(0)
+    reply, behind = broker.send(0, epoch=1, version=12), broker.send(1, epoch=1, version=12)
+    assert NONE is broker.mark(epoch=1), "the marker of the end that raised the epoch"
+    broker.verification.answer(1)
+    broker.verification.answer(2)
+    assert not reply.is_done
+    for _, again in broker.later:
+        again()
+    broker.verification.answer(3)
+    broker.verification.answer(4)
+    assert [NONE] == broker.codes(reply, 12) == broker.codes(behind, 12)
+    assert 0 == broker.services.produce_gate.waiting_count
+
+
+def test_markers_that_void_every_question_are_retried_by_the_producer(broker: Broker) -> None:
+    reply = broker.send(0, version=12)
+    asked = 0
+    while not reply.is_done:
+        assert NONE is broker.mark()
+        broker.verification.answer(asked)
+        asked += 1
+        if len(broker.later) == asked:
+            broker.later[-1][1]()
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == broker.codes(reply, 12)
+    assert asked < 20
+
+
+def test_a_marker_that_comes_while_the_batch_stands_in_line_is_retried_by_the_producer(
+    broker: Broker,
+) -> None:
+    first, second = broker.send(0, version=12), broker.send(1, version=12)
+    broker.verification.answer(1)
+    assert NONE is broker.mark()
+    broker.verification.answer(0, ErrorCode.PRODUCER_FENCED)
+    assert [ErrorCode.INVALID_PRODUCER_EPOCH] == broker.codes(first, 12)
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == broker.codes(second, 12)
+
+
 def test_offsets_wait_for_the_transaction_before(broker: Broker) -> None:
     gate, producer = broker.services.produce_gate, Identity(9, 0)
     answer = gate.verify("t", producer, PARTITION, adds=True)
@@ -259,6 +300,28 @@ def test_offsets_wait_for_the_transaction_before(broker: Broker) -> None:
     answer = gate.verify("t", producer, PARTITION, adds=False)
     broker.verification.answer(2, ErrorCode.CONCURRENT_TRANSACTIONS)
     assert ErrorCode.CONCURRENT_TRANSACTIONS is answer.value, "who verifies only has nothing to wait for"
+
+
+def test_offsets_are_asked_about_again_after_a_marker_of_the_transaction_before(broker: Broker) -> None:
+    answer = broker.services.produce_gate.verify("t", Identity(9, 1), PARTITION, adds=True)
+    assert NONE is broker.mark(epoch=1)
+    broker.verification.answer(0)
+    assert not answer.is_done
+    broker.later[0][1]()
+    broker.verification.answer(1)
+    assert NONE is answer.value
+
+
+def test_offsets_whose_every_question_is_voided_get_a_code_that_passes(broker: Broker) -> None:
+    answer = broker.services.produce_gate.verify("t", Identity(9, 0), PARTITION, adds=True)
+    asked = 0
+    while not answer.is_done:
+        assert NONE is broker.mark()
+        broker.verification.answer(asked)
+        asked += 1
+        if len(broker.later) == asked:
+            broker.later[-1][1]()
+    assert ErrorCode.CONCURRENT_TRANSACTIONS is answer.value
 
 
 def test_markers_are_refused_where_they_cannot_be_written(broker: Broker) -> None:
