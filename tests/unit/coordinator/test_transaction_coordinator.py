@@ -189,10 +189,27 @@ def test_an_end_may_be_asked_for_again(simulation: Simulation, commit: bool) -> 
     producer = open_transaction(simulation)
     first = simulation.end(producer, commit=commit)
     assert ErrorCode.CONCURRENT_TRANSACTIONS is simulation.end(producer, commit=commit).code
-    assert ErrorCode.INVALID_TXN_STATE is simulation.end(producer, commit=not commit).code
+    assert ErrorCode.CONCURRENT_TRANSACTIONS is simulation.end(producer, commit=not commit).code
     simulation.markers.write_all()
     assert first.identity == simulation.end(producer, commit=commit).identity
     assert ErrorCode.INVALID_TXN_STATE is simulation.end(producer, commit=not commit).code
+
+
+@pytest.mark.parametrize(("commits", "aborts"), [(True, True), (True, False), (False, True)])
+def test_the_next_end_waits_while_the_transaction_before_is_prepared(commits: bool, aborts: bool) -> None:
+    """In its current epoch a producer of the second protocol ends the next transaction."""
+    simulation = Simulation()
+    simulation.version = 2
+    raised = simulation.end(open_transaction(simulation), commit=commits).identity
+    assert ErrorCode.CONCURRENT_TRANSACTIONS is simulation.end(raised, commit=not aborts).code
+    stale = Identity(raised.producer_id, raised.epoch + 1)
+    assert ErrorCode.PRODUCER_FENCED is simulation.end(stale, commit=not aborts).code
+    simulation.markers.write_all()
+    if aborts:
+        assert NONE is simulation.end(raised, commit=False).code
+    else:
+        assert NONE is simulation.add(raised, A)
+        assert NONE is simulation.end(raised, commit=True).code
 
 
 def test_what_never_began_cannot_be_committed(simulation: Simulation) -> None:

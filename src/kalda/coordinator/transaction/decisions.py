@@ -220,8 +220,8 @@ def end(
             return Decision(code)
     state = current.state
     if state.is_prepared:
-        if current.is_commit != is_commit:
-            return Decision(ErrorCode.INVALID_TXN_STATE)
+        # Either the same end, asked for again, or with epochs that grow the end of the next transaction. Both
+        # are decided once this one is complete, and clients retry until then.
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is not TransactionState.ONGOING:
         if state.is_complete and current.is_commit == is_commit and (is_retry or not raises_epochs):
