@@ -5,7 +5,8 @@ The levels of loggers (KIP-412) are changed here too, though nothing stores them
 Decisions are pure: what the stored settings become, and whether that is allowed. What is stored is the truth
 for all brokers; this one puts it in force at once, so that a client that asks again sees its own change.
 
-Two codes look odd but are Kafka's: a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST.
+Two codes look odd but are Kafka's: a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. A value
+that asks for a feature that Kalda does not have is INVALID_CONFIG for both.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, UpdateMode
+from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
@@ -177,6 +178,8 @@ class ConfigAdmin:
             else:
                 values = self._config.validated(settings, self._config.dynamic_default)
             _check_cleaner_threads(self._config.log_cleaner_threads, values)
+        except MissingFeatureError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

@@ -15,6 +15,10 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """What a setting holds once read; None means "not set" and is legal only where the default is None."""
 
 
+HIDDEN: Final = "[hidden]"
+"""What messages and logs show for the value of a password."""
+
+
 class ConfigType(IntEnum):
     """The type of a setting; the numbers are those of the DescribeConfigs response (KIP-569)."""
 
@@ -50,6 +54,15 @@ class UpdateMode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
+@dataclass(frozen=True, slots=True)
+class MissingFeature:
+    """A feature of Kafka that Kalda does not have, and what its absence means."""
+
+    name: str
+    consequence: str
+    """What holds without the feature, e.g. "connections are plaintext"."""
+
+
 class ConfigError(ValueError):
     """A setting is unknown or its value is not allowed.
 
@@ -59,6 +72,10 @@ class ConfigError(ValueError):
     def __init__(self, name: str, message: str) -> None:
         self.name: Final = name
         super().__init__(message)
+
+
+class MissingFeatureError(ConfigError):
+    """Settings ask for features that Kalda does not have; accepting them would promise what nothing keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,18 @@ class ConfigKey:
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False
     """Not listed in the documentation: for tests and experiments."""
+    requires: MissingFeature | None = None
+    """The missing feature that values of this setting ask for; such values are refused."""
+    harmless: tuple[ConfigValue, ...] | None = None
+    """The values that do not ask for `requires`; where not given, the default and what is empty."""
+
+    def asks_for(self, value: ConfigValue) -> MissingFeature | None:
+        """Return the missing feature that the value asks for, if it asks for one."""
+        if self.harmless is None:
+            is_harmless = value == self.default or value in (None, "", ())
+        else:
+            is_harmless = value in self.harmless
+        return None if is_harmless else self.requires
 
     @property
     def allowed(self) -> str:
@@ -146,6 +175,17 @@ class ConfigKey:
             raise self._refused(text)
         return value
 
+    def shown(self, value: ConfigValue) -> str:
+        """Write a value for a message or a log line; passwords are hidden.
+
+        >>> ConfigKey(name="a", type=ConfigType.LIST, default=(), documentation="").shown(("x", "y"))
+        'x,y'
+        """
+        if self.type.is_sensitive:
+            return HIDDEN
+        text = self.format(value)
+        return "(not set)" if text is None else text or "(empty)"
+
     def format(self, value: ConfigValue) -> str | None:
         """Write a value as Kafka's DescribeConfigs does: ``parse(format(v)) == v``."""
         if value is None:
@@ -159,8 +199,33 @@ class ConfigKey:
         return str(value)
 
     def _refused(self, text: str) -> ConfigError:
-        shown = "[hidden]" if self.type.is_sensitive else text
+        shown = HIDDEN if self.type.is_sensitive else text
         return ConfigError(self.name, f"`{self.name}`={shown} is not allowed: it takes {self.allowed}")
+
+
+def refuse_missing_features(settings: Iterable[tuple[ConfigKey, ConfigValue]]) -> None:
+    """Refuse settings that ask for features that Kalda does not have, all in one error.
+
+    Raises:
+        MissingFeatureError: there are such settings.
+    """
+    refused = [(key, value, feature) for key, value in settings if (feature := key.asks_for(value))]
+    if not refused:
+        return
+    parts = [
+        f"`{key.name}`={key.shown(value)} needs {feature.name}"
+        f" ({feature.consequence}; {_harmless_words(key)})"
+        for key, value, feature in refused
+    ]
+    raise MissingFeatureError(
+        refused[0][0].name, f"not supported by Kalda and therefore refused, not ignored: {'; '.join(parts)}"
+    )
+
+
+def _harmless_words(key: ConfigKey) -> str:
+    allowed = (key.default,) if key.harmless is None else key.harmless
+    words = [text for value in allowed if (text := key.format(value))]
+    return f"allowed: {' or '.join(words)}, or leave it out" if words else "leave it out"
 
 
 class ConfigDef:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.common.config_def import ConfigError
+from kalda.common.config_def import ConfigError, MissingFeatureError
 from kalda.zk.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
 from kalda.zk.server.sessions import SessionTracker, negotiate_timeout, session_password
 
@@ -158,3 +158,24 @@ def test_words_of_other_versions_in_the_whitelist_do_no_harm() -> None:
 def test_bad_settings_are_refused_by_name(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ZooKeeperConfig.from_properties({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("secureClientPort", "2281"),
+        ("enforce.auth.enabled", "true"),
+        ("requireClientAuthScheme", "sasl"),
+        ("enforceQuota", "true"),
+        ("audit.enable", "true"),
+        ("ssl.keyStore.location", "/x"),
+        ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
+    ],
+)
+def test_settings_that_would_protect_what_this_server_cannot_are_refused(name: str, value: str) -> None:
+    with pytest.raises(MissingFeatureError, match=f"`{name}`.* needs "):
+        ZooKeeperConfig.from_properties({name: value})
+
+
+def test_protections_that_are_switched_off_are_accepted() -> None:
+    ZooKeeperConfig.from_properties({"enforce.auth.enabled": "false", "enforceQuota": "false"})

@@ -2,7 +2,9 @@
 
 What clients may change while the broker runs (KIP-226) is laid over the settings that it was started with, in
 place: whoever holds the config sees new values at the next read. A setting has an effect in Kalda if it is an
-attribute here or the default of a topic's; all others are accepted and listed.
+attribute here or the default of a topic's (`has_effect`). Others are accepted and listed, except where their
+value asks for a feature that Kalda lacks and that protects something (`ConfigKey.requires`): such values are
+refused, in files as in requests.
 """
 
 import dataclasses
@@ -10,7 +12,9 @@ import typing
 from collections.abc import Mapping
 from typing import Final, Self
 
-from kalda.broker.config.definitions import BROKER_CONFIG
+from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_SYNONYMS
+from kalda.broker.config.definitions.declare import KRAFT
+from kalda.broker.config.definitions.quorum import QUORUM
 from kalda.broker.config.listeners import (
     ListenerConfig,
     parse_listeners,
@@ -18,8 +22,14 @@ from kalda.broker.config.listeners import (
     require_distinct_ports,
     require_served,
 )
-from kalda.broker.config.topic_config import TopicConfigs
-from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue
+from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ, TopicConfigs
+from kalda.common.config_def import (
+    ConfigError,
+    ConfigKey,
+    ConfigValue,
+    MissingFeatureError,
+    refuse_missing_features,
+)
 from kalda.storage.config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
@@ -150,6 +160,7 @@ class BrokerConfig:
         Raises:
             ConfigError: a setting is unknown or not allowed, alone or together with another.
         """
+        _refuse_kraft(properties)
         return cls(_with_id_synonyms(properties))
 
     def value(self, name: str) -> ConfigValue:
@@ -209,6 +220,11 @@ class BrokerConfig:
     def _derive(self, values: dict[str, ConfigValue]) -> dict[str, object]:
         """Check what single values cannot show and compute the attributes that are not plain values."""
         get = {**BROKER_CONFIG.defaults, **values}
+        refuse_missing_features(
+            (find_key(name), value)
+            for name, value in values.items()
+            if not has_effect(name) and not name.startswith(_PLUGIN_PREFIXES)
+        )
         _check_together(get)
         protocols = parse_protocol_map(
             "listener.security.protocol.map", str(get["listener.security.protocol.map"])
@@ -258,7 +274,17 @@ SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*
     "producer.id.expiration.ms",
     "security.inter.broker.protocol",
 }
-"""The broker's settings that code reads, apart from topics' defaults: the documentation marks them so."""
+"""The broker's settings that code reads, apart from topics' defaults."""
+
+SETTINGS_IN_EFFECT: Final = SETTINGS_READ | {
+    broker_name for name in TOPIC_SETTINGS_READ for broker_name, _ in TOPIC_SYNONYMS.get(name, ())
+}
+"""The broker's settings that code reads, directly or as a topic's default."""
+
+
+def has_effect(name: str) -> bool:
+    """Return whether code reads the setting; those of a single listener are not read yet."""
+    return name in SETTINGS_IN_EFFECT
 
 
 def base_name(name: str) -> str:
@@ -293,6 +319,34 @@ def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
     }
 
 
+def _refuse_kraft(properties: Mapping[str, str]) -> None:
+    """Refuse a file that was written for KRaft, before names that only Kafka 4 knows are complained about.
+
+    Raises:
+        MissingFeatureError: it names the settings of KRaft that are set.
+    """
+    keys = {key.name: key for key in QUORUM}
+    asking = [
+        name
+        for name, text in properties.items()
+        if (key := BROKER_CONFIG.keys.get(name)) is not None
+        and key.requires is KRAFT
+        and text.strip().lower() not in ("", "false")
+    ]
+    if not asking:
+        return
+    found = [name for name in properties if name in keys or name in asking]
+    raise MissingFeatureError(asking[0], f"{', '.join(f'`{name}`' for name in found)}: {_NO_KRAFT}")
+
+
+_NO_KRAFT: Final = (
+    "these settings are for KRaft. Kalda coordinates brokers through ZooKeeper's protocol: `kalda start` "
+    "runs a coordination server of its own, `kalda broker` takes `zookeeper.connect`. Remove these settings "
+    "and the controller's listener, and set `broker.id` instead of `node.id`; "
+    'see "Coming from Kafka" (docs/how-to/coming-from-kafka.md)'
+)
+
+
 def _with_id_synonyms(properties: Mapping[str, str]) -> dict[str, str]:
     """Give ``broker.id`` and ``node.id`` the same value where only one is written."""
     filled = dict(properties)
@@ -316,10 +370,8 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
 
     def require(name: str, holds: bool, allowed: str) -> None:
         if not holds:
-            raise ConfigError(name, f"`{name}`={get[name]} is not allowed: {allowed}")
+            raise ConfigError(name, f"`{name}`={find_key(name).shown(get[name])} is not allowed: {allowed}")
 
-    if get["process.roles"]:
-        require("process.roles", False, "KRaft is not supported; leave it empty")
     require("broker.id", number("broker.id") >= -1, "at least 0, or -1 to be given one")
     if get["broker.id.generation.enable"]:
         high = number("reserved.broker.max.id")
@@ -390,7 +442,9 @@ def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[Lis
     if not found:
         names = ", ".join(listener.name for listener in advertised)
         raise ConfigError(
-            setting, f"`{setting}`={get[setting]} is not an advertised listener, which are {names}"
+            setting,
+            f"`{setting}`={find_key(setting).shown(get[setting])} is not an advertised listener, "
+            f"which are {names}",
         )
     return found[0]
 

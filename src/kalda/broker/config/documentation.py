@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.config.broker_config import SETTINGS_READ
+from kalda.broker.config.broker_config import SETTINGS_IN_EFFECT
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ
 from kalda.common.config_def import ConfigDef, ConfigKey
@@ -23,9 +23,12 @@ _BROKER_INTRODUCTION: Final = """\
 Names, defaults and bounds are those of Apache Kafka 3.9 with ZooKeeper. Give them to `kalda start` in a file
 (`--config server.properties`) or one by one (`--set name=value`, which wins).
 
-A setting marked **yes** has an effect today. The others are accepted and listed by DescribeConfigs, so
-that files and tools made for Kafka work, but nothing reads them yet. *Update* says whether the setting
-can be changed while the broker runs: for the whole cluster, for one broker, or not at all.
+The column *Effect*: a setting marked **yes** has an effect. One marked *no* is accepted and listed by
+DescribeConfigs, so that files and tools made for Kafka work, but nothing reads it yet; a broker that starts
+logs one warning that lists such settings. One marked *refused* belongs to a feature that Kalda does not have
+and whose silent absence would be dangerous: a value that asks for the feature is an error, in a file as in a
+request. *Update* says whether the setting can be changed while the broker runs: for the whole cluster, for
+one broker, or not at all.
 """
 
 _TOPIC_INTRODUCTION: Final = """\
@@ -38,19 +41,9 @@ A setting marked **yes** has an effect today. The others are accepted and listed
 """
 
 
-def settings_in_effect() -> frozenset[str]:
-    """Return the broker settings that code reads, directly or as a topic's default."""
-    defaults = {
-        broker_name
-        for topic_name in TOPIC_SETTINGS_READ
-        for broker_name, _ in TOPIC_SYNONYMS.get(topic_name, ())
-    }
-    return SETTINGS_READ | defaults
-
-
 def broker_page() -> str:
     """Return the page of the broker's settings."""
-    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, settings_in_effect(), 'Update', _update_mode)}"
+    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, SETTINGS_IN_EFFECT, 'Update', _update_mode)}"
 
 
 def topic_page() -> str:
@@ -84,11 +77,17 @@ def _table(
             _default(key),
             key.allowed,
             extra(key),
-            "**yes**" if key.name in in_effect else "no",
+            _effect(key, in_effect),
             key.documentation,
         )
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _effect(key: ConfigKey, in_effect: Collection[str]) -> str:
+    if key.name in in_effect:
+        return "**yes**"
+    return f"refused: {key.requires.name}" if key.requires is not None else "no"
 
 
 def _default(key: ConfigKey) -> str:

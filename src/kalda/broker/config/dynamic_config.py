@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kalda.broker.config.broker_config import BrokerConfig
+from kalda.broker.config.broker_config import BrokerConfig, has_effect
 from kalda.broker.config.definitions import TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError
 from kalda.coordination import paths
@@ -142,6 +142,8 @@ class ConfigStore:
         if not changed:
             return
         _log.info("settings changed: %s", ", ".join(sorted(changed)))
+        if without_effect := sorted(name for name in changed if not has_effect(name)):
+            _log.warning("changed settings that have no effect in Kalda: %s", ", ".join(without_effect))
         self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)

@@ -2,7 +2,7 @@
 
 Defaults are ZooKeeper's but where the documentation of a setting says otherwise. Settings that only ensembles
 read are accepted, so that a file written for ZooKeeper works; those that would make this server a member of
-one are refused.
+one are refused, and so are values that ask for a protection which this server does not have.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,11 @@ from kalda.common.config_def import (
     ConfigType,
     ConfigValue,
     Importance,
+    MissingFeature,
+    MissingFeatureError,
     at_least,
     between,
+    refuse_missing_features,
 )
 
 FOUR_LETTER_WORDS: Final = (
@@ -39,7 +42,13 @@ FOUR_LETTER_WORDS: Final = (
 )
 """Those that are served when the whitelist has them."""
 
-_INT_MAX: Final = 2**31 - 1
+_TLS: Final = MissingFeature("TLS", "connections are plaintext and clients are not authenticated")
+_AUTHENTICATION: Final = MissingFeature(
+    "authentication other than by digest", "everybody may connect; access lists are digest, ip and world"
+)
+_QUOTAS: Final = MissingFeature("quotas", "clients are not limited")
+_AUDIT: Final = MissingFeature("an audit log", "nothing is recorded")
+
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 
 
@@ -52,6 +61,7 @@ def _key(
     low: int | None = None,
     high: int | None = None,
     importance: Importance = Importance.MEDIUM,
+    requires: MissingFeature | None = None,
 ) -> ConfigKey:
     validator = None
     if low is not None:
@@ -63,6 +73,7 @@ def _key(
         documentation=documentation,
         validator=validator,
         importance=importance,
+        requires=requires,
     )
 
 
@@ -166,8 +177,61 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             importance=_LOW,
         ),
         _key("admin.serverPort", ConfigType.INT, 8080, "There is no HTTP server; accepted.", importance=_LOW),
+        _key("secureClientPort", ConfigType.INT, None, "The port for clients over TLS.", requires=_TLS),
+        _key("secureClientPortAddress", ConfigType.STRING, None, "The address for TLS.", requires=_TLS),
+        _key(
+            "client.portUnification",
+            ConfigType.BOOLEAN,
+            False,
+            "Whether the port for clients takes TLS, too.",
+            requires=_TLS,
+        ),
+        _key(
+            "enforce.auth.enabled",
+            ConfigType.BOOLEAN,
+            False,
+            "Whether only authenticated clients are served.",
+            requires=_AUTHENTICATION,
+        ),
+        _key(
+            "enforce.auth.schemes",
+            ConfigType.LIST,
+            (),
+            "The schemes by which clients must have authenticated.",
+            requires=_AUTHENTICATION,
+        ),
+        _key(
+            "sessionRequireClientSASLAuth",
+            ConfigType.BOOLEAN,
+            False,
+            "Whether only clients that authenticated with SASL are served.",
+            requires=_AUTHENTICATION,
+        ),
+        _key(
+            "requireClientAuthScheme",
+            ConfigType.STRING,
+            None,
+            "The scheme by which clients must have authenticated.",
+            requires=_AUTHENTICATION,
+        ),
+        _key(
+            "enforceQuota",
+            ConfigType.BOOLEAN,
+            False,
+            "Whether quotas of znodes are enforced.",
+            requires=_QUOTAS,
+        ),
+        _key("audit.enable", ConfigType.BOOLEAN, False, "Whether changes are audited.", requires=_AUDIT),
     )
 )
+
+WITHOUT_EFFECT: Final = frozenset(
+    {"admin.enableServer", "admin.serverPort", "autopurge.purgeInterval", "initLimit", "syncLimit"}
+)
+"""The settings that are accepted although nothing reads them."""
+
+_PREFIXES_REFUSED: Final = {"ssl.": _TLS, "authProvider.": _AUTHENTICATION}
+"""Beginnings of names that ZooKeeper has many of, all of which ask for what this server does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +267,21 @@ class ZooKeeperConfig:
             ConfigError: a name is unknown, or a value is not allowed.
         """
         for name in properties:
+            for prefix, feature in _PREFIXES_REFUSED.items():
+                if name.startswith(prefix):
+                    raise MissingFeatureError(
+                        name,
+                        f"`{name}` needs {feature.name}, which this server does not have "
+                        f"({feature.consequence}); leave it out, or run ZooKeeper",
+                    )
             if name.startswith(("server.", "group.", "weight.")) or name == "dynamicConfigFile":
                 raise ConfigError(
                     name,
                     f"`{name}` is for ensembles: this server is standalone; run ZooKeeper for an ensemble",
                 )
-        values = {**ZOOKEEPER_CONFIG.defaults, **ZOOKEEPER_CONFIG.parse(properties)}
+        given = ZOOKEEPER_CONFIG.parse(properties)
+        refuse_missing_features((ZOOKEEPER_CONFIG.keys[name], value) for name, value in given.items())
+        values = {**ZOOKEEPER_CONFIG.defaults, **given}
 
         def number(name: str) -> int:
             value = values[name]

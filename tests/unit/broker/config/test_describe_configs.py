@@ -47,10 +47,10 @@ def test_the_first_source_that_knows_the_setting_is_its_source() -> None:
 
 def test_secrets_are_never_shown() -> None:
     config = BrokerConfig.from_properties(
-        {"ssl.keystore.password": "hunter2", "rsm.config.secret": "hunter2"}
+        {"password.encoder.secret": "hunter2", "rsm.config.secret": "hunter2"}
     )
 
-    for name in ("ssl.keystore.password", "rsm.config.secret"):
+    for name in ("password.encoder.secret", "rsm.config.secret"):
         entry = only(describe_broker(config, [name]))
         assert (None, True) == (entry.value, entry.is_sensitive)
         assert [None] == [synonym.value for synonym in entry.synonyms]
@@ -87,16 +87,16 @@ def test_the_dynamic_default_lists_what_was_changed_for_all_brokers() -> None:
 
 def test_a_listeners_setting_has_the_plain_one_as_synonym() -> None:
     config = BrokerConfig.from_properties(
-        {"listener.name.inside.max.connections": "10", "max.connections": "20"}
+        {"listener.name.inside.num.network.threads": "10", "num.network.threads": "20"}
     )
 
-    entry = only(describe_broker(config, ["listener.name.inside.max.connections"]))
+    entry = only(describe_broker(config, ["listener.name.inside.num.network.threads"]))
 
     assert "10" == entry.value
     assert [
-        ("listener.name.inside.max.connections", "10", ConfigSource.STATIC_BROKER_CONFIG),
-        ("max.connections", "20", ConfigSource.STATIC_BROKER_CONFIG),
-        ("max.connections", "2147483647", ConfigSource.DEFAULT_CONFIG),
+        ("listener.name.inside.num.network.threads", "10", ConfigSource.STATIC_BROKER_CONFIG),
+        ("num.network.threads", "20", ConfigSource.STATIC_BROKER_CONFIG),
+        ("num.network.threads", "3", ConfigSource.DEFAULT_CONFIG),
     ] == sources(entry)
 
 

@@ -8,6 +8,7 @@ from kalda.common.config_def import (
     ConfigType,
     ConfigValue,
     Importance,
+    MissingFeature,
     UpdateMode,
     Validator,
     matches,
@@ -29,6 +30,23 @@ GZIP_LEVEL: Final = Validator(
 THROTTLED_REPLICAS: Final = matches(r"\*|[0-9]+:[0-9]+", "a list of partition:broker pairs, or *")
 
 
+ACCESS_CONTROL: Final = MissingFeature("access control", "every client may do everything")
+CONNECTION_LIMITS: Final = MissingFeature("a limit on the rate of connections", "any rate is accepted")
+COORDINATION_ACLS: Final = MissingFeature(
+    "access lists in ZooKeeper", "every client of ZooKeeper may change what the brokers write"
+)
+COORDINATION_TLS: Final = MissingFeature("TLS towards ZooKeeper", "that connection is plaintext")
+DELEGATION_TOKENS: Final = MissingFeature("delegation tokens", "clients are not authenticated")
+LISTENER_LIMITS: Final = MissingFeature(
+    "limits for single listeners", "only the limit for the whole broker counts"
+)
+POLICIES: Final = MissingFeature("policies", "nothing checks what clients create and alter")
+QUOTAS: Final = MissingFeature("quotas", "clients are not limited")
+SASL: Final = MissingFeature("SASL", "clients are not authenticated")
+TLS: Final = MissingFeature("TLS", "connections are plaintext and clients are not authenticated")
+KRAFT: Final = MissingFeature("KRaft", "Kalda coordinates brokers through ZooKeeper's protocol")
+
+
 def setting(
     name: str,
     config_type: ConfigType,
@@ -39,6 +57,8 @@ def setting(
     importance: Importance = Importance.MEDIUM,
     update_mode: UpdateMode = UpdateMode.READ_ONLY,
     internal: bool = False,
+    requires: MissingFeature | None = None,
+    harmless: tuple[ConfigValue, ...] | None = None,
 ) -> ConfigKey:
     """Declare one setting; short, because there are hundreds."""
     return ConfigKey(
@@ -50,4 +70,6 @@ def setting(
         validator=validator,
         update_mode=update_mode,
         internal=internal,
+        requires=requires,
+        harmless=harmless,
     )

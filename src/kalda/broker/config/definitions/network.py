@@ -5,7 +5,7 @@ Listeners are read-only here: Kafka can open and close them while it runs, Kalda
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import INT_MAX, setting
+from kalda.broker.config.definitions.declare import CONNECTION_LIMITS, INT_MAX, LISTENER_LIMITS, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
 
 NETWORK: Final[tuple[ConfigKey, ...]] = (
@@ -75,6 +75,7 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "The most new connections a second.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        requires=CONNECTION_LIMITS,
     ),
     setting(
         "max.connections",
@@ -83,6 +84,7 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "The most connections at one time.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        requires=LISTENER_LIMITS,
     ),
     setting(
         "max.connections.per.ip",
@@ -91,6 +93,7 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "The most connections at one time from one address.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        requires=LISTENER_LIMITS,
     ),
     setting(
         "max.connections.per.ip.overrides",
@@ -98,6 +101,7 @@ NETWORK: Final[tuple[ConfigKey, ...]] = (
         "",
         "Other bounds for single hosts, as `host:count` separated by commas.",
         update_mode=UpdateMode.CLUSTER_WIDE,
+        requires=LISTENER_LIMITS,
     ),
     setting(
         "max.incremental.fetch.session.cache.slots",

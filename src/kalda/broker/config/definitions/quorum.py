@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import LONG_MAX, setting
+from kalda.broker.config.definitions.declare import KRAFT, LONG_MAX, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, at_least, list_of
 
 QUORUM: Final[tuple[ConfigKey, ...]] = (
@@ -24,6 +24,7 @@ QUORUM: Final[tuple[ConfigKey, ...]] = (
         None,
         "Listeners of a KRaft controller.",
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "controller.quorum.append.linger.ms",
@@ -37,6 +38,7 @@ QUORUM: Final[tuple[ConfigKey, ...]] = (
         (),
         "Endpoints from which a KRaft node finds the controllers.",
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "controller.quorum.election.backoff.max.ms",
@@ -78,6 +80,7 @@ QUORUM: Final[tuple[ConfigKey, ...]] = (
         (),
         "The ids and addresses of the KRaft voters.",
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "eligible.leader.replicas.enable",
@@ -106,6 +109,7 @@ QUORUM: Final[tuple[ConfigKey, ...]] = (
         None,
         "The directory of KRaft's metadata log.",
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "metadata.log.max.record.bytes.between.snapshots",
@@ -183,6 +187,7 @@ QUORUM: Final[tuple[ConfigKey, ...]] = (
         "KRaft roles of the process; empty is a broker that is coordinated through ZooKeeper.",
         list_of("broker", "controller"),
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "server.max.startup.time.ms",

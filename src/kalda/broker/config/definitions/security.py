@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import setting
+from kalda.broker.config.definitions.declare import ACCESS_CONTROL, DELEGATION_TOKENS, SASL, TLS, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least, one_of
 
 SECURITY: Final[tuple[ConfigKey, ...]] = (
@@ -12,6 +12,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "",
         "The class that decides who may do what; empty allows everything.",
         importance=Importance.LOW,
+        requires=ACCESS_CONTROL,
     ),
     setting(
         "connection.failed.authentication.delay.ms",
@@ -26,6 +27,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ConfigType.LONG,
         0,
         "Clients must authenticate again after this time; 0 never asks.",
+        requires=SASL,
     ),
     setting(
         "delegation.token.expiry.check.interval.ms",
@@ -47,6 +49,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ConfigType.PASSWORD,
         None,
         "The old name of `delegation.token.secret.key`.",
+        requires=DELEGATION_TOKENS,
     ),
     setting(
         "delegation.token.max.lifetime.ms",
@@ -60,6 +63,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ConfigType.PASSWORD,
         None,
         "The secret that delegation tokens are signed with; the same on all brokers.",
+        requires=DELEGATION_TOKENS,
     ),
     setting(
         "early.start.listeners",
@@ -116,12 +120,14 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "The class that names the principal of a connection.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=ACCESS_CONTROL,
     ),
     setting(
         "sasl.client.callback.handler.class",
         ConfigType.CLASS,
         None,
         "The class that answers SASL callbacks when this broker is the client.",
+        requires=SASL,
     ),
     setting(
         "sasl.enabled.mechanisms",
@@ -129,6 +135,8 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ("GSSAPI",),
         "SASL mechanisms that listeners offer.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=SASL,
+        harmless=(),
     ),
     setting(
         "sasl.jaas.config",
@@ -136,6 +144,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Login configuration of a SASL mechanism, in JAAS form.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=SASL,
     ),
     setting(
         "sasl.kerberos.kinit.cmd",
@@ -157,6 +166,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ("DEFAULT",),
         "Rules that shorten Kerberos principals to user names, first match wins.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=SASL,
     ),
     setting(
         "sasl.kerberos.service.name",
@@ -164,6 +174,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "The broker's Kerberos service name.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=SASL,
     ),
     setting(
         "sasl.kerberos.ticket.renew.jitter",
@@ -184,8 +195,11 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ConfigType.CLASS,
         None,
         "The class that answers callbacks of a SASL login.",
+        requires=SASL,
     ),
-    setting("sasl.login.class", ConfigType.CLASS, None, "The class that performs a SASL login."),
+    setting(
+        "sasl.login.class", ConfigType.CLASS, None, "The class that performs a SASL login.", requires=SASL
+    ),
     setting(
         "sasl.login.connect.timeout.ms",
         ConfigType.INT,
@@ -248,6 +262,8 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "GSSAPI",
         "SASL mechanism towards KRaft controllers.",
         importance=Importance.HIGH,
+        requires=SASL,
+        harmless=(),
     ),
     setting(
         "sasl.mechanism.inter.broker.protocol",
@@ -255,6 +271,8 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "GSSAPI",
         "SASL mechanism that brokers use among themselves.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=SASL,
+        harmless=(),
     ),
     setting(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -269,6 +287,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Audiences of which a token must name one.",
         importance=Importance.LOW,
+        requires=SASL,
     ),
     setting(
         "sasl.oauthbearer.expected.issuer",
@@ -276,6 +295,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Issuer that a token must name.",
         importance=Importance.LOW,
+        requires=SASL,
     ),
     setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -303,6 +323,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ConfigType.STRING,
         None,
         "Where the identity provider's keys are read.",
+        requires=SASL,
     ),
     setting(
         "sasl.oauthbearer.scope.claim.name",
@@ -318,12 +339,19 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "The claim that holds a token's subject.",
         importance=Importance.LOW,
     ),
-    setting("sasl.oauthbearer.token.endpoint.url", ConfigType.STRING, None, "Where tokens are asked for."),
+    setting(
+        "sasl.oauthbearer.token.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "Where tokens are asked for.",
+        requires=SASL,
+    ),
     setting(
         "sasl.server.callback.handler.class",
         ConfigType.CLASS,
         None,
         "The class that answers SASL callbacks of clients' authentication.",
+        requires=SASL,
     ),
     setting(
         "sasl.server.max.receive.size",
@@ -344,6 +372,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Classes that register security algorithms.",
         importance=Importance.LOW,
+        requires=TLS,
     ),
     setting(
         "ssl.allow.dn.changes",
@@ -365,6 +394,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         (),
         "Cipher suites that TLS may use; empty allows the library's.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.client.auth",
@@ -373,6 +403,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "Whether clients must, may or need not show a certificate.",
         one_of("required", "requested", "none"),
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.enabled.protocols",
@@ -380,6 +411,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         ("TLSv1.2", "TLSv1.3"),
         "TLS versions that are accepted.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.endpoint.identification.algorithm",
@@ -396,6 +428,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "The class that makes TLS engines.",
         importance=Importance.LOW,
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.key.password",
@@ -403,6 +436,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of the private key.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.keymanager.algorithm",
@@ -417,6 +451,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Certificates in PEM form, in place of a key store file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.keystore.key",
@@ -424,6 +459,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Private key in PEM form, in place of a key store file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.keystore.location",
@@ -431,6 +467,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "The key store's file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.keystore.password",
@@ -438,6 +475,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of the key store's file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.keystore.type",
@@ -452,6 +490,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         "DEFAULT",
         "Rules that shorten distinguished names to user names, first match wins.",
         importance=Importance.LOW,
+        requires=TLS,
     ),
     setting(
         "ssl.protocol",
@@ -466,6 +505,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "The JVM's security provider.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.secure.random.implementation",
@@ -488,6 +528,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Trusted certificates in PEM form, in place of a trust store file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.truststore.location",
@@ -495,6 +536,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "The trust store's file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.truststore.password",
@@ -502,6 +544,7 @@ SECURITY: Final[tuple[ConfigKey, ...]] = (
         None,
         "Password of the trust store's file.",
         update_mode=UpdateMode.PER_BROKER,
+        requires=TLS,
     ),
     setting(
         "ssl.truststore.type",

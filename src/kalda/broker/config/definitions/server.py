@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import KAFKA_VERSION, setting
+from kalda.broker.config.definitions.declare import KAFKA_VERSION, POLICIES, QUOTAS, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least, between
 
 SERVER: Final[tuple[ConfigKey, ...]] = (
@@ -12,6 +12,7 @@ SERVER: Final[tuple[ConfigKey, ...]] = (
         None,
         "A class that may veto changes of configs.",
         importance=Importance.LOW,
+        requires=POLICIES,
     ),
     setting(
         "auto.create.topics.enable",
@@ -61,6 +62,7 @@ SERVER: Final[tuple[ConfigKey, ...]] = (
         None,
         "A class that decides which quota applies to a client.",
         importance=Importance.LOW,
+        requires=QUOTAS,
     ),
     setting(
         "controller.quota.window.num",
@@ -84,6 +86,7 @@ SERVER: Final[tuple[ConfigKey, ...]] = (
         None,
         "A class that may veto the creation of topics.",
         importance=Importance.LOW,
+        requires=POLICIES,
     ),
     setting(
         "delete.topic.enable",

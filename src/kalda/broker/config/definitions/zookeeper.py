@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import setting
+from kalda.broker.config.definitions.declare import COORDINATION_ACLS, COORDINATION_TLS, KRAFT, setting
 from kalda.common.config_def import ConfigKey, ConfigType, Importance, at_least
 
 ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
@@ -35,6 +35,7 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether the cluster is being migrated to KRaft.",
         importance=Importance.HIGH,
+        requires=KRAFT,
     ),
     setting(
         "zookeeper.metadata.migration.min.batch.size",
@@ -57,6 +58,7 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether nodes are created with access lists.",
         importance=Importance.HIGH,
+        requires=COORDINATION_ACLS,
     ),
     setting(
         "zookeeper.ssl.cipher.suites",
@@ -64,9 +66,14 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         None,
         "Cipher suites towards coordination.",
         importance=Importance.LOW,
+        requires=COORDINATION_TLS,
     ),
     setting(
-        "zookeeper.ssl.client.enable", ConfigType.BOOLEAN, False, "Whether coordination is reached over TLS."
+        "zookeeper.ssl.client.enable",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether coordination is reached over TLS.",
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.crl.enable",
@@ -74,6 +81,7 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether revocation lists are checked towards coordination.",
         importance=Importance.LOW,
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.enabled.protocols",
@@ -81,6 +89,7 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         None,
         "TLS versions towards coordination.",
         importance=Importance.LOW,
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.endpoint.identification.algorithm",
@@ -89,12 +98,19 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         "How coordination's host names are checked.",
         importance=Importance.LOW,
     ),
-    setting("zookeeper.ssl.keystore.location", ConfigType.STRING, None, "Key store towards coordination."),
+    setting(
+        "zookeeper.ssl.keystore.location",
+        ConfigType.STRING,
+        None,
+        "Key store towards coordination.",
+        requires=COORDINATION_TLS,
+    ),
     setting(
         "zookeeper.ssl.keystore.password",
         ConfigType.PASSWORD,
         None,
         "Password of the key store towards coordination.",
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.keystore.type", ConfigType.STRING, None, "Form of the key store towards coordination."
@@ -105,6 +121,7 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         False,
         "Whether OCSP is asked towards coordination.",
         importance=Importance.LOW,
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.protocol",
@@ -114,13 +131,18 @@ ZOOKEEPER: Final[tuple[ConfigKey, ...]] = (
         importance=Importance.LOW,
     ),
     setting(
-        "zookeeper.ssl.truststore.location", ConfigType.STRING, None, "Trust store towards coordination."
+        "zookeeper.ssl.truststore.location",
+        ConfigType.STRING,
+        None,
+        "Trust store towards coordination.",
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.truststore.password",
         ConfigType.PASSWORD,
         None,
         "Password of the trust store towards coordination.",
+        requires=COORDINATION_TLS,
     ),
     setting(
         "zookeeper.ssl.truststore.type",
