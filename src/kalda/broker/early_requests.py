@@ -1,8 +1,8 @@
-"""What a broker is asked before the controller has told it what there is.
+"""Requests that a broker receives before it knows the cluster's topics.
 
-A broker that has just started knows neither topics nor other brokers. Answering from nothing would make
-clients believe that their topics are gone, so their requests wait, in order, for the few milliseconds until
-the controller has spoken. The controller itself, and whoever only asks for versions, is served at once.
+A broker that has just started knows neither topics nor other brokers. If it answered, clients would believe
+that their topics are gone, so their requests wait, in order, for the few milliseconds until the controller
+has sent the metadata of every partition. The controller's own requests and ApiVersions are served at once.
 """
 
 import logging
@@ -55,6 +55,14 @@ class EarlyRequests:
         self._held.append((connection, bytearray(frame)))
         self._held_bytes += len(frame)
         self._holding.add(connection.id)
+
+    def give_up(self) -> None:
+        """Close the connections whose requests wait: their clients turn to another broker, or come again."""
+        held, self._held = self._held, []
+        self._held_bytes = 0
+        self._holding.clear()
+        for connection, _ in held:
+            connection.close("no controller has sent this broker the cluster's metadata yet")
 
     def open(self) -> None:
         """Have everything handled that was held, and whatever comes from now on at once."""

@@ -17,6 +17,7 @@ from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.features import SUPPORTED, Features
 from kalda.broker.log_cleaning import start_log_cleaner
 from kalda.broker.process.errors import ProcessError
@@ -55,6 +56,8 @@ HAND_OVER_SECONDS_MAX: Final = 30.0
 """How long a shutdown may try to have its leaders moved. Kafka's retries alone come to 15 seconds."""
 
 _TELL_SECONDS: Final = 10.0
+"""How long requests of clients wait, while the broker starts, for the controller to send the metadata. Less
+than the 30 s after which most clients give a request up."""
 
 
 class BrokerStartError(ProcessError):
@@ -125,7 +128,7 @@ class BrokerServer:
             services.transactions.start(upkeep)
             upkeep.run("features", services.features.run())
             upkeep.run("controller", services.controller.run())
-            await self._wait_told()
+            await self._wait_told(machinery.early_requests)
             await self._serve_metrics()
         except BaseException:
             await self._abandon_start()
@@ -270,28 +273,25 @@ class BrokerServer:
         info = self._registration_info()
         return tuple(BrokerEndpoint(info.id, each.host, each.port, info.rack) for each in info.endpoints)
 
-    async def _wait_told(self) -> None:
-        """Return when the controller has told this broker of the cluster that it is now a part of."""
-        services, told = self.services, asyncio.Event()
+    async def _wait_told(self, early: EarlyRequests) -> None:
+        """Return when the controller has sent this broker its roles and every partition's metadata.
 
-        def look(_: frozenset[str]) -> None:
-            if services.broker_id in services.metadata_cache.brokers:
-                told.set()
-
-        services.metadata_cache.on_change(look)
-        # The controller may have seen the registration, and told us, before we had the answer to it.
-        look(frozenset())
-        await services.controller.wait_ready()
-        while not told.is_set():
+        Clients whose requests wait for it are sent away every `_TELL_SECONDS`.
+        """
+        services = self.services
+        while True:
             try:
                 async with asyncio.timeout(_TELL_SECONDS):
-                    await told.wait()
+                    await services.controller.wait_ready()
+                    await services.controller_requests.wait_metadata()
+                    return
             except TimeoutError:
                 logger.warning(
-                    "broker %d still waits to be told of the cluster by controller %s",
+                    "broker %d waits for the cluster's metadata; controller %s has not sent it yet",
                     services.broker_id,
                     services.controller.controller_id,
                 )
+                early.give_up()
 
     async def _serve_metrics(self) -> None:
         if self._config.metrics_port is None:

@@ -101,8 +101,9 @@ class RequestBatch:
             if self._metadata_full:
                 everything = [leadership(p) for p in context.all_partitions() if self._is_known(p)]
             for broker_id in sorted(context.live_brokers):
-                told = everything if broker_id in self._metadata_full else changed
-                effects.append(Send(broker_id, UpdateMetadata(*identity, told, brokers)))
+                is_full = broker_id in self._metadata_full
+                told = everything if is_full else changed
+                effects.append(Send(broker_id, UpdateMetadata(*identity, told, brokers, is_full)))
         for (broker_id, delete), epochs in sorted(self._stop.items()):
             effects.append(Send(broker_id, StopReplica(*identity, list(epochs), delete, epochs)))
         return effects

@@ -63,13 +63,16 @@ class LeaderAndIsr:
 class UpdateMetadata:
     """What every broker's metadata cache is to know: these partitions and *all* live brokers.
 
-    Partitions not listed keep what the cache has.
+    Partitions not listed keep what the cache has. `is_full` says that the request lists every partition of
+    the cluster, or is the last part of one that does: a broker that has just registered serves clients from
+    then on.
     """
 
     controller_id: int
     controller_epoch: int
     partitions: list[PartitionLeadership]
     brokers: list[BrokerInfo]
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ def _render_request(receivers: str, request: BrokerRequest) -> list[str]:
         head += " full" if request.is_full else ""
         return [head, *(f"  {_leadership(partition)}" for partition in request.partitions)]
     if isinstance(request, UpdateMetadata):
+        head += " full" if request.is_full else ""
         head += f" live={','.join(str(info.id) for info in request.brokers)}"
         return [head, *(f"  {_leadership(partition)}" for partition in request.partitions)]
     verb = "delete" if request.delete else "stop"

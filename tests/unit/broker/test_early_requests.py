@@ -105,3 +105,16 @@ def test_junk_is_held_too() -> None:
     client = FakeConnection(1, rig)
     rig.early.on_frame(cast(Connection, client), memoryview(bytearray(b"\0")))
     assert [] == rig.handled
+
+
+def test_clients_are_sent_away_when_waiting_is_given_up() -> None:
+    """Another broker may know more; whoever comes again waits again."""
+    rig = Rig()
+    client, later = FakeConnection(1, rig), FakeConnection(2, rig)
+    rig.frame(client, ApiKey.METADATA)
+    rig.early.give_up()
+    assert client.is_closed
+    frames = [(2, rig.frame(later, ApiKey.METADATA))]
+    assert [] == rig.handled
+    rig.early.open()
+    assert frames == rig.handled

@@ -1,26 +1,58 @@
-"""A broker serves when the controller has told it of the cluster, however early that comes."""
+"""A starting broker serves clients once the controller has sent it the metadata of every partition."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
+from kalda.broker import server as broker_server
+from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.server import BrokerServer
 from tests.unit.broker.admin_fakes import AdminWorld
+from tests.unit.broker.controller_link.test_controller_requests import Replicas, full_metadata, receiver
 
 
-async def test_what_the_controller_said_while_the_broker_still_registered_counts() -> None:
-    """The controller may see the registration before its owner has the answer; it tells only once."""
-    world = AdminWorld()
+class Starting:
+    """Broker 0 while it waits; `sent_away` counts how often waiting clients were."""
 
-    async def wait_ready() -> None:
+    def __init__(self) -> None:
+        self.world = AdminWorld()
+        self.requests = receiver(self.world, Replicas(), broker_epoch=5)
+        self.sent_away = 0
+        services = SimpleNamespace(
+            broker_id=0,
+            controller_requests=self.requests,
+            controller=SimpleNamespace(wait_ready=self._wait_ready, controller_id=1),
+        )
+        self.server = cast("BrokerServer", SimpleNamespace(services=services))
+
+    async def _wait_ready(self) -> None:
         return
 
-    services = SimpleNamespace(
-        broker_id=next(iter(world.cache.brokers)),
-        metadata_cache=world.cache,
-        controller=SimpleNamespace(wait_ready=wait_ready, controller_id=0),
-    )
-    server = cast("BrokerServer", SimpleNamespace(services=services))
+    def give_up(self) -> None:
+        self.sent_away += 1
 
+    async def wait(self) -> None:
+        await BrokerServer._wait_told(self.server, cast("EarlyRequests", self))
+
+
+async def test_what_the_controller_sent_while_the_broker_still_registered_counts() -> None:
+    """The controller may see the registration before its owner has the answer; it sends only once."""
+    starting = Starting()
+    await starting.requests.apply(full_metadata(), 5)
     async with asyncio.timeout(1):
-        await BrokerServer._wait_told(server)
+        await starting.wait()
+
+
+async def test_clients_are_sent_away_while_no_controller_sends_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_server, "_TELL_SECONDS", 0.0)
+    starting = Starting()
+    waiting = asyncio.ensure_future(starting.wait())
+    while starting.sent_away < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    monkeypatch.setattr(broker_server, "_TELL_SECONDS", 10.0)
+    await starting.requests.apply(full_metadata(), 5)
+    await waiting

@@ -139,7 +139,10 @@ class ControllerChannel:
 
 
 def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
-    """Cut a large request; not one whose meaning is that it lists everything."""
+    """Cut a large request; not a full LeaderAndIsr, whose receiver must see all its roles at once.
+
+    Of a full UpdateMetadata only the last part is full: with it the receiver has heard of every partition.
+    """
     count = len(request.partitions)
     if count <= PARTITIONS_PER_REQUEST or (isinstance(request, LeaderAndIsr) and request.is_full):
         yield request
@@ -149,6 +152,9 @@ def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
         # One by one, for mypy: the classes of `partitions` differ.
         if isinstance(request, StopReplica):
             yield replace(request, partitions=request.partitions[start:end])
+        elif isinstance(request, UpdateMetadata):
+            is_full = request.is_full and end >= count
+            yield replace(request, partitions=request.partitions[start:end], is_full=is_full)
         else:
             yield replace(request, partitions=request.partitions[start:end])
 

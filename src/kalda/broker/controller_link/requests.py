@@ -57,6 +57,9 @@ class ControllerRequests:
         self._turn: Final = asyncio.Lock()
         self._controller_epoch = 0
         """The newest epoch that any request named."""
+        self._metadata_epoch = -1
+        """The broker epoch that the newest full UpdateMetadata was meant for, -1 before the first."""
+        self._metadata_came: Final = asyncio.Event()
         self._unfollow: Callable[[Iterable[TopicPartition]], None] | None = None
         """Set once this broker is about to stop."""
 
@@ -67,6 +70,15 @@ class ControllerRequests:
         time it goes, and producers would wait for it until the controller has noticed.
         """
         self._unfollow = unfollow
+
+    async def wait_metadata(self) -> None:
+        """Return when this broker knows every partition of the cluster, as of its present registration.
+
+        What a controller sent to this broker before its restart does not count: that may be long out of date.
+        """
+        while self._metadata_epoch < self._broker_epoch():
+            self._metadata_came.clear()
+            await self._metadata_came.wait()
 
     async def apply(self, request: BrokerRequest, broker_epoch: int = -1) -> dict[TopicPartition, ErrorCode]:
         """Apply a request and return what went wrong with which partition.
@@ -87,6 +99,10 @@ class ControllerRequests:
                 return await _in_slices(request, self._replica_manager.apply_stop_replica)
             if isinstance(request, UpdateMetadata):
                 self._apply_metadata(request)
+                if request.is_full:
+                    # One of an old version names no broker epoch, so it counts for the present registration.
+                    self._metadata_epoch = max(broker_epoch, self._broker_epoch())
+                    self._metadata_came.set()
                 return {}
             assert_never(request)
 

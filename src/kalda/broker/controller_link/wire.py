@@ -219,8 +219,9 @@ def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicParti
 
 
 def update_metadata_request(request: UpdateMetadata, broker_epoch: int) -> UpdateMetadataRequest:
-    """Write an UpdateMetadata (v7 on)."""
+    """Write an UpdateMetadata (v8 on)."""
     return UpdateMetadataRequest(
+        type=TYPE_FULL if request.is_full else TYPE_INCREMENTAL,
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
         broker_epoch=broker_epoch,
@@ -265,12 +266,13 @@ def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
 
 
 def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
-    """Read an UpdateMetadata of any version."""
+    """Read an UpdateMetadata of any version; before v8 it does not say whether it is full, and may be."""
     return UpdateMetadata(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
         partitions=_read_partitions(message),
         brokers=[_broker(each) for each in message.live_brokers],
+        is_full=message.type != TYPE_INCREMENTAL,
     )
 
 

@@ -13,7 +13,12 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.connection import PeerConnection
-from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from kalda.protocol.messages.leader_and_isr import (
+    TYPE_FULL,
+    TYPE_INCREMENTAL,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+)
 from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.schema import Message
@@ -189,8 +194,8 @@ async def test_a_large_request_goes_in_parts_unless_it_lists_everything() -> Non
     assert len(roles) == len(cast("Any", only).topic_states[0].partition_states)
 
     world = World()
-    await world.channel.send(info(OTHER), UpdateMetadata(OURS, 3, list(roles), [info(OTHER)]))
-    assert 3 == len(world.asked)
+    await world.channel.send(info(OTHER), UpdateMetadata(OURS, 3, list(roles), [info(OTHER)], is_full=True))
+    assert [TYPE_INCREMENTAL, TYPE_INCREMENTAL, TYPE_FULL] == [cast("Any", each).type for each in world.asked]
     assert [1, 1, 1] == [len(cast("Any", each).live_brokers) for each in world.asked]
 
 

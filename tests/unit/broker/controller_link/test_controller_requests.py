@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -41,7 +42,11 @@ def leadership(partition: TopicPartition) -> PartitionLeadership:
 
 
 def receiver(
-    world: AdminWorld, replicas: Replicas, *, broker_epoch: int = 5, has_logs: bool = True
+    world: AdminWorld,
+    replicas: Replicas,
+    *,
+    broker_epoch: int | Callable[[], int] = 5,
+    has_logs: bool = True,
 ) -> ControllerRequests:
     return ControllerRequests(
         cast("Cluster", world.cluster),
@@ -49,8 +54,36 @@ def receiver(
         cast("ReplicaManager", replicas),
         world.cache,
         has_log=lambda _: has_logs,
-        broker_epoch=lambda: broker_epoch,
+        broker_epoch=broker_epoch if callable(broker_epoch) else lambda: broker_epoch,
     )
+
+
+def full_metadata() -> UpdateMetadata:
+    return UpdateMetadata(1, 8, [], AdminWorld().brokers, is_full=True)
+
+
+async def test_metadata_is_there_with_the_first_full_request_of_the_present_registration() -> None:
+    """Serving clients any earlier would deny that their topics exist."""
+    requests = receiver(AdminWorld(), Replicas(), broker_epoch=5)
+    waiting = asyncio.ensure_future(requests.wait_metadata())
+    await requests.apply(UpdateMetadata(1, 8, [], AdminWorld().brokers), 5)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await requests.apply(full_metadata(), 5)
+    await waiting
+
+
+async def test_metadata_that_was_meant_for_a_former_life_does_not_count() -> None:
+    """The controller may still deliver it to the restarted broker before that has registered."""
+    epochs = [-1]
+    requests = receiver(AdminWorld(), Replicas(), broker_epoch=lambda: epochs[0])
+    await requests.apply(full_metadata(), 4)
+    epochs[0] = 5
+    waiting = asyncio.ensure_future(requests.wait_metadata())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await requests.apply(full_metadata(), 5)
+    await waiting
 
 
 @pytest.mark.parametrize("stops", [False, True])

@@ -162,8 +162,8 @@ def test_a_stop_replica_without_partitions_still_names_its_controller() -> None:
     assert (6, []) == (read.controller_epoch, read.partitions)
 
 
-@pytest.mark.parametrize("version", [7, 8])
-def test_update_metadata(version: int) -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+def test_update_metadata(is_full: bool) -> None:
     """What brokers keep for themselves (rack, endpoints) arrives; epochs of other brokers do not travel."""
     brokers = [
         BrokerInfo(
@@ -177,9 +177,9 @@ def test_update_metadata(version: int) -> None:
         role("a", 0, offline_replicas=(3,)),
         role("b", 1, leader=LEADER_DURING_DELETE),
     ]
-    request = UpdateMetadata(1, 9, partitions, brokers)
+    request = UpdateMetadata(1, 9, partitions, brokers, is_full)
 
-    message = over_the_wire(update_metadata_request(request, 77), version)
+    message = over_the_wire(update_metadata_request(request, 77), 8)
 
     assert request == read_update_metadata(message)
     assert 77 == message.broker_epoch
