@@ -1,7 +1,9 @@
 """WriteTxnMarkers (key 27), versions 0-1: the ends of transactions, written to logs that are led here.
 
 v1 is flexible. Coordinators send it, and the tool that aborts a hanging transaction, with coordinator epoch
--1. A marker of a coordinator that was replaced is refused with TRANSACTION_COORDINATOR_FENCED.
+-1. A marker of a coordinator that was replaced is refused with TRANSACTION_COORDINATOR_FENCED, one without a
+producer with INVALID_REQUEST; the other markers of the request are written. A partition that a marker names
+twice gets one marker and one answer.
 """
 
 from typing import Final
@@ -41,14 +43,15 @@ def handle(
 
 
 def _read(marker: WritableTxnMarker) -> Marker:
+    partitions = dict.fromkeys(
+        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+    )
     return Marker(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
         marker.coordinator_epoch,
-        tuple(
-            TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
-        ),
+        tuple(partitions),
     )
 
 

@@ -73,6 +73,11 @@ class MarkerAppends:
 
     def _append(self, marker: Marker, topic_partition: TopicPartition) -> ProduceWait | None:
         """Append one marker; return what to wait for, if anything."""
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"a marker has producer {marker.producer_id}, epoch {marker.producer_epoch}; they are >= 0",
+            )
         replicas = self._services.replica_manager
         partition = replicas.partition(topic_partition)
         control_type = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
