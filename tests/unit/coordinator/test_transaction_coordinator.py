@@ -281,6 +281,57 @@ def test_an_id_that_is_idle_for_long_is_forgotten() -> None:
 # Two-phase commit (KIP-939).
 
 
+@pytest.mark.parametrize("seconds", [900.0, -900.0])
+def test_a_wall_clock_that_jumps_does_not_move_a_time_out(simulation: Simulation, seconds: float) -> None:
+    """NTP or an operator may set it; the producer counts its own time."""
+    open_transaction(simulation, timeout_ms=1000)
+    simulation.clock.jump(seconds)
+    simulation.loop.advance(1000)
+    assert 0 == simulation.coordinator.abort_timed_out()
+    simulation.loop.advance(1)
+    assert 1 == simulation.coordinator.abort_timed_out()
+    simulation.loop.settle()
+    assert "PrepareAbort" == simulation.title()
+
+
+def test_more_partitions_do_not_lengthen_a_transaction(simulation: Simulation) -> None:
+    producer = open_transaction(simulation, (A,), timeout_ms=1000)
+    simulation.loop.advance(600)
+    simulation.clock.jump(-900)
+    assert NONE is simulation.add(producer, B)
+    simulation.loop.advance(401)
+    assert 1 == simulation.coordinator.abort_timed_out()
+
+
+def test_each_transaction_has_a_time_of_its_own(simulation: Simulation) -> None:
+    producer = open_transaction(simulation, timeout_ms=1000)
+    simulation.loop.advance(900)
+    producer = simulation.end(producer, commit=True).identity
+    simulation.markers.write_all()
+    assert NONE is simulation.add(producer, A)
+    simulation.loop.advance(900)
+    assert 0 == simulation.coordinator.abort_timed_out()
+    simulation.loop.advance(101)
+    assert 1 == simulation.coordinator.abort_timed_out()
+
+
+@pytest.mark.parametrize(("jump", "left_ms"), [(0.0, 400), (-900.0, 1000), (900.0, 0)])
+def test_after_a_load_the_time_that_is_left_comes_from_the_wall_clock(
+    simulation: Simulation, jump: float, left_ms: int
+) -> None:
+    """The record has the only time there is; a clock that was set back gives a whole time-out, not more."""
+    open_transaction(simulation, timeout_ms=1000)
+    simulation.loop.advance(600)
+    simulation.clock.jump(jump)
+    simulation.fail_over()
+    simulation.clock.jump(-jump)
+    if left_ms:
+        simulation.loop.advance(left_ms)
+        assert 0 == simulation.coordinator.abort_timed_out()
+    simulation.loop.advance(1)
+    assert 1 == simulation.coordinator.abort_timed_out()
+
+
 def test_a_prepared_transaction_outlives_every_time_out(simulation: Simulation) -> None:
     producer = open_transaction(simulation, two_phase=True)
     simulation.loop.advance(10**9)

@@ -87,7 +87,7 @@ class TransactionCoordinator:
 
     def make_shard(self, partition: int) -> TransactionShard:
         """Make the empty state of a partition, for the runtime to fill."""
-        return TransactionShard(partition, self, self._transaction_version)
+        return TransactionShard(partition, self, self._clock, self._transaction_version)
 
     def partition_for(self, transactional_id: str) -> int:
         """Return the partition of ``__transaction_state`` that an id belongs to."""
@@ -220,21 +220,20 @@ class TransactionCoordinator:
 
     def abort_timed_out(self) -> int:
         """Abort what was open for too long; return how many transactions that were."""
-        now_ms = self._clock.time_ms()
-        overdue = [
-            each.transactional_id
-            for shard in tuple(self._shards.values())
-            for each in shard.ongoing
-            if each.is_timed_out(now_ms)
-        ]
-        for transactional_id in overdue:
+        overdue = [(shard, name) for shard in tuple(self._shards.values()) for name in shard.timed_out()]
+        for shard, transactional_id in overdue:
             logger.info("transaction of %r is aborted: it timed out", transactional_id)
-            self._decide(transactional_id, self._time_out)
+            self._decide(transactional_id, partial(self._time_out, shard, transactional_id))
         return len(overdue)
 
-    def _time_out(self, current: TransactionMetadata | None, _: int) -> Decision:
+    def _time_out(
+        self, shard: TransactionShard, transactional_id: str, current: TransactionMetadata | None, _: int
+    ) -> Decision:
         return decisions.time_out(
-            current, now_ms=self._clock.time_ms(), transaction_version=self._transaction_version()
+            current,
+            open_ms=shard.open_ms(transactional_id),
+            now_ms=self._clock.time_ms(),
+            transaction_version=self._transaction_version(),
         )
 
     def forget_expired(self) -> int:

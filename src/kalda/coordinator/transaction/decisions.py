@@ -249,10 +249,14 @@ def _is_retry(current: TransactionMetadata, producer: Identity) -> bool:
 
 
 def time_out(
-    current: TransactionMetadata | None, *, now_ms: int, transaction_version: int = EPOCH_BUMP_FROM
+    current: TransactionMetadata | None,
+    *,
+    open_ms: int,
+    now_ms: int,
+    transaction_version: int = EPOCH_BUMP_FROM,
 ) -> Decision:
-    """Abort a transaction that was open for too long, and shut its producer out."""
-    if current is None or not current.is_timed_out(now_ms) or current.producer_epoch >= EPOCH_MAX:
+    """Abort a transaction that has been open for too long, and fence its producer."""
+    if current is None or not current.is_timed_out(open_ms) or current.producer_epoch >= EPOCH_MAX:
         return Decision()
     return Decision(after=current.fenced(transaction_version, now_ms))
 

@@ -92,12 +92,12 @@ class TransactionMetadata:
         """Whether it was decided to commit."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        """Whether it has been open for longer than its producer asked for."""
+    def is_timed_out(self, open_ms: int) -> bool:
+        """Return whether `open_ms` milliseconds are longer than its producer lets a transaction be open."""
         return (
             self.state is TransactionState.ONGOING
             and self.timeout_ms != TIMEOUT_NEVER
-            and self.start_ms + self.timeout_ms < now_ms
+            and self.timeout_ms < open_ms
         )
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
+from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.records import CoordinatorRecord
@@ -44,13 +45,16 @@ class ShardOwner(Protocol):
 class TransactionShard:
     """A `kalda.coordinator.runtime.ports.Shard`."""
 
-    def __init__(self, partition: int, owner: ShardOwner, transaction_version: Callable[[], int]) -> None:
+    def __init__(
+        self, partition: int, owner: ShardOwner, clock: Clock, transaction_version: Callable[[], int]
+    ) -> None:
         self.partition: Final = partition
         self._owner: Final = owner
+        self._clock: Final = clock
         self._transaction_version: Final = transaction_version
         self._transactions: Final[dict[str, TransactionMetadata]] = {}
-        self._ongoing: Final[set[str]] = set()
-        """Who has a transaction open: all that has to be looked at for time-outs."""
+        self._ongoing: Final[dict[str, float]] = {}
+        """When each open transaction began, in monotonic seconds: the wall clock may jump."""
         self._step: TransactionMetadata | None = None
         """The step whose record is about to be appended: it knows what the record has no field for."""
         self._context: ShardContext | None = None
@@ -60,10 +64,14 @@ class TransactionShard:
         """Every transactional id of the partition."""
         return self._transactions
 
-    @property
-    def ongoing(self) -> list[TransactionMetadata]:
-        """The transactions that are open."""
-        return [self._transactions[transactional_id] for transactional_id in self._ongoing]
+    def open_ms(self, transactional_id: str) -> int:
+        """Return for how long the transaction of an id has been open, 0 if none is."""
+        now = self._clock.monotonic()
+        return round((now - self._ongoing.get(transactional_id, now)) * 1000)
+
+    def timed_out(self) -> list[str]:
+        """Return the ids whose transactions have been open for too long."""
+        return [name for name in self._ongoing if self._transactions[name].is_timed_out(self.open_ms(name))]
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """Return the state of an id, None for one that was never seen or is forgotten."""
@@ -109,7 +117,7 @@ class TransactionShard:
         transactional_id, metadata = decoded
         if metadata is None:
             self._transactions.pop(transactional_id, None)
-            self._ongoing.discard(transactional_id)
+            self._ongoing.pop(transactional_id, None)
             return
         if (
             step is not None
@@ -123,9 +131,10 @@ class TransactionShard:
             )
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
-            self._ongoing.add(transactional_id)
+            if transactional_id not in self._ongoing:
+                self._ongoing[transactional_id] = self._began(metadata)
         else:
-            self._ongoing.discard(transactional_id)
+            self._ongoing.pop(transactional_id, None)
             if metadata.state.is_prepared and self._context is not None:
                 self._announce(self._context, [metadata])
 
@@ -151,6 +160,14 @@ class TransactionShard:
         """Let go; whoever coordinates next goes on."""
         self._context = None
         self._owner.on_shard_unloaded(self)
+
+    def _began(self, metadata: TransactionMetadata) -> float:
+        """Return when a transaction began by the monotonic clock.
+
+        What is loaded has the time of another run, so that the wall clock decides, once. If that was set back
+        since, the transaction counts as one that begins now.
+        """
+        return self._clock.monotonic() - max(self._clock.time_ms() - metadata.start_ms, 0) / 1000
 
     def _announce(self, context: ShardContext, prepared: list[TransactionMetadata]) -> None:
         """Have the markers of transactions written as soon as their records are replicated."""
