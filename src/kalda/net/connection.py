@@ -16,6 +16,7 @@ handled. Every bound on memory for a connection rests on it.
 
 import logging
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
@@ -69,6 +70,9 @@ Metadata requests for 500 partitions would take 50 ms."""
 STASH_BYTES_MAX: Final = 32 * 1024
 """An incomplete frame up to this size is set aside and put before the next receive; a larger one gets a
 buffer of its own, so that a peer which trickles it does not make us copy it over and over."""
+
+STASH_LARGE_BYTES_MAX: Final = 4 * 1024
+"""What is set aside of a larger frame before it gets that buffer, so that announcing a size costs nothing."""
 
 
 class ConnectionOwner(Protocol):
@@ -169,7 +173,7 @@ class Connection:
         # Received and not yet handled: less than a frame, or whole frames that a bound holds back.
         self._stash: bytes | None = None
         # A frame larger than the shared buffer: its bytes so far, prefix included. 0 <= filled < size.
-        self._large: bytearray | None = None
+        self._large: mmap | None = None
         self._large_filled = 0
         self._large_size = 0
 
@@ -343,7 +347,7 @@ class Connection:
                 return
             stop = start + size
             if stop > end:
-                if size > STASH_BYTES_MAX:
+                if size > STASH_BYTES_MAX and end - position > STASH_LARGE_BYTES_MAX:
                     self._begin_large(data[position:end], size)
                     position = end
                 break
@@ -377,7 +381,7 @@ class Connection:
         self._large_filled += count
         if self._large_filled < self._large_size:
             if self._large_filled == len(buffer):
-                self._owner.buffers.grow(buffer, self._large_size)
+                self._large = self._owner.buffers.grow(buffer, self._large_size)
             return
         self._large = None
         self._corked = True
@@ -390,11 +394,7 @@ class Connection:
     def _begin_large(self, begun: memoryview, size: int) -> None:
         self._large_size = size + SIZE_BYTES
         self._large_filled = len(begun)
-        self._large = buffer = self._owner.buffers.lease(self._large_size)
-        while len(buffer) <= len(begun):
-            # At least one byte stays free: receiving into nothing would look like the end of the stream.
-            self._owner.buffers.grow(buffer, self._large_size)
-        buffer[: len(begun)] = begun
+        self._large = self._owner.buffers.lease(self._large_size, begun)
 
     def _refuse_size(self, size: int) -> None:
         self.close(

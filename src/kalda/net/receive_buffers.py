@@ -1,5 +1,11 @@
-"""The memory that connections receive into: one shared buffer, and spares for large frames."""
+"""The memory that connections receive into: one shared buffer, and spares for large frames.
 
+What a maintainer must not break: a connection holds memory for what its peer sent, not for what it announced,
+and the memory of a frame goes back to the system with it. Buffers for large frames are therefore mappings of
+their own: from the heap, one small object behind them would keep the memory of a thousand closed connections.
+"""
+
+import mmap
 from bisect import insort
 from typing import Final
 
@@ -7,16 +13,18 @@ SHARED_BUFFER_BYTES: Final = 256 * 1024
 """The one buffer that all connections of a loop receive into. Frames up to this size never get a buffer of
 their own unless they arrive in pieces."""
 
-LARGE_BUFFER_BYTES: Final = 128 * 1024
-"""First capacity of a buffer for a frame that arrives in pieces. It doubles as bytes arrive, so a peer that
-announces 100 MB and stalls holds memory for what it sent, not for what it announced."""
+LARGE_BUFFER_BYTES_MIN: Final = 8 * 1024
+"""The smallest buffer for a frame that arrives in pieces: two pages. Capacity begins with twice what arrived,
+and doubles when that is full."""
 
 LARGE_BUFFER_GRAIN: Final = 64 * 1024
-"""Capacities are multiples of this, so that a buffer serves the next frame of nearly the same size."""
+"""The last growth is to a multiple of this, so that a buffer serves the next frame of about the same size."""
 
 SPARE_BUFFERS_MAX: Final = 4
 SPARE_BUFFER_BYTES_MAX: Final = 2 * 1024 * 1024
 """Spares are kept for producers of 1 MB batches (the default limit of a batch), at most 8 MB in all."""
+
+_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class ReceiveBuffers:
@@ -32,21 +40,36 @@ class ReceiveBuffers:
     def __init__(self) -> None:
         self.shared: Final = memoryview(bytearray(SHARED_BUFFER_BYTES))
         # Smallest first, so that `lease` takes the one that fits best.
-        self._spares: list[bytearray] = []
+        self._spares: list[mmap.mmap] = []
 
-    def lease(self, size: int) -> bytearray:
-        """Return a buffer for a frame of `size` bytes; its capacity may be smaller: see `grow`."""
+    def lease(self, size: int, begun: memoryview) -> mmap.mmap:
+        """Return a buffer for a frame of `size` bytes that begins with `begun`.
+
+        Its capacity is above ``len(begun)``, but it may be below `size`: see `grow`.
+        """
         for index, spare in enumerate(self._spares):
             if len(spare) >= size:
-                return self._spares.pop(index)
-        return bytearray(min(_round_up(size), LARGE_BUFFER_BYTES))
+                buffer = self._spares.pop(index)
+                break
+        else:
+            wanted = max(2 * len(begun), LARGE_BUFFER_BYTES_MIN)
+            buffer = mmap.mmap(-1, min(_round_up(size), wanted), flags=_PRIVATE)
+        buffer[: len(begun)] = begun
+        return buffer
 
-    def grow(self, buffer: bytearray, size: int) -> None:
-        """Double the capacity of a full buffer, to no more than a frame of `size` bytes needs."""
+    def grow(self, buffer: mmap.mmap, size: int) -> mmap.mmap:
+        """Double the capacity of a full buffer, to no more than a frame of `size` bytes needs; return it."""
         capacity = min(_round_up(size), 2 * len(buffer))
-        buffer.extend(bytes(capacity - len(buffer)))
+        try:
+            buffer.resize(capacity)
+        except SystemError:
+            # No mremap, as on macOS.
+            grown = mmap.mmap(-1, capacity, flags=_PRIVATE)
+            grown[: len(buffer)] = buffer[:]
+            return grown
+        return buffer
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: mmap.mmap) -> None:
         """Keep a leased buffer for the next large frame, if it is worth keeping."""
         if len(buffer) > SPARE_BUFFER_BYTES_MAX:
             return

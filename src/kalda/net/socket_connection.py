@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+from mmap import mmap
 from time import monotonic
 from typing import Final
 
@@ -89,7 +90,7 @@ class SocketConnection(Connection):
         except Exception as error:
             self._handler_failed(error)
 
-    def _read_large(self, buffer: bytearray) -> None:
+    def _read_large(self, buffer: mmap) -> None:
         end = min(len(buffer), self._large_size)
         with memoryview(buffer) as whole, whole[self._large_filled : end] as free:
             count = self._socket.recv_into(free)

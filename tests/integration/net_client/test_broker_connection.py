@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
 from kalda.net.client.cluster import ClusterClient
 from kalda.net.client.config import ClientConfig
-from kalda.net.client.connection import BrokerConnection
+from kalda.net.client.connection import FIRST_CAPACITY, BrokerConnection
 from kalda.net.client.errors import BrokerConnectionError, RequestTimedOutError, UnsupportedApiError
 from kalda.protocol.codec import encode
 from kalda.protocol.headers import read_request_header
@@ -176,6 +177,37 @@ def test_a_bad_answer_closes_the_connection(
     with pytest.raises(BrokerConnectionError, match=message):
         connection.call(MetadataRequest(topics=None), MetadataResponse, CLOCK.monotonic() + 5)
     assert connection.is_closed
+
+
+def test_announced_size_takes_no_memory(serve: Callable[[Handler], FakeBroker]) -> None:
+    """A broker, or what poses as one, must not make an executor touch 1 GiB with four bytes."""
+
+    def announce_much(connection: socket.socket, request: bytes) -> bool:
+        connection.sendall(struct.pack(">i", 500_000_000) + b"x" * 50)
+        return False
+
+    connection = connect(serve(announce_much))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BrokerConnectionError, match="closed the connection"):
+            connection.call(MetadataRequest(topics=None), MetadataResponse, CLOCK.monotonic() + 5)
+        assert tracemalloc.get_traced_memory()[1] < 2 * FIRST_CAPACITY
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_answer_arrives_whole(serve: Callable[[Handler], FakeBroker]) -> None:
+    """It is 3 MB, larger than the first buffer, which grows twice."""
+    brokers = [MetadataResponseBroker(node_id=node, host="h" * 1000, port=1) for node in range(3000)]
+    body = encode(MetadataResponse(brokers=brokers), 12)
+
+    def answer(connection: socket.socket, request: bytes) -> bool:
+        return reply(connection, request, body, tagged=True)
+
+    connection = connect(serve(answer))
+    response = connection.call(MetadataRequest(topics=None), MetadataResponse, CLOCK.monotonic() + 5)
+    assert brokers == response.brokers
+    connection.close()
 
 
 def test_silence_ends_in_a_time_out_and_a_closed_connection(serve: Callable[[Handler], FakeBroker]) -> None:

@@ -42,6 +42,10 @@ FRAME_BYTES_MAX: Final = 1 << 30
 it is there so that 4 junk bytes do not make us allocate 2 GiB."""
 
 
+FIRST_CAPACITY: Final = 1024 * 1024
+"""A fetch of one partition (`max.partition.fetch.bytes`) fits; a larger answer doubles it as bytes arrive."""
+
+
 class BrokerConnection:
     """A connection over which `send` and `receive` speak Kafka's protocol, in negotiated versions."""
 
@@ -188,13 +192,16 @@ class BrokerConnection:
         return self._receive_exactly(size, deadline)
 
     def _receive_exactly(self, size: int, deadline: float) -> bytearray:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
+        """Receive `size` bytes; the buffer grows with what arrives, whatever size the broker announced."""
+        buffer = bytearray(min(size, FIRST_CAPACITY))
         position = 0
         try:
             while position < size:
+                if position == len(buffer):
+                    buffer.extend(bytes(min(size, 2 * position) - position))
                 self._socket.settimeout(_remaining(deadline, self._clock, self.peer))
-                count = self._socket.recv_into(view[position:])
+                with memoryview(buffer) as whole, whole[position:] as room:
+                    count = self._socket.recv_into(room)
                 if not count:
                     raise BrokerConnectionError(f"{self.peer} closed the connection")
                 position += count
