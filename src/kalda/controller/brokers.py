@@ -27,6 +27,7 @@ def on_brokers_changed(
     concerned: dict[TopicPartition, None] = {}
     for broker_id in sorted(dead):
         context.offline_dirs.pop(broker_id, None)
+        context.full_dirs.pop(broker_id, None)
         for partition in context.partitions_on(broker_id):
             concerned[partition] = None
             lose_replica(context, Replica(partition, broker_id))
@@ -115,24 +116,33 @@ def _roles(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
 
 
 def on_roles_answered(context: ControllerContext, event: RolesAnswered, batch: RequestBatch) -> list[Write]:
-    """Take note of replicas whose log directory failed, or works again, and elect others where needed."""
+    """Take note of replicas whose log directory failed, is full, or works again; elect others where needed.
+
+    INELIGIBLE_REPLICA means that the role was taken but the log directory is full: the replica serves
+    readers, and leads or is in sync only where no other in-sync replica can.
+    """
     broker_id = event.broker_id
     info = context.live_brokers.get(broker_id)
     if info is None or info.epoch != event.broker_epoch or event.request.controller_epoch != context.epoch:
         return []
-    before = context.offline_dirs.get(broker_id, set())
-    after = set(before)
+    hosted = context.partitions_on(broker_id)
+    offline_before, full_before = (
+        context.offline_dirs.get(broker_id, set()),
+        context.full_dirs.get(broker_id, set()),
+    )
+    offline, full = set(offline_before), set(full_before)
     for partition in [told.topic_partition for told in event.request.partitions]:
         code = event.errors.get(partition, ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            after.discard(partition)
-        elif code is ErrorCode.KAFKA_STORAGE_ERROR:
-            after.add(partition)
-    after.intersection_update(context.partitions_on(broker_id))
-    context.offline_dirs[broker_id] = after
-    changed = [partition for partition in context.partitions_on(broker_id) if partition in before ^ after]
+        if code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INELIGIBLE_REPLICA):
+            (offline.add if code is ErrorCode.KAFKA_STORAGE_ERROR else offline.discard)(partition)
+            (full.add if code is ErrorCode.INELIGIBLE_REPLICA else full.discard)(partition)
+    offline.intersection_update(hosted)
+    full.intersection_update(hosted)
+    context.offline_dirs[broker_id], context.full_dirs[broker_id] = offline, full
+    differing = (offline ^ offline_before) | (full ^ full_before)
+    changed = [partition for partition in hosted if partition in differing]
     for partition in changed:
-        if partition in after:
+        if partition in offline - offline_before:
             lose_replica(context, Replica(partition, broker_id))
         if partition in context.states:
             settle_status(context, partition)

@@ -50,6 +50,8 @@ class ControllerContext:
         """Live brokers that asked to lead nothing; marked until they are gone."""
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
         """Replicas in failed log directories, by live broker."""
+        self.full_dirs: dict[int, set[TopicPartition]] = {}
+        """Replicas that serve reads but cannot be written, by live broker: their log directories are full."""
         self.assignments: dict[str, TopicAssignment] = {}
         """Changed through `assign` and `forget_topic` only, which keep the index of brokers."""
         self.reassigning: dict[TopicPartition, None] = {}
@@ -104,8 +106,19 @@ class ControllerContext:
         return broker_id in self.live_brokers and partition not in self.offline_dirs.get(broker_id, ())
 
     def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a replica may be elected and be in sync: it serves, and its broker is not shutting down."""
-        return broker_id not in self.shutting_down and self.is_serving(partition, broker_id)
+        """Whether a replica may be elected and be in sync.
+
+        It serves, its log directory has room, and its broker is not shutting down.
+        """
+        return (
+            broker_id not in self.shutting_down
+            and partition not in self.full_dirs.get(broker_id, ())
+            and self.is_serving(partition, broker_id)
+        )
+
+    def has_unfit_replicas(self, broker_id: int) -> bool:
+        """Whether some replicas of a broker are in log directories that failed or are full."""
+        return bool(self.offline_dirs.get(broker_id) or self.full_dirs.get(broker_id))
 
     def assign(self, topic: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> None:
         """Take over the assignment of some of a topic's partitions, known or new; keep that of its others."""
@@ -165,8 +178,8 @@ class ControllerContext:
                 for broker_id in (*replica_assignment.replicas, *self.leaving.pop(partition, ())):
                     self.replica_status.pop(Replica(partition, broker_id), None)
                     self._partitions_on.get(broker_id, {}).pop(partition, None)
-        for failed in self.offline_dirs.values():
-            failed.difference_update([each for each in failed if each.topic == topic])
+        for unfit in (*self.offline_dirs.values(), *self.full_dirs.values()):
+            unfit.difference_update([each for each in unfit if each.topic == topic])
         self.topics_to_delete.discard(topic)
         self.topics_vanishing.discard(topic)
         self.unclean_topics.discard(topic)

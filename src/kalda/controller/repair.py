@@ -62,7 +62,7 @@ def _judge(
     assignment = context.assignment_of(partition)
     replicas = assignment.replicas
     serving = [replica for replica in replicas if context.is_serving(partition, replica)]
-    online = [replica for replica in serving if replica not in context.shutting_down]
+    online = [replica for replica in serving if context.is_online(partition, replica)]
     if assignment.is_being_reassigned:
         complete = reassigned_state(state, assignment.target, online, context.epoch)
         if complete is not None:
@@ -72,8 +72,12 @@ def _judge(
         if preferred is not None:
             return strategy, preferred
     is_unclean_allowed = strategy is ElectionStrategy.UNCLEAN or partition.topic in context.unclean_topics
+    electable = online
+    if not any(replica in state.isr for replica in online):
+        # No in-sync replica has room for records: one in a full log directory goes on, for its readers.
+        electable = [r for r in serving if r in online or (r in state.isr and r not in context.shutting_down)]
     changed = next_state(
-        state, replicas, online, serving, context.epoch, is_unclean_allowed=is_unclean_allowed
+        state, replicas, electable, serving, context.epoch, is_unclean_allowed=is_unclean_allowed
     )
     if changed is not None:
         return strategy, changed

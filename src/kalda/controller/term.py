@@ -128,7 +128,7 @@ class Term:
         failed = {partition: code for partition, code in errors.items() if code is not ErrorCode.NONE}
         if isinstance(request, StopReplica):
             self.events.append(ReplicasStopped(broker.id, request, errors))
-        elif isinstance(request, LeaderAndIsr) and (failed or self.context.offline_dirs.get(broker.id)):
+        elif isinstance(request, LeaderAndIsr) and (failed or self.context.has_unfit_replicas(broker.id)):
             self.events.append(RolesAnswered(broker.id, broker.epoch, request, errors))
         for code in set(failed.values()):
             self._note_refusal(broker.id, request, code, [p for p in failed if failed[p] is code])
@@ -156,6 +156,11 @@ class Term:
         self, broker_id: int, request: BrokerRequest, code: ErrorCode, partitions: list[TopicPartition]
     ) -> None:
         kind, count, first = type(request).__name__, len(partitions), partitions[0]
+        if code is ErrorCode.INELIGIBLE_REPLICA:
+            _log.warning(
+                "broker %d cannot write to %d partitions (%s, ...): its disk is full", broker_id, count, first
+            )
+            return
         _log.warning(
             "broker %d refused %s of %d partitions (%s, ...): %s", broker_id, kind, count, first, code.name
         )

@@ -82,6 +82,10 @@ def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
             simulation.tell_states([_partition(name) for name in arguments])
         case "log-dir-fails":
             simulation.fail_log_dirs(int(arguments[0]), [_partition(name) for name in arguments[1:]])
+        case "log-dir-is-full":
+            simulation.fill_log_dirs(int(arguments[0]), [_partition(name) for name in arguments[1:]])
+        case "log-dir-has-room":
+            simulation.empty_log_dirs(int(arguments[0]))
         case "log-dir-works":
             simulation.failed_replicas.pop(int(arguments[0]))
         case "allow-unclean":

@@ -40,6 +40,9 @@ actions = st.one_of(
     st.tuples(st.just("balance"), st.none()),
     st.tuples(st.just("shut down"), st.sampled_from(BROKERS)),
     st.tuples(st.just("lose disk"), st.tuples(st.sampled_from(BROKERS), partitions)),
+    st.tuples(st.just("fill disk"), st.tuples(st.sampled_from(BROKERS), partitions)),
+    st.tuples(st.just("fill disk"), st.tuples(st.sampled_from(BROKERS), partitions)),
+    st.tuples(st.just("empty disk"), st.sampled_from(BROKERS)),
     st.tuples(st.just("elect"), st.sampled_from(BROKERS)),
 )
 
@@ -115,11 +118,17 @@ class World:
             case "lose disk", (int(broker_id), (str(topic), int(number))):
                 if broker_id in simulation.context.live_brokers and is_same_life(simulation, broker_id):
                     simulation.fail_log_dirs(broker_id, [TopicPartition(topic, number)])
+            case "fill disk", (int(broker_id), (str(topic), int(number))):
+                if broker_id in simulation.context.live_brokers and is_same_life(simulation, broker_id):
+                    simulation.fill_log_dirs(broker_id, [TopicPartition(topic, number)])
+            case "empty disk", int(broker_id):
+                simulation.empty_log_dirs(broker_id)
 
     def next_life(self, broker_id: int) -> BrokerInfo:
         """A broker starts: a new epoch, and no memory of its roles."""
         self.roles[broker_id] = {}
         self.simulation.failed_replicas.pop(broker_id, None)
+        self.simulation.full_replicas.pop(broker_id, None)
         self.lives += 1
         return broker(broker_id, self.lives)
 
@@ -142,7 +151,12 @@ class World:
         if action == "expand":
             replicas = simulation.assignments[partition.topic].partitions[partition.partition].replicas
             isr = tuple(
-                r for r in replicas if r in simulation.brokers and self.roles[r].get(partition) == role
+                r
+                for r in replicas
+                if r in simulation.brokers
+                and self.roles[r].get(partition) == role
+                # A follower that cannot write does not fetch.
+                and (r in state.isr or partition not in simulation.full_replicas.get(r, ()))
             )
         if isr != state.isr:
             simulation.write_state(partition, state.leader, state.leader_epoch, isr)
@@ -188,13 +202,19 @@ class World:
             assert set(state.isr) <= set(replicas)
             assert partition not in context.leaving
             is_in_sync_online = any(context.is_online(partition, r) for r in state.isr)
-            is_eligible_alive = is_in_sync_online or (
+            is_in_sync_kept = any(
+                context.is_serving(partition, r) and r not in context.shutting_down for r in state.isr
+            )
+            is_eligible_alive = is_in_sync_kept or (
                 partition.topic in context.unclean_topics
                 and any(context.is_online(partition, r) for r in replicas)
             )
             assert (status is PartitionStatus.ONLINE) == leads
             assert leads or not is_eligible_alive, f"{partition} is offline without need"
             assert not (is_in_sync_online and state.leader in context.shutting_down)
+            if is_in_sync_online:
+                full = {r for r in state.isr if partition in context.full_dirs.get(r, ())}
+                assert not full, f"{partition}: {full} of the ISR cannot write although others can"
             for broker_id in live:
                 if not is_same_life(simulation, broker_id) or broker_id in context.shutting_down:
                     continue

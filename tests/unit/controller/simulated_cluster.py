@@ -84,6 +84,7 @@ class Simulation:
         self.unanswered: list[tuple[int, StopReplica]] = []
         self.heard: list[tuple[int, BrokerRequest]] = []
         self.failed_replicas: dict[int, set[TopicPartition]] = {}
+        self.full_replicas: dict[int, set[TopicPartition]] = {}
         self.refusals: list[RolesAnswered] = []
         self.rewrites: list[tuple[TopicPartition, PartitionState, PartitionState]] = []
         """Every state that the controller replaced, with what it wrote in its place."""
@@ -183,6 +184,16 @@ class Simulation:
         self.failed_replicas.setdefault(broker_id, set()).update(partitions)
         self.feed(LogDirsFailed(frozenset({broker_id})))
 
+    def fill_log_dirs(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The disk with these replicas is full: the broker takes its roles but cannot write."""
+        self.full_replicas.setdefault(broker_id, set()).update(partitions)
+        self.feed(LogDirsFailed(frozenset({broker_id})))
+
+    def empty_log_dirs(self, broker_id: int) -> None:
+        """The disks of a broker have room again, and it says so."""
+        self.full_replicas.pop(broker_id, None)
+        self.feed(LogDirsFailed(frozenset({broker_id})))
+
     def feed(self, event: Event) -> None:
         events = deque([event])
         while events:
@@ -255,7 +266,9 @@ class Simulation:
         """The broker's answer comes after this step, if it says anything."""
         failed = self.failed_replicas.get(broker_id, set())
         told = [each.topic_partition for each in request.partitions]
-        errors = {p: ErrorCode.KAFKA_STORAGE_ERROR for p in told if p in failed}
-        if errors or self.context.offline_dirs.get(broker_id):
+        full = self.full_replicas.get(broker_id, set())
+        errors = {p: ErrorCode.INELIGIBLE_REPLICA for p in told if p in full}
+        errors |= {p: ErrorCode.KAFKA_STORAGE_ERROR for p in told if p in failed}
+        if errors or self.context.has_unfit_replicas(broker_id):
             epoch = self.context.live_brokers[broker_id].epoch
             self.refusals.append(RolesAnswered(broker_id, epoch, request, errors))
