@@ -1,14 +1,18 @@
-"""A log directory failed: its replicas are given up, the controller is told, the broker goes on.
+"""Acts on log directories that fail or are full: others lead their partitions, and the broker goes on.
 
-The controller then asks for the state of every replica here (a LeaderAndIsr), hears KAFKA_STORAGE_ERROR of
-those that are gone, and elects other leaders. Only when no directory is left the broker ends.
+Either way a notification makes the controller send this broker all its roles again (a LeaderAndIsr). In a
+directory that failed the replicas are given up and the answer for them is KAFKA_STORAGE_ERROR. Only when no
+directory is left the broker ends.
 
-A full disk is no failed one, but it keeps replicas from their roles, of which the controller hears the same.
-When it has room again the controller is asked to tell the roles once more.
+In a full directory the replicas keep their roles, follow nobody, and are answered with INELIGIBLE_REPLICA:
+the controller elects other in-sync replicas, and takes these out of the ISR, wherever others can lead. A full
+directory is probed once a second; with room again its replicas fetch, and the controller is notified again.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from kalda.common.types import TopicPartition
@@ -16,48 +20,85 @@ from kalda.coordination.errors import CoordinationError
 from kalda.coordination.isr_store import IsrStore
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
+from kalda.storage.space_probe import check_room
+from kalda.storage.volume import volume_bytes
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+"""Pause between two attempts to notify the controller, and between two probes of a full directory."""
 
 
-class TakesOffline(Protocol):
-    """Whoever serves the replicas."""
+class Replicas(Protocol):
+    """What this module needs of the replica manager."""
 
     def take_offline(self, directory: str) -> list[TopicPartition]:
         """Give up the replicas in a directory; return them."""
         ...
 
+    def pause_following(self, directory: str) -> int:
+        """Follow nobody with the replicas in a directory; return how many they are."""
+        ...
+
+    def resume_following(self, directory: str) -> int:
+        """Follow again with the replicas in a directory; return how many they are."""
+        ...
+
 
 class LogDirFailures:
-    """Acts on the failures of one broker's log directories."""
+    """Acts on one broker's log directories that fail or are full."""
 
     def __init__(
-        self, broker_id: int, log_manager: LogManager, replicas: TakesOffline, store: IsrStore
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        replicas: Replicas,
+        store: IsrStore,
+        volume: Callable[[str], tuple[int, int]] = volume_bytes,
     ) -> None:
+        """`volume` returns the total and the usable bytes of a directory's volume."""
         self._broker_id: Final = broker_id
         self._log_manager: Final = log_manager
         self._replicas: Final = replicas
         self._store: Final = store
         # Each directory fails once, so the queue is bounded.
         self._queue: list[str] = []
+        self._newly_full: Final[set[str]] = set()
         self._is_due: Final = asyncio.Event()
-        log_manager.environment.failures.on_failure = self._on_failure
+        self._is_untold = False
+        """Whether the controller is to be notified; coordination may be away for long."""
+        self._volume: Final = volume
+        self._failures: Final = log_manager.environment.failures
+        self._failures.on_failure = self._on_failure
+        self._failures.on_full = self._on_full
 
     async def run(self) -> None:
-        """Act on failures as they come, until cancelled.
+        """Act on failures and full directories as they come, until cancelled.
 
         Raises:
             LogDirectoryError: no directory is left.
         """
         while True:
-            await self._is_due.wait()
+            is_probe_due = await self._wait()
             self.give_up_failed()
-            while not await self.tell_controller():
-                await asyncio.sleep(RETRY_SECONDS)
-                # The next disk does not wait for coordination.
-                self.give_up_failed()
+            self.pause_full()
+            if is_probe_due:
+                for directory in tuple(self._failures.full):
+                    await self.probe(directory)
+            if self._is_untold:
+                self._is_untold = False
+                self._is_untold = not await self.tell_controller() or self._is_untold
+
+    async def _wait(self) -> bool:
+        """Return when there is something to do: True when it is time alone that says so."""
+        is_polling = self._is_untold or self._failures.full
+        try:
+            async with asyncio.timeout(RETRY_SECONDS if is_polling else None):
+                await self._is_due.wait()
+        except TimeoutError:
+            return True
+        self._is_due.clear()
+        return False
 
     def give_up_failed(self) -> None:
         """Give up the replicas of every directory that failed since.
@@ -65,8 +106,8 @@ class LogDirFailures:
         Raises:
             LogDirectoryError: no directory is left.
         """
-        self._is_due.clear()
         failed, self._queue = self._queue, []
+        self._is_untold |= bool(failed)
         for directory in failed:
             gone = self._replicas.take_offline(directory)
             reason = self._log_manager.offline_directories.get(directory)
@@ -80,8 +121,58 @@ class LogDirFailures:
                 "mend one and start again"
             )
 
+    def pause_full(self) -> None:
+        """Follow nobody with the replicas of every directory that became full since."""
+        while self._newly_full:
+            directory = self._newly_full.pop()
+            reason = self._failures.full.get(directory)
+            if reason is None:
+                # It failed for good meanwhile.
+                continue
+            self._is_untold = True
+            count = self._replicas.pause_following(directory)
+            logger.error(
+                "Log directory %s is full (%s; %d bytes free): its %d replicas cannot be written, and other "
+                "in-sync replicas lead where there are any. Delete topics, lower their retention or grow the "
+                "volume",
+                directory,
+                reason,
+                self._volume(directory)[1],
+                count,
+            )
+
+    async def probe(self, directory: str) -> None:
+        """Put a full directory back into use if there is room in it."""
+        ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def finished(error: BaseException | None) -> None:
+            # The broker may have ended meanwhile.
+            if not ended.done():
+                ended.set_result(error)
+
+        environment = self._log_manager.environment
+        work = partial(check_room, environment.file_system, directory, self._volume)
+        environment.executor.submit(work, finished)
+        error = await ended
+        if error is not None:
+            # A device may break while it is full.
+            self._failures.note(directory, error)
+            return
+        if self._failures.full.pop(directory, None) is None:
+            return
+        self._newly_full.discard(directory)
+        self._is_untold = True
+        count = self._replicas.resume_following(directory)
+        logger.info(
+            "Log directory %s has room again (%d bytes free): its %d replicas are written again",
+            directory,
+            self._volume(directory)[1],
+            count,
+        )
+
     def announce_recovery(self) -> None:
         """Have the controller tell this broker its roles again: replicas that it holds for lost can serve."""
+        self._is_untold = True
         self._is_due.set()
 
     async def tell_controller(self) -> bool:
@@ -89,11 +180,16 @@ class LogDirFailures:
         try:
             await self._store.announce_log_dir_failure(self._broker_id)
         except CoordinationError as error:
-            logger.warning("the failure of a log directory is not announced yet: %s", error)
+            logger.warning("the controller is not notified of the log directories yet: %s", error)
             return False
         return True
 
     def _on_failure(self, directory: str) -> None:
         # Called from inside an append or a flush: nothing may be taken away under its feet.
         self._queue.append(directory)
+        self._is_due.set()
+
+    def _on_full(self, directory: str) -> None:
+        # As above.
+        self._newly_full.add(directory)
         self._is_due.set()

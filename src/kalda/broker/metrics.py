@@ -177,3 +177,8 @@ def _register_replication_metrics(metrics: Metrics, services: BrokerServices) ->
         "Log directories out of service.",
         lambda: len(logs.offline_directories),
     )
+    metrics.gauge(
+        metric_name("kafka.log", "LogManager", "FullLogDirectoryCount"),
+        "Log directories without room: their replicas are read, not written.",
+        lambda: len(logs.environment.failures.full),
+    )

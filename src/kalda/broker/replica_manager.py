@@ -215,6 +215,14 @@ class ReplicaManager:
         """Give up the replicas in a log directory that failed; return them."""
         return self._roles.take_offline(directory)
 
+    def pause_following(self, directory: str) -> int:
+        """Follow nobody with the replicas in a log directory that is full; return how many they are."""
+        return self._roles.pause_following(directory)
+
+    def resume_following(self, directory: str) -> int:
+        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        return self._roles.resume_following(directory)
+
     def listen(self, listener: PartitionListener) -> None:
         """Tell `listener` what happens to the partitions of internal topics from now on."""
         self._listener = listener

@@ -1,8 +1,10 @@
-"""Which log directories failed: what tells a broken device from a full one, and whom that concerns.
+"""Which log directories failed and which are full: what an error of the system says about a directory.
 
-Whoever meets an `OSError` under a log directory notes it here. A full disk, or a process without descriptors,
-passes; a device that returns errors or turned read-only, and a directory that is gone, do not: the directory
-goes out of service as a whole, while the broker serves the others (JBOD, KIP-112).
+Whoever meets an `OSError` under a log directory notes it here. A device that returns errors or turned
+read-only, and a directory that is gone, do not recover: the directory goes out of service as a whole, while
+the broker serves the others (JBOD, KIP-112). A directory without space is full until a probe finds room
+(`kalda.storage.space_probe`): its logs can be read, and others should lead meanwhile. Anything else, as a
+process without descriptors, passes by itself.
 """
 
 import errno
@@ -25,14 +27,16 @@ LASTING: Final = frozenset(
     )
 )
 """What a device answers that will not recover by itself."""
+OUT_OF_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+"""What a device answers that has no space, or no inodes, or none of them for this user."""
 _GONE: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
 """Of a single file they may mean that it was deleted meanwhile; of the directory itself they last."""
 
 
 class DirectoryFailures:
-    """The failed log directories of one process, and who is told of the next."""
+    """The failed and the full log directories of one process, and who is told of the next."""
 
-    __slots__ = ("_file_system", "failed", "on_failure")
+    __slots__ = ("_file_system", "failed", "full", "on_failure", "on_full")
 
     def __init__(self, file_system: FileSystem) -> None:
         self._file_system: Final = file_system
@@ -40,12 +44,23 @@ class DirectoryFailures:
         """Directory -> what it failed with. None ever leaves: a restart looks anew."""
         self.on_failure: Callable[[str], None] | None = None
         """Called once for each directory, from deep inside a log: it must put the work off."""
+        self.full: Final[dict[str, str]] = {}
+        """Directory -> what a write failed with for want of space; taken out by whoever finds room."""
+        self.on_full: Callable[[str], None] | None = None
+        """Called whenever a directory becomes full; as with `on_failure`, the work must be put off.
+
+        Who listens also finds out when there is room; without a listener no directory counts as full.
+        """
 
     def note(self, directory: str, error: BaseException) -> bool:
         """Take note of what went wrong under a log directory; tells whether that ends its service."""
         if directory in self.failed:
             return True
         if not self.is_lasting(directory, error):
+            # Without a listener nobody would find out that there is room again.
+            if is_out_of_space(error) and self.on_full is not None and directory not in self.full:
+                self.full[directory] = str(error)
+                self.on_full(directory)
             return False
         assert isinstance(error, OSError), f"only the system's errors last, not {error!r}"
         self.give_up(directory, error)
@@ -54,6 +69,7 @@ class DirectoryFailures:
     def give_up(self, directory: str, error: OSError) -> None:
         """End a directory's service."""
         self.failed[directory] = error.strerror or str(error)
+        self.full.pop(directory, None)
         if self.on_failure is not None:
             self.on_failure(directory)
 
@@ -64,3 +80,8 @@ class DirectoryFailures:
         if error.errno in LASTING:
             return True
         return error.errno in _GONE and not self._file_system.exists(directory)
+
+
+def is_out_of_space(error: BaseException) -> bool:
+    """Tell whether a write failed only because the disk is full."""
+    return isinstance(error, OSError) and error.errno in OUT_OF_SPACE

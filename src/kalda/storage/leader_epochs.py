@@ -31,7 +31,7 @@ class LeaderEpochs:
         self._file_system = file_system
         self.path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
         self.entries: tuple[tuple[int, int], ...] = ()
-        # Epoch of the last entry, -1 without one; read on every append.
+        # Epoch of the last entry in the file, -1 without one; read on every append.
         self.latest_epoch = UNDEFINED_EPOCH
 
     def load(self) -> None:
@@ -53,12 +53,17 @@ class LeaderEpochs:
         assert epoch >= 0, f"leader epochs are not negative, got {epoch}"
         assert start_offset >= 0, f"offsets are not negative, got {start_offset}"
         entries = self.entries
-        if entries and entries[-1][0] == epoch and start_offset >= entries[-1][1]:
+        is_written = self.latest_epoch == epoch
+        if is_written and entries and entries[-1][0] == epoch and start_offset >= entries[-1][1]:
             return
-        kept = list(entries)
-        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
-            kept.pop()
-        self._write((*kept, (epoch, start_offset)))
+        self._write(self._with(epoch, start_offset))
+
+    def assign_unwritten(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset` in memory alone, because the disk is full.
+
+        `latest_epoch` stays, so that the first append of the epoch writes the entry before its records.
+        """
+        self.entries = self._with(epoch, start_offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest known epoch at or below `epoch`, and where it ends.
@@ -113,6 +118,12 @@ class LeaderEpochs:
     def sync(self) -> None:
         """Sync the file; for the background pool."""
         self._file_system.sync_file(self.path)
+
+    def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
+        kept = list(self.entries)
+        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+            kept.pop()
+        return (*kept, (epoch, start_offset))
 
     def _write(self, entries: tuple[tuple[int, int], ...]) -> None:
         self._file_system.replace(self.path, format_leader_epochs(entries), sync=False)

@@ -415,6 +415,9 @@ class LogManager:
         counts = {each: 0 for each in self.live_directories if each not in failed}
         if not counts:
             raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
+        full = self.environment.failures.full
+        # With all of them full the smallest file may still fit.
+        counts = {each: 0 for each in counts if each not in full} or counts
         if len(counts) > 1:
             for log in self._logs.values():
                 parent = os.path.dirname(log.directory)
@@ -475,6 +478,9 @@ class LogManager:
     def _checkpoint(self, name: str) -> None:
         self._note_moved()
         for directory in self.live_directories:
+            if directory in self.environment.failures.full:
+                # It would fail, and say so, every few seconds; what changed is written when there is room.
+                continue
             self._checkpoints[directory][name].write(
                 self.environment.executor, partial(self.environment.failures.note, directory)
             )

@@ -29,6 +29,7 @@ from kalda.records.errors import RecordsError
 from kalda.storage import retention, time_lookup
 from kalda.storage.checkpoints import format_partition_metadata
 from kalda.storage.config import LogConfig
+from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     InconsistentTopicIdError,
@@ -150,6 +151,12 @@ class UnifiedLog:
     def failure(self) -> str | None:
         """Why the log takes no more appends, or ``None``: a sync failed, so what is on disk is unknown."""
         return self._flusher.failure
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether appends may succeed: the log directory is not full, and no sync of this log failed."""
+        failures = self._environment.failures
+        return self.failure is None and os.path.dirname(self.directory) not in failures.full
 
     @property
     def last_flush(self) -> float:
@@ -337,13 +344,18 @@ class UnifiedLog:
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that the leader of this epoch begins at the log's end: the first thing a new leader does.
 
+        On a full disk the note stays in memory until the epoch's first append: such a leader serves reads.
+
         Raises:
             LogStorageError: the disk failed.
         """
         try:
             self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         except OSError as error:
-            raise self._storage_error("write a leader epoch of", error) from error
+            failure = self._storage_error("write a leader epoch of", error)
+            if not is_out_of_space(error):
+                raise failure from error
+            self.leader_epochs.assign_unwritten(leader_epoch, self.log_end_offset)
 
     def check_writable(self) -> None:
         """Find out whether the disk, which refused a write, takes what a new leader writes first.
@@ -669,9 +681,12 @@ class UnifiedLog:
         message = (
             f"cannot {action} {self.topic_partition} in {self.directory}: {error.strerror or error} ({kind})"
         )
-        self._environment.failures.note(os.path.dirname(self.directory), error)
+        failures = self._environment.failures
+        failures.note(os.path.dirname(self.directory), error)
         now_ms = self._environment.clock.time_ms()
-        if now_ms - self._error_logged_ms >= _ERROR_LOG_INTERVAL_MS:
+        # Of a full directory one line is enough, and whoever listens for it writes that.
+        is_told = is_out_of_space(error) and failures.on_full is not None
+        if not is_told and now_ms - self._error_logged_ms >= _ERROR_LOG_INTERVAL_MS:
             self._error_logged_ms = now_ms
             _logger.error("%s", message)
         return LogStorageError(message)

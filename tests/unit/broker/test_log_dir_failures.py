@@ -169,17 +169,181 @@ async def test_the_controller_is_asked_again_when_a_full_disk_has_room(broker: D
     """It holds the replicas for lost, and nothing but this broker's word would make it elect them."""
     broker.replicas.watch_recovery(broker.failures.announce_recovery)
     broker.files.space_left = 0
-    errors = broker.host(leadership(0, leader=BROKER_ID, leader_epoch=9, replicas=(1, 2, 3)))
-    assert dict.fromkeys(names(0), ErrorCode.KAFKA_STORAGE_ERROR) == errors
+    errors = broker.host(leadership(7, leader=BROKER_ID, leader_epoch=9, replicas=(1, 2, 3)))
+    assert dict.fromkeys(names(7), ErrorCode.KAFKA_STORAGE_ERROR) == errors
     task = asyncio.create_task(broker.failures.run())
     try:
         broker.replicas.retry_refused()
-        await asyncio.sleep(0)
-        assert [] == await broker.coordination.children(paths.LOG_DIR_EVENTS)
+        before = await notes(broker)
         broker.files.space_left = None
         broker.replicas.retry_refused()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert 1 == len(await broker.coordination.children(paths.LOG_DIR_EVENTS))
+        assert before + 1 == await notes(broker)
     finally:
         task.cancel()
+
+
+async def notes(broker: Disks) -> int:
+    """Let the loop turn and count the notifications for the controller."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return len(await broker.coordination.children(paths.LOG_DIR_EVENTS))
+
+
+async def test_replicas_on_a_full_disk_are_ineligible_and_those_beside_it_are_not(broker: Disks) -> None:
+    """By this answer the controller elects others; reads go on until it has, or where it cannot."""
+    assert 0 == broker.produce({0: batch(b"a")}).error_code
+    broker.follow(2, 1)
+    broker.follow(3, 1)
+    broker.break_disk(0, errno.ENOSPC)
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"b")}).error_code
+    errors = broker.host(*(leadership(index, replicas=(1, 2, 3)) for index in range(4)))
+    assert dict.fromkeys(names(0, 2), ErrorCode.INELIGIBLE_REPLICA) == errors
+    assert {} == broker.replicas.offline_partitions
+    answer = broker.fetch({0: 0}).responses[0].partitions[0]
+    assert (0, 1) == (answer.error_code, answer.high_watermark)
+    assert 0 == broker.produce({1: batch(b"a")}).error_code
+
+
+async def test_a_full_disk_is_announced_once_and_its_replicas_follow_nobody(
+    broker: Disks, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A follower that fetched on would be taken back into the ISR, and removed again, and so on."""
+    broker.fetching.calls.clear()
+    directory = broker.break_disk(0, errno.ENOSPC)
+    task = asyncio.create_task(broker.failures.run())
+    try:
+        for _ in range(3):
+            broker.produce({0: batch(b"a")})
+            assert 1 == await notes(broker)
+    finally:
+        task.cancel()
+    assert [("unfollow", [TopicPartition("orders", 0), TopicPartition("orders", 2)])] == broker.fetching.calls
+    role = leadership(2, leader=3, leader_epoch=4, replicas=(1, 2, 3))
+    assert dict.fromkeys(names(2), ErrorCode.INELIGIBLE_REPLICA) == broker.host(role)
+    assert ("follow", [TopicPartition("orders", 2)]) not in broker.fetching.calls
+    errors = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert [f"Log directory {directory} is full ("] == [each[: each.index("(") + 1] for each in errors]
+
+
+async def test_with_room_again_its_replicas_follow_and_the_controller_asks(
+    broker: Disks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    directory = broker.break_disk(0, errno.ENOSPC)
+    broker.produce({0: batch(b"a")})
+    broker.failures.pause_full()
+    broker.fetching.calls.clear()
+
+    def no_room(action: str, path: str) -> None:
+        if action == "replace" and path.startswith(directory):
+            raise OSError(errno.ENOSPC, "full")
+
+    broker.files.fault = no_room
+    await broker.failures.probe(directory)
+    assert [] == broker.fetching.calls
+    broker.files.fault = None
+    await broker.failures.probe(directory)
+    assert [("follow", [TopicPartition("orders", 2)])] == broker.fetching.calls
+    assert {} == broker.host(*(leadership(index, replicas=(1, 2, 3)) for index in range(4)))
+    assert f"Log directory {directory} has room again" in caplog.text
+    task = asyncio.create_task(broker.failures.run())
+    try:
+        broker.failures.announce_recovery()
+        assert 1 == await notes(broker)
+    finally:
+        task.cancel()
+
+
+async def test_a_disk_has_room_again_only_above_the_reserve(broker: Disks) -> None:
+    """A few bytes would be used up at once, and leaderships go to and fro."""
+    total = 1024**3
+    free = total // 100 - 1
+    failures = LogDirFailures(BROKER_ID, broker.logs, broker.replicas, broker.store, lambda _: (total, free))
+    directory = broker.break_disk(0, errno.ENOSPC)
+    broker.produce({0: batch(b"a")})
+    broker.files.fault = None
+    await failures.probe(directory)
+    assert [directory] == list(broker.logs.environment.failures.full)
+    free += 1
+    await failures.probe(directory)
+    assert {} == broker.logs.environment.failures.full
+
+
+async def test_a_disk_that_breaks_while_it_is_full_goes_out_of_service(broker: Disks) -> None:
+    directory = broker.break_disk(0, errno.ENOSPC)
+    broker.produce({0: batch(b"a")})
+
+    def broken(action: str, path: str) -> None:
+        if path.startswith(directory):
+            raise OSError(errno.EIO, "broken")
+
+    broker.files.fault = broken
+    await broker.failures.probe(directory)
+    broker.failures.give_up_failed()
+    broker.failures.pause_full()
+    assert names(0, 2) == set(broker.replicas.offline_partitions)
+    assert {} == broker.logs.environment.failures.full
+
+
+async def test_a_full_disk_is_acted_on_while_coordination_is_away(broker: Disks) -> None:
+    """Followers go on as soon as there is room, whether or not the controller can be notified."""
+
+    async def fail(*_: object, **__: object) -> str:
+        raise ConnectionLossError("gone")
+
+    create = broker.coordination.create
+    broker.coordination.create = fail  # type: ignore[method-assign]  # a fault
+    task = asyncio.create_task(broker.failures.run())
+    try:
+        directory = broker.break_disk(0, errno.ENOSPC)
+        broker.produce({0: batch(b"a")})
+        await notes(broker)
+        broker.fetching.calls.clear()
+        broker.files.fault = None
+        await broker.failures.probe(directory)
+        assert [("follow", [TopicPartition("orders", 2)])] == broker.fetching.calls
+        broker.coordination.create = create  # type: ignore[method-assign]  # its end
+        broker.failures.announce_recovery()
+        assert 1 == await notes(broker)
+    finally:
+        task.cancel()
+
+
+async def test_a_leader_elected_on_a_full_disk_serves_reads_and_notes_its_epoch_with_the_first_append(
+    broker: Disks,
+) -> None:
+    """Where nobody else can lead there is no other leader to read from."""
+    broker.produce({0: batch(b"a")})
+    broker.break_disk(0, errno.ENOSPC)
+    broker.files.space_left = 0
+    role = leadership(0, leader_epoch=9, replicas=(1, 2, 3), isr=(1,))
+    assert dict.fromkeys(names(0), ErrorCode.INELIGIBLE_REPLICA) == broker.host(role)
+    log = broker.partition(0).log
+    assert (3, 1) == log.end_offset_for_epoch(3)
+    assert (3, 1) == log.end_offset_for_epoch(8)
+    assert 0 == broker.fetch({0: 0}).responses[0].partitions[0].error_code
+    assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"b")}).error_code
+    broker.files.fault, broker.files.space_left = None, None
+    assert 0 == broker.produce({0: batch(b"b")}).error_code
+    assert (9, 2) == log.end_offset_for_epoch(9)
+    assert b"9 1\n" in broker.files.read(log.leader_epochs.path)
+
+
+async def test_a_new_partition_is_made_on_the_disk_with_room(broker: Disks) -> None:
+    broker.break_disk(0, errno.ENOSPC)
+    broker.produce({0: batch(b"a")})
+    await broker.lead(8, 9, 10, is_new=True)
+    for index in (8, 9, 10):
+        assert broker.partition(index).log.directory.startswith(broker.logs.directories[1])
+
+
+async def test_a_full_leader_announces_at_once_that_another_replica_is_in_sync(broker: Disks) -> None:
+    """The controller lets it take over; usual changes are gathered for seconds."""
+    await broker.lead(0, leader_epoch=4, isr=(1,))
+    broker.break_disk(0, errno.ENOSPC)
+    broker.produce({0: batch(b"a")})
+    broker.follow(2, 0)
+    await broker.settle()
+    assert (1, 2) == (await broker.state(0)).isr
+    await broker.changes.announce()
+    assert 1 == len(await broker.coordination.children(paths.ISR_CHANGES))

@@ -110,6 +110,52 @@ def test_a_checkpoint_that_cannot_be_written_notices_it(manager: LogManager, fil
     assert [A] == list(manager.environment.failures.failed)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_directory_is_reported_once_and_apart_from_failed_ones(
+    manager: LogManager, files: FaultyFileSystem, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    failures = manager.environment.failures
+    failures.on_full = told.append
+    log = manager.logs()[log_in(manager, A)]
+    break_disk(files, A, code, "write")
+    for _ in range(2):
+        with pytest.raises(LogStorageError):
+            log.append_as_leader(memoryview(batch(b"a")), 0)
+    assert ([A], {}) == (told, failures.failed)
+    assert not log.is_writable
+    assert [] == caplog.records
+    files.fault = None
+    failures.full.clear()
+    assert log.is_writable
+
+
+def test_checkpoints_of_a_full_directory_wait_for_room(manager: LogManager, files: FaultyFileSystem) -> None:
+    name = log_in(manager, A)
+    manager.checkpoint_high_watermarks()
+    manager.logs()[name].append_as_leader(memoryview(batch(b"a")), 0)
+    manager.logs()[name].advance_high_watermark(1)
+    written: list[str] = []
+    files.fault = lambda action, path: written.append(path) if action == "replace" else None
+    failures = manager.environment.failures
+    failures.full[A] = "full"
+    manager.checkpoint_high_watermarks()
+    assert [] == written
+    failures.full.clear()
+    manager.checkpoint_high_watermarks()
+    assert [f"{A}/replication-offset-checkpoint"] == written
+
+
+def test_new_logs_go_to_directories_with_room_while_there_are_any(
+    manager: LogManager, files: FaultyFileSystem
+) -> None:
+    manager.environment.failures.full[A] = "full"
+    for index in range(2):
+        assert manager.get_or_create(partition(index)).directory.startswith(B)
+    manager.environment.failures.full[B] = "full"
+    assert manager.get_or_create(partition(2)).directory.startswith(A)
+
+
 def test_a_missing_file_is_no_failure_but_a_missing_directory_is(
     manager: LogManager, files: FaultyFileSystem
 ) -> None:

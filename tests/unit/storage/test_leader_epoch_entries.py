@@ -88,3 +88,21 @@ def test_a_failed_write_changes_nothing() -> None:
     with pytest.raises(OSError, match="No space"):
         made.assign(2, 20)
     assert (made.entries, made.latest_epoch) == (((1, 10),), 1)
+
+
+def test_an_epoch_that_a_full_disk_refuses_answers_and_is_written_with_the_next_assignment() -> None:
+    """A leader on a full disk serves reads; `latest_epoch` has its first append assign the epoch again."""
+    files = FaultyFileSystem()
+    made = LeaderEpochs(files, "/log")
+    made.assign(3, 10)
+    written = files.read(made.path)
+    made.assign_unwritten(7, 30)
+    assert ((3, 30), (3, 30), 3) == (
+        made.end_offset_for(3, 30),
+        made.end_offset_for(5, 30),
+        made.latest_epoch,
+    )
+    assert written == files.read(made.path)
+    made.assign(7, 30)
+    assert (((3, 10), (7, 30)), 7) == (made.entries, made.latest_epoch)
+    assert b"7 30\n" in files.read(made.path)

@@ -6,6 +6,7 @@ replaced; leader epochs, partition epochs and the controller's epoch tell.
 """
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
@@ -55,7 +56,10 @@ class RoleChanges:
         """Called when roles could be taken that the disk had refused: the controller holds them for lost."""
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        """Lead or follow the partitions of a request; return what went wrong with which."""
+        """Lead or follow the partitions of a request; return what went wrong with which.
+
+        INELIGIBLE_REPLICA: the role was taken, but nothing can be written here for now.
+        """
         if request.controller_epoch < self._controller_epoch:
             return {
                 leadership.topic_partition: ErrorCode.STALE_CONTROLLER_EPOCH
@@ -68,6 +72,8 @@ class RoleChanges:
             self._set_strays_aside(request.partitions)
         for leadership in request.partitions:
             code = self._apply(leadership, followed)
+            if code is ErrorCode.NONE and not self._is_writable(leadership.topic_partition):
+                code = ErrorCode.INELIGIBLE_REPLICA
             if code is not ErrorCode.NONE:
                 errors[leadership.topic_partition] = code
         self._follow(followed)
@@ -153,6 +159,29 @@ class RoleChanges:
                 partition.is_offline = True
                 self._forget(partition)
         return gone
+
+    def pause_following(self, directory: str) -> int:
+        """Follow nobody with the replicas in a log directory that is full; return how many they are.
+
+        A follower that fetched on would be taken back into the ISR, or hold back the high watermark.
+        """
+        in_directory = self._in_directory(directory)
+        self._follow(in_directory)
+        return len(in_directory)
+
+    def resume_following(self, directory: str) -> int:
+        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        in_directory = self._in_directory(directory)
+        self._follow([partition for partition in in_directory if not partition.is_leader])
+        return len(in_directory)
+
+    def _in_directory(self, directory: str) -> list[Partition]:
+        partitions = self._replicas.partitions.values()
+        return [each for each in partitions if os.path.dirname(each.log.directory) == directory]
+
+    def _is_writable(self, topic_partition: TopicPartition) -> bool:
+        partition = self._replicas.partitions.get(topic_partition)
+        return partition is None or partition.log.is_writable
 
     def _set_strays_aside(self, partitions: Sequence[PartitionLeadership]) -> None:
         """Move logs aside that belong to an earlier topic of the same name.
@@ -285,8 +314,13 @@ class RoleChanges:
             self.on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
-        if self._fetching is not None and partitions:
-            self._fetching.follow(partitions)
+        if self._fetching is None or not partitions:
+            return
+        writable = [partition for partition in partitions if partition.log.is_writable]
+        if len(writable) < len(partitions):
+            self._fetching.unfollow([each.topic_partition for each in partitions if not each.log.is_writable])
+        if writable:
+            self._fetching.follow(writable)
 
     def _unfollow(self, topic_partition: TopicPartition) -> None:
         if self._fetching is not None:

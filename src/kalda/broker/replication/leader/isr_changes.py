@@ -63,6 +63,8 @@ class IsrChanges:
         self._unannounced: Final[set[TopicPartition]] = set()
         self._last_change = clock.monotonic()
         self._last_notice = clock.monotonic()
+        self._is_urgent = False
+        """Whether the controller should hear at once: a leader that cannot write may hand over now."""
         self.shrinks = 0
         self.expansions = 0
         self.failures = 0
@@ -136,6 +138,7 @@ class IsrChanges:
         if isinstance(result, IsrWritten):
             if change.is_expansion:
                 self.expansions += 1
+                self._is_urgent |= not partition.log.is_writable
             else:
                 self.shrinks += 1
             self._unannounced.add(change.topic_partition)
@@ -175,13 +178,15 @@ class IsrChanges:
         """Tell the controller what changed, if it is time; called every `ANNOUNCE_CHECK_MS`."""
         now = self._clock.monotonic()
         if not self._unannounced or (
-            now - self._last_change < ANNOUNCE_LINGER_SECONDS
+            not self._is_urgent
+            and now - self._last_change < ANNOUNCE_LINGER_SECONDS
             and now - self._last_notice < ANNOUNCE_DELAY_SECONDS_MAX
         ):
             return
         partitions = frozenset(self._unannounced)
         # What changes again while the notice is under way needs another one.
         self._unannounced.clear()
+        self._is_urgent = False
         try:
             await self._store.announce(partitions)
         except CoordinationError as error:

@@ -1,0 +1,49 @@
+"""Whether a log directory that was full has room again.
+
+There is room when the volume has a reserve to spare and a file can be written and synced. The reserve keeps a
+directory from being full again a moment later; the file finds what the volume does not say: quotas, inodes,
+and space that is promised to others.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Final
+
+from kalda.storage.filesystem import FileSystem
+from kalda.storage.volume import volume_bytes
+
+PROBE_FILE: Final = ".space-probe"
+PROBE_BYTES: Final = 1024 * 1024
+"""As much as the largest batch that topics take by default."""
+
+RESERVE_SHARE: Final = 100
+"""The reserve is this part of the volume, hence 1 %, but no less than the probe."""
+RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""No more than one segment of the default size."""
+
+
+def reserve_bytes(total_bytes: int) -> int:
+    """Return how much must be free for a full directory to count as one with room."""
+    return min(max(total_bytes // RESERVE_SHARE, PROBE_BYTES), RESERVE_BYTES_MAX)
+
+
+def check_room(
+    file_system: FileSystem, directory: str, volume: Callable[[str], tuple[int, int]] = volume_bytes
+) -> None:
+    """Write a file and remove it, if the volume has its reserve; blocks until the file is synced.
+
+    Raises:
+        OSError: there is no room, or the device failed.
+    """
+    total, usable = volume(directory)
+    # Where the system does not say, both are negative and only the file decides.
+    if 0 <= usable < reserve_bytes(total):
+        raise OSError(
+            errno.ENOSPC, f"{usable} bytes are free and {reserve_bytes(total)} are needed", directory
+        )
+    path = os.path.join(directory, PROBE_FILE)
+    try:
+        file_system.replace(path, bytes(PROBE_BYTES), sync=True)
+    finally:
+        file_system.remove(path)
