@@ -16,7 +16,12 @@ from typing import Final
 from kalda.broker.assembly import Machinery, assemble
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
-from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.controller_link.controlled_shutdown import (
+    SILENCE_SECONDS_MAX,
+    report_leaderships,
+    shut_down_gracefully,
+    wait_coordination_silent,
+)
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.features import SUPPORTED, Features
 from kalda.broker.log_cleaning import start_log_cleaner
@@ -51,6 +56,12 @@ logger: Final = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 5.0
 """How long a shutdown waits for answers that are owed; delayed operations are completed before."""
+
+_SILENT_DRAIN_SECONDS: Final = 0.25
+"""The same while coordination does not answer: what waits for coordination is never answered."""
+
+_SILENT_FAREWELL_SECONDS: Final = 0.25
+"""How long tasks may take to end while coordination does not answer."""
 
 HAND_OVER_SECONDS_MAX: Final = 30.0
 """How long a shutdown may try to have its leaders moved. Kafka's retries alone come to 15 seconds."""
@@ -95,6 +106,8 @@ class BrokerServer:
         self._is_loaded = False
         self._machinery: Machinery | None = None
         self._upkeep: Upkeep | None = None
+        self.is_coordination_silent = False
+        """Whether coordination did not answer while the broker stopped; its session is best abandoned."""
 
     @property
     def bootstrap(self) -> str:
@@ -139,28 +152,39 @@ class BrokerServer:
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
         """Shut down in order: hand leaders over, answer what is owed, leave office, flush and close logs.
 
-        Once `hurried` is set, nothing waits for others any more. Every step is bounded in time but the
-        flushing of the logs.
+        Once `hurried` is set, nothing waits for others any more; nor for coordination when that does not
+        answer. Every step is bounded in time but the flushing of the logs.
         """
         hurried = asyncio.Event() if hurried is None else hurried
+        silent = asyncio.ensure_future(wait_coordination_silent(self._cluster.coordination))
+        try:
+            await self._stop_in_order(hurried, silent)
+        finally:
+            self.is_coordination_silent = silent.done()
+            silent.cancel()
+            await asyncio.gather(silent, return_exceptions=True)
+
+    async def _stop_in_order(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
         services, machinery, upkeep = self.services, self._machinery, self._upkeep
         assert machinery is not None, "only a broker that was started can be stopped"
         assert upkeep is not None, "only a broker that was started can be stopped"
         logger.info("broker %d shuts down", services.broker_id)
-        await self._hand_over(hurried)
+        await self._hand_over(hurried, silent)
         if self._stop_metrics is not None:
             self._stop_metrics()
         for purgatory in services.purgatories.values():
             purgatory.close()
         services.coordinators.close()
-        await machinery.server.close(0.0 if hurried.is_set() else DRAIN_SECONDS)
+        drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
+        await machinery.server.close(0.0 if hurried.is_set() else drain_seconds)
         machinery.dispatcher.close()
         await services.replica_fetchers.close()
         broker_epoch = services.registration.broker_epoch
-        await upkeep.end()
+        await upkeep.end(_SILENT_FAREWELL_SECONDS if silent.done() else FAREWELL_SECONDS_MAX)
         machinery.controller_channel.close()
         await services.config_store.close()
-        await self._withdraw()
+        if not silent.done():
+            await self._withdraw()
         machinery.timer.close()
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
@@ -327,26 +351,28 @@ class BrokerServer:
 
     # Stopping.
 
-    async def _hand_over(self, hurried: asyncio.Event) -> None:
-        """Have the controller move what this broker leads, where there is somebody to move it to."""
-        services = self.services
-        others = services.metadata_cache.brokers.keys() - {services.broker_id}
-        if not self._config.controlled_shutdown_enable or not others or hurried.is_set():
-            return
-        moving = asyncio.ensure_future(shut_down_gracefully(services, self._dialer))
+    async def _hand_over(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
+        """Have the controller move what this broker leads, and log what it does not."""
+        moving = asyncio.ensure_future(shut_down_gracefully(self.services, self._dialer))
         hurry = asyncio.ensure_future(hurried.wait())
         try:
             await asyncio.wait(
-                (moving, hurry), timeout=HAND_OVER_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+                (moving, hurry, silent), timeout=HAND_OVER_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             for each in (moving, hurry):
                 each.cancel()
             await asyncio.gather(moving, hurry, return_exceptions=True)
-        if moving.cancelled():
-            logger.warning("broker %d goes without waiting for its leaders to move", services.broker_id)
+        if not moving.cancelled():
+            reason = moving.result()
+        elif silent.done():
+            reason = f"coordination has not answered for {SILENCE_SECONDS_MAX:g} s"
+        elif hurried.is_set():
+            reason = "a second signal, or the end of its parent process, hurries the shutdown"
         else:
-            moving.result()
+            reason = f"they did not move within {HAND_OVER_SECONDS_MAX:g} s"
+        if reason:
+            report_leaderships(self.services, reason)
 
     async def _withdraw(self) -> None:
         """Leave the cluster, unless coordination takes its time: the session's end does the same, later."""

@@ -51,8 +51,8 @@ class Upkeep:
         for task in self._tasks:
             task.cancel()
 
-    async def end(self) -> None:
-        """Cancel all, and once more those that take their time to say good-bye.
+    async def end(self, farewell_seconds: float = FAREWELL_SECONDS_MAX) -> None:
+        """Cancel all, and once more those that have not ended after `farewell_seconds`.
 
         The controller resigns on its way out, which waits for coordination; if that is out of reach, the end
         of the session ends the term.
@@ -62,7 +62,7 @@ class Upkeep:
             for task in remaining:
                 task.cancel()
             if remaining:
-                _, remaining = await asyncio.wait(remaining, timeout=FAREWELL_SECONDS_MAX)
+                _, remaining = await asyncio.wait(remaining, timeout=farewell_seconds)
         if remaining:
             names = ", ".join(sorted(task.get_name() for task in remaining))
             logger.error("these tasks do not end: %s", names)

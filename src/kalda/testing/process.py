@@ -123,7 +123,21 @@ class CommandProcess:
         Raises:
             KaldaProcessError: the exit code is another, or the process had to be killed.
         """
-        code = self._end(signal.SIGTERM, timeout_seconds)
+        self.stop_nowait()
+        self.wait_stopped(timeout_seconds)
+
+    def stop_nowait(self) -> None:
+        """Ask for a controlled shutdown (SIGTERM) and return at once; `wait_stopped` must follow."""
+        assert self._process is not None, "the process was not started"
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait_stopped(self, timeout_seconds: float = 30.0) -> None:
+        """Wait until a process that was asked to shut down has ended with exit code 0.
+
+        Raises:
+            KaldaProcessError: the exit code is another, or the process had to be killed.
+        """
+        code = self._wait_end(signal.SIGTERM, timeout_seconds)
         if code != 0:
             raise KaldaProcessError(
                 f"kalda ended with exit code {code}, not 0, after SIGTERM{self._log_tail()}"
@@ -131,7 +145,9 @@ class CommandProcess:
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash would; a paused one too."""
-        self._end(signal.SIGKILL, 10.0)
+        assert self._process is not None, "the process was not started"
+        self._process.send_signal(signal.SIGKILL)
+        self._wait_end(signal.SIGKILL, 10.0)
 
     def pause(self) -> None:
         """Have the process stand still (SIGSTOP), as a machine does that swaps or loses its host."""
@@ -151,11 +167,9 @@ class CommandProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def _end(self, number: signal.Signals, timeout_seconds: float) -> int:
+    def _wait_end(self, number: signal.Signals, timeout_seconds: float) -> int:
         process = self._process
         assert process is not None, "the process was not started"
-        if process.poll() is None:
-            process.send_signal(number)
         try:
             process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:

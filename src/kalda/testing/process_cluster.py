@@ -212,6 +212,20 @@ class ProcessCluster:
         """Shut a broker down in order (SIGTERM) and wait for exit code 0."""
         self.broker(broker_id).stop(timeout_seconds)
 
+    def stop_all(self, timeout_seconds: float = 30.0) -> None:
+        """Ask every process that runs, coordination included, to end at the same moment (SIGTERM).
+
+        Raises:
+            KaldaProcessError: one had not ended with exit code 0 after `timeout_seconds`.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        everything = (self._coordinator, *self._brokers)
+        running = [each for each in everything if each is not None and each.is_running]
+        for process in running:
+            process.stop_nowait()
+        for process in running:
+            process.wait_stopped(max(0.0, deadline - time.monotonic()))
+
     def kill(self, broker_id: int) -> None:
         """End a broker at once (SIGKILL)."""
         self.broker(broker_id).kill()

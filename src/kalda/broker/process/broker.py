@@ -55,17 +55,17 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
     async def main(termination: Termination) -> int:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
             coordination = await termination.unless_asked(connect(config))
+            broker = BrokerServer(
+                config,
+                coordination,
+                file_system=OsFileSystem(),
+                clock=SystemClock(),
+                executor=executor,
+            )
             try:
-                broker = BrokerServer(
-                    config,
-                    coordination,
-                    file_system=OsFileSystem(),
-                    clock=SystemClock(),
-                    executor=executor,
-                )
                 fault = await serve(broker, termination, _print_ready)
             finally:
-                if coordination.state is SessionState.SUSPENDED:
+                if coordination.state is SessionState.SUSPENDED or broker.is_coordination_silent:
                     coordination.abandon()
                 else:
                     await close_session(coordination)

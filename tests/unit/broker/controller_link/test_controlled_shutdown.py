@@ -7,10 +7,16 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.controller_link.controlled_shutdown import shut_down_gracefully
+from kalda.broker.controller_link import controlled_shutdown
+from kalda.broker.controller_link.controlled_shutdown import (
+    report_leaderships,
+    shut_down_gracefully,
+    wait_coordination_silent,
+)
 from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.registration import BrokerRegistration
+from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.replication.follower.manager import ReplicaFetcherManager
 from kalda.broker.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
@@ -18,6 +24,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import UpdateMetadata
 from kalda.coordination.errors import ConnectionLossError
+from kalda.coordination.port import Coordination
 from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.connection import PeerConnection
 from kalda.protocol.messages.controlled_shutdown import (
@@ -41,6 +48,7 @@ class World:
         self.outcomes = list(outcomes)
         self.asked = 0
         self.closed = 0
+        self.is_silent = False
         self.cache = MetadataCache()
         self.services = BrokerServices()
         self.services.broker_id = OURS
@@ -58,7 +66,7 @@ class World:
         brokers = [BrokerInfo(each, (ListenerEndpoint("PLAINTEXT", "h", each),)) for each in broker_ids]
         self.cache.apply(UpdateMetadata(controller_id, 1, [], brokers))
 
-    async def run(self) -> bool:
+    async def run(self) -> str:
         return await shut_down_gracefully(self.services, self)
 
     def outcome(self) -> Outcome:
@@ -86,6 +94,8 @@ class World:
         receive_buffer_bytes: int = -1,
     ) -> PeerConnection:
         assert ("h", OTHER, 30) == (host, port, timeout_seconds)
+        if self.is_silent:
+            await asyncio.Event().wait()
         return cast("PeerConnection", self)
 
     async def request(self, request: Message, *, timeout_seconds: float) -> Message:
@@ -107,7 +117,7 @@ class World:
 @pytest.mark.parametrize("controller_id", [OURS, OTHER])
 async def test_once_is_enough_when_all_is_well(controller_id: int) -> None:
     world = World(controller_id, [])
-    assert await world.run()
+    assert not await world.run()
     assert 1 == world.asked
     assert (controller_id == OTHER) == world.closed
 
@@ -121,7 +131,7 @@ async def test_it_is_tried_again_while_partitions_remain_and_after_failures(cont
         ConnectionError("gone"),
     ):
         world = World(controller_id, failure, failure, [])
-        assert await world.run()
+        assert not await world.run()
         assert 3 == world.asked
 
 
@@ -131,20 +141,20 @@ async def test_it_is_given_up_after_the_attempts_that_the_settings_allow(
     controller_id: int, failure: Outcome
 ) -> None:
     world = World(controller_id, failure, controlled_shutdown_max_retries="2")
-    assert not await world.run()
+    assert await world.run()
     assert 2 == world.asked
 
 
 async def test_without_a_controller_it_is_given_up() -> None:
     world = World(None, [])
-    assert not await world.run()
+    assert "no controller is known" == await world.run()
     assert 0 == world.asked
 
 
 async def test_what_was_told_of_the_controller_serves_while_coordination_says_nothing() -> None:
     world = World(None, [])
     world.live(OURS, OTHER, controller_id=OTHER)
-    assert await world.run()
+    assert not await world.run()
 
 
 async def test_it_may_be_switched_off() -> None:
@@ -156,7 +166,7 @@ async def test_it_may_be_switched_off() -> None:
 async def test_the_last_broker_asks_nobody() -> None:
     world = World(OURS, REMAINING)
     world.live(OURS)
-    assert await world.run()
+    assert "no other broker is left" == await world.run()
     assert 0 == world.asked
 
 
@@ -167,5 +177,66 @@ async def test_who_becomes_the_last_one_waits_no_longer() -> None:
     while not world.asked:  # noqa: ASYNC110
         await asyncio.sleep(0)
     world.live(OURS)
-    assert await task
+    assert "no other broker is left" == await task
     assert 1 == world.asked
+
+
+async def test_a_controller_whose_process_does_not_answer_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is paused or its machine hangs; every further attempt would wait as long."""
+    monkeypatch.setattr(controlled_shutdown, "SILENCE_SECONDS_MAX", 0.0)
+    world = World(OTHER, [])
+    world.is_silent = True
+    assert "controller 2 at h:2 has not answered for 0 s" == await world.run()
+    assert 0 == world.asked
+
+
+class SomeCoordination:
+    """Coordination whose reads do what the test says."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.outcomes = list(outcomes)
+
+    async def exists(self, path: str) -> None:
+        if not self.outcomes:
+            await asyncio.Event().wait()
+        outcome = self.outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+
+
+async def test_coordination_is_silent_only_once_it_does_not_answer() -> None:
+    coordination = SomeCoordination(None, None, None)
+    silent = asyncio.ensure_future(
+        wait_coordination_silent(cast("Coordination", coordination), seconds=3600, probe_seconds=0)
+    )
+    while coordination.outcomes:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert not silent.done()
+    silent.cancel()
+    await wait_coordination_silent(cast("Coordination", coordination), seconds=0)
+
+
+async def test_coordination_that_only_fails_is_silent_too() -> None:
+    """A session without a connection fails every call at once."""
+    failing = SomeCoordination(*[ConnectionLossError("lost")] * 3)
+    await wait_coordination_silent(cast("Coordination", failing), seconds=0)
+
+
+def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    """Only those that another broker could have: the others were never to be moved."""
+    world = World(OURS)
+
+    def hosted(topic: str, number: int, replicas: tuple[int, ...], *, leads: bool) -> SimpleNamespace:
+        name = TopicPartition(topic, number)
+        return SimpleNamespace(topic_partition=name, replicas=replicas, is_leader=leads)
+
+    partitions = [hosted("t", number, (1, 2), leads=True) for number in range(7)]
+    partitions += [hosted("alone", 0, (1,), leads=True), hosted("followed", 0, (1, 2), leads=False)]
+    manager = SimpleNamespace(partitions={each.topic_partition: each for each in partitions})
+    world.services.replica_manager = cast("ReplicaManager", manager)
+    report_leaderships(world.services, "no other broker is left")
+    assert [
+        "broker 1 stops while it leads 7 partitions (t-0, t-1, t-2, t-3, t-4, ...): no other broker is left"
+    ] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
