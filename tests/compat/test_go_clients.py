@@ -1,8 +1,6 @@
 """franz-go, Sarama at three protocol ages, and kafka-go against one broker."""
 
 import base64
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +10,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from benchmarks.apache_kafka import CACHE_DIRECTORY
+from benchmarks.apache_kafka import NotAvailableError
 from kalda.common.errors import ErrorCode
 from kalda.testing import KaldaProcess
+from tests.compat.go_toolchain import go_programs
 from tests.compat.programs import ProgramClient, ProgramError, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
@@ -31,26 +30,13 @@ TopicName = Callable[[str], str]
 GoClient = Callable[[str], ProgramClient]
 
 
-@pytest.fixture(scope="session")
-def go_programs() -> Path:
-    """Directory of the built programs; modules and builds come from Go's caches the second time."""
-    if shutil.which("go") is None:
-        pytest.skip("the Go clients need 'go' 1.26 or newer and there is none on the PATH")
-    source = Path(__file__).parent / "go"
-    built = CACHE_DIRECTORY / "compat-go"
-    built.mkdir(parents=True, exist_ok=True)
-    done = _go(source, "mod", "download")
-    if done.returncode != 0:
-        pytest.skip(f"the Go modules could not be fetched: {done.stderr.strip()[-300:]}")
-    done = _go(source, "build", "-o", f"{built}/", "./...")
-    assert done.returncode == 0, done.stderr
-    return built
-
-
-def _go(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["go", *arguments], cwd=directory, capture_output=True, text=True, timeout=900, check=False
-    )
+@pytest.fixture(scope="session", name="go_programs")
+def built_go_programs() -> Path:
+    """Directory of the built programs."""
+    try:
+        return go_programs()
+    except NotAvailableError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

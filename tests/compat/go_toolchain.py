@@ -1,0 +1,63 @@
+"""Builds Go programs: those of this folder, and franz-go's own tests.
+
+Modules and builds come from Go's caches the second time.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from benchmarks.apache_kafka import CACHE_DIRECTORY, NotAvailableError, last_line
+
+_SOURCE = Path(__file__).parent / "go"
+_BUILD_SECONDS = 900
+"""The first build takes minutes on a small machine."""
+KGO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
+
+
+def go_programs() -> Path:
+    """Return a directory with the programs of `tests/compat/go`, each under its folder's name.
+
+    Raises:
+        NotAvailableError: there is no Go, or the modules cannot be fetched.
+    """
+    built = _built()
+    done = _go("build", "-o", f"{built}/", "./...")
+    assert done.returncode == 0, done.stderr
+    return built
+
+
+def kgo_tests() -> Path:
+    """Return franz-go's tests of its client, in the release that `go.mod` names, as a program.
+
+    Raises:
+        NotAvailableError: there is no Go, or the modules cannot be fetched.
+    """
+    program = _built() / "kgo.test"
+    done = _go("test", "-c", "-o", str(program), KGO_PACKAGE)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def _built() -> Path:
+    if shutil.which("go") is None:
+        raise NotAvailableError("the Go clients need 'go' 1.26 or newer and there is none on the PATH")
+    done = _go("mod", "download")
+    if done.returncode != 0:
+        raise NotAvailableError(f"the Go modules could not be fetched: {last_line(done.stderr)}")
+    built = CACHE_DIRECTORY / "compat-go"
+    built.mkdir(parents=True, exist_ok=True)
+    return built
+
+
+def _go(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["go", *arguments],
+        cwd=_SOURCE,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+    )
