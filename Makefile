@@ -54,7 +54,7 @@ test: install java kcat check
 
 # Long runs with faults, on a cluster (100 rounds) and on one broker (200): ROUNDS sets both, SEED replays a run's
 # choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper, PROTOCOL=consumer has the copiers'
-# group use KIP-848.
+# group use KIP-848. Copiers on Java and franz-go need Maven, a JDK and Go; a run without them prints what it skips.
 chaos: install
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))

@@ -6,8 +6,9 @@ idempotent producers with acks=all, unclean election off. A round is one fault, 
 quiet until every partition acknowledges again. What must hold after all of it: no acknowledged record lost,
 none twice, no gap, no other order; the logs of all replicas byte-identical up to the high watermark.
 
-Transactional copiers (``--copiers``) copy the records meanwhile as members of a group, and are killed and
-paused too; what must be true of their copies is told in `tests.chaos.copies`.
+Transactional copiers (``--copiers`` on librdkafka, and one on each client of ``--peers``) copy the records
+meanwhile as members of a group, and are killed and paused too; `tests.chaos.copies` describes what must be
+true of their copies.
 """
 
 import argparse
@@ -24,9 +25,11 @@ from typing import Protocol
 import confluent_kafka
 import confluent_kafka.admin
 
+from benchmarks.apache_kafka import NotAvailableError
 from kalda.testing import ProcessCluster
 from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVAL_MS
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
+from tests.chaos.copier_clients import LIBRDKAFKA, PEERS, copier_command
 from tests.chaos.copies import COPIES, CopierProcess, Copies
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
@@ -81,10 +84,9 @@ class Options:
     seed: int
     directory: Path
     is_zookeeper_real: bool = False
-    copiers: int = 3
+    copiers: tuple[tuple[str, ...], ...] = ()
+    """The command of each copier; their stderr is kept beside the brokers'."""
     protocol: str = "classic"
-    copier_debug: str = ""
-    """librdkafka's debug contexts for the copiers, whose stderr is kept beside the brokers'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +265,8 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         TOPIC,
         PARTITIONS,
         options.directory,
-        copiers=options.copiers,
+        commands=options.copiers,
         protocol=options.protocol,
-        debug=options.copier_debug,
     )
     report = Report(options.seed, Counter(), 0, [], [], copies.late_seconds, Counter())
     chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
@@ -356,18 +357,35 @@ def wait_in_sync(bootstrap: str) -> None:
         time.sleep(0.2)
 
 
+def copier_commands(count: int, peers: Sequence[str], debug: str) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of `count` copiers on librdkafka and one on each available client of `peers`."""
+    librdkafka = (*copier_command(LIBRDKAFKA), *(("--debug", debug) if debug else ()))
+    commands = [librdkafka] * count
+    for peer in peers:
+        try:
+            commands.append(tuple(copier_command(peer)))
+        except NotAvailableError as error:
+            print(f"SKIPPED: no copier on {peer}: {error}", flush=True)
+    return tuple(commands)
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
-    parser.add_argument("--copiers", type=int, default=3, help="how many transactional copiers (0: none)")
+    parser.add_argument("--copiers", type=int, default=3, help="how many copiers on librdkafka")
+    parser.add_argument(
+        "--peers", default=",".join(PEERS), help="other clients, with one copier on each (empty: none)"
+    )
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--copier-debug", default="", help="librdkafka's debug contexts, e.g. eos,cgrp,fetch")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
+    peers = [each for each in given.peers.split(",") if each]
+    copiers = copier_commands(given.copiers, peers, given.copier_debug)
     with tempfile.TemporaryDirectory(prefix="kalda-cluster-chaos-") as temporary:
         report = run(
             Options(
@@ -375,9 +393,8 @@ def main() -> None:
                 given.seed,
                 given.keep or Path(temporary),
                 given.real_zookeeper,
-                given.copiers,
+                copiers,
                 given.protocol,
-                given.copier_debug,
             )
         )
     for name, count in sorted(report.faults.items()):

@@ -1,16 +1,16 @@
 """Copiers under faults, and what must be true of their copies, offsets and group.
 
-Copiers (`tests.chaos.copier`) are processes that copy a topic with transactions. What holds, whatever happens
-to brokers and copiers: a read_committed reader of the copy sees each input record once, in order; committed
-offsets never go back; the group is stable again within its session time-out plus two seconds, its members
-the copiers that live and nobody else; no partition's copy stands still; at the end no transaction is left
-open. A client that hangs is the one excuse for a group that is late, and it is counted.
+Copiers are processes that copy a topic with transactions; `tests.chaos.copier_clients` lists their clients.
+What holds, whatever happens to brokers and copiers: a read_committed reader of the copy sees each input
+record once, in order; committed offsets never go back; the group is stable again within its session time-out
+plus two seconds, its members the copiers that live and nobody else; no partition's copy stands still; at the
+end no transaction is left open. A client that hangs is the one excuse for a group that is late, and it is
+counted.
 """
 
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -42,10 +42,10 @@ _POLL_SECONDS = 0.25
 class CopierProcess:
     """One copier; killed and paused like a broker."""
 
-    def __init__(self, number: int, arguments: list[str], log: Path) -> None:
+    def __init__(self, number: int, command: Sequence[str], arguments: Sequence[str], log: Path) -> None:
         self._number = number
         self._life = 0
-        self._command = [sys.executable, "-m", "tests.chaos.copier", "--number", str(number), *arguments]
+        self._command = [*command, "--number", str(number), *arguments]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -195,19 +195,17 @@ class Copies:
         partitions: int,
         directory: Path,
         *,
-        copiers: int,
+        commands: Sequence[Sequence[str]],
         protocol: str,
-        debug: str = "",
     ) -> None:
+        """`commands` are those of the copiers, one each; see `tests.chaos.copier_clients.copier_command`."""
         self._bootstrap = bootstrap
         self._protocol = protocol
         self._partitions = partitions
         arguments = ["--bootstrap", bootstrap, "--source", source, "--target", COPIES, "--protocol", protocol]
-        if debug:
-            arguments += ["--debug", debug]
         self.copiers = [
-            CopierProcess(number, arguments, directory / f"copier-{number}.stderr")
-            for number in range(copiers)
+            CopierProcess(number, command, arguments, directory / f"copier-{number}.stderr")
+            for number, command in enumerate(commands)
         ]
         self.late_seconds: list[float] = []
         """How long after a fault the group was stable where a client that hung made it late."""
