@@ -49,6 +49,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "metrics",
+        "parked_at",
         "received_at",
     )
 
@@ -70,6 +71,8 @@ class RequestContext:
         self.received_at = received_at
         """Monotonic seconds at which the request's last byte was received."""
         self.metrics = metrics
+        self.parked_at = 0.0
+        """When its answer began to wait for something; 0 if it did not."""
 
     @property
     def listener(self) -> str:

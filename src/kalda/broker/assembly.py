@@ -22,6 +22,7 @@ from kalda.broker.group_coordination import build_group_coordinator
 from kalda.broker.handlers import HANDLERS
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.metrics import register_broker_metrics
+from kalda.broker.metrics.consumer_groups import build_remote_end_offsets
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.refused_batches import RefusedBatches
@@ -94,6 +95,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
     services.group_coordinator = build_group_coordinator(services)
     services.consumer_groups = build_consumer_groups(services, services.group_coordinator)
     services.transactions = build_transactions(services, dialer)
+    services.remote_end_offsets = build_remote_end_offsets(services, dialer)
     services.controller_requests = ControllerRequests(
         cluster,
         services.config_store,

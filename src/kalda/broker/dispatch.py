@@ -144,7 +144,7 @@ class Dispatcher:
         if isinstance(reply, Pending):
             self._await_raw(api, context, reply)
             return
-        metrics.total_time_ms.observe((monotonic() - received_at) * 1000)
+        metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
         if reply is not None:
             connection.send(reply)
 
@@ -223,10 +223,12 @@ class Dispatcher:
         """Answer with what a handler returned, now or when it is there."""
         connection = context.connection
         if isinstance(result, Pending):
+            context.parked_at = monotonic()
             ticket = connection.open_reply()
             ticket.on_abandoned = result.abandon
             result.add_done(lambda done: self._finish(api, context, request, ticket, done))
         elif asyncio.iscoroutine(result):
+            context.parked_at = monotonic()
             ticket = connection.open_reply()
             coroutine = self._run(api, context, request, ticket, result)
             self._spawn(coroutine, f"{api.title} {connection.peer}", api.handler.key in _NEVER_WAITING)
@@ -300,7 +302,11 @@ class Dispatcher:
             reply = encode_reply(context, response)
         for code in error_codes(response):
             context.metrics.count_error(code)
-        context.metrics.total_time_ms.observe((monotonic() - context.received_at) * 1000)
+        now, parked_at = monotonic(), context.parked_at
+        if parked_at:
+            context.metrics.observe_wait(context.received_at, parked_at, now)
+        else:
+            context.metrics.at_once_ms.observe((now - context.received_at) * 1000)
         return reply
 
     # Errors.
@@ -353,9 +359,10 @@ class Dispatcher:
         connection = context.connection
         ticket = connection.open_reply()
         ticket.on_abandoned = pending.abandon
+        parked_at = monotonic()
 
         def finish(done: Pending[RawReply | None]) -> None:
-            context.metrics.total_time_ms.observe((monotonic() - context.received_at) * 1000)
+            context.metrics.observe_wait(context.received_at, parked_at, monotonic())
             if done.error is not None:
                 self._log_failure(f"{api.title} failed: %s", context, done.error)
                 connection.close("internal error", logging.DEBUG)

@@ -3,13 +3,13 @@
 What it does is `kalda.storage.cleaner`'s. Metrics have the names of Kafka's LogCleaner and LogCleanerManager.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.services import BrokerServices
 from kalda.broker.upkeep import Upkeep
-from kalda.common.metrics import Listing, metric_name
+from kalda.common.metrics import Column, Metrics, metric_name
 from kalda.storage.cleaner.job import UNLIMITED, CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.planning import CleanerConfig
@@ -108,20 +108,26 @@ def register_cleaner_metrics(services: BrokerServices, cleaner: LogCleaner) -> N
         ),
     ):
         metrics.gauge(metric_name("kafka.log", kind, attribute), description, read)
-    directories = logs.live_directories
+    _register_uncleanable_metrics(metrics, cleaner, logs.live_directories)
 
-    def by_directory(value: Callable[[str], int]) -> Listing:
-        return lambda: [({"logdirectory": directory}, value(directory)) for directory in directories]
 
-    metrics.list_values(
-        metric_name("kafka.log", "LogCleanerManager", "uncleanable-partitions-count"),
-        "gauge",
-        "Logs that cannot be cleaned and are left alone.",
-        by_directory(cleaner.uncleanable_count),
-    )
-    metrics.list_values(
-        metric_name("kafka.log", "LogCleanerManager", "uncleanable-bytes"),
-        "gauge",
-        "Bytes of such logs that wait to be cleaned.",
-        by_directory(cleaner.uncleanable_bytes),
+def _register_uncleanable_metrics(metrics: Metrics, cleaner: LogCleaner, directories: Sequence[str]) -> None:
+    metrics.table(
+        lambda: [
+            (
+                (("logdirectory", directory),),
+                (cleaner.uncleanable_count(directory), cleaner.uncleanable_bytes(directory)),
+            )
+            for directory in directories
+        ],
+        Column(
+            metric_name("kafka.log", "LogCleanerManager", "uncleanable-partitions-count"),
+            "gauge",
+            "Logs that cannot be cleaned and are left alone.",
+        ),
+        Column(
+            metric_name("kafka.log", "LogCleanerManager", "uncleanable-bytes"),
+            "gauge",
+            "Bytes of such logs that wait to be cleaned.",
+        ),
     )

@@ -18,6 +18,7 @@ import uuid
 from typing import Final
 
 from kalda.broker.replication.leader.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
+from kalda.broker.topic_stats import BrokerTopicMetrics
 from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
@@ -62,6 +63,7 @@ class Partition:
         "pending_isr",
         "replicas",
         "topic_id",
+        "topic_metrics",
         "topic_partition",
     )
 
@@ -105,6 +107,8 @@ class Partition:
         self.pending_isr: IsrChange | None = None
         self.followers: dict[int, FollowerState] = {}
         """The other replicas, while this broker leads; empty otherwise."""
+        self.topic_metrics = BrokerTopicMetrics()
+        """The counters of its topic on this broker, shared with its other partitions once it is hosted."""
 
     # What the controller decides.
 

@@ -151,12 +151,8 @@ class ReplicaManager:
         self._roles: Final = RoleChanges(broker_id, self._hosted, log_manager, rules, fetching, self.wake_all)
         self._listener: PartitionListener | None = None
         # Counters of the data path, read by the metrics when they are rendered.
-        self.bytes_in = 0
-        self.messages_in = 0
-        self.bytes_out = 0
+        self.topic_stats: Final = self._hosted.topic_stats
         self.replication_bytes_out = 0
-        self.produce_failures = 0
-        self.fetch_failures = 0
 
     # Looking up.
 
@@ -274,13 +270,15 @@ class ReplicaManager:
         """
         log = partition.log
         before = log.high_watermark
+        metrics = partition.topic_metrics
+        metrics.produces += 1
         try:
             info = partition.append_as_leader(records, acks, origin)
         except (ApiError, *LOG_ERRORS):
-            self.produce_failures += 1
+            metrics.failed_produces += 1
             raise
-        self.bytes_in += info.size
-        self.messages_in += info.record_count
+        metrics.bytes_in += info.size
+        metrics.messages_in += info.record_count
         if partition.followers:
             self._fetch_purgatory.check_and_complete(partition.log_end_key)
             if log.high_watermark > before:
@@ -353,6 +351,7 @@ class ReplicaManager:
     ) -> PartitionFetchResult:
         index = requested.partition
         log = partition.log
+        partition.topic_metrics.fetches += 1
         try:
             epoch = requested.current_leader_epoch
             if epoch not in (NO_EPOCH, partition.leader_epoch) or not partition.is_leader:
@@ -384,7 +383,7 @@ class ReplicaManager:
             code: ErrorCode = error.code
             if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 # What the disk did is logged by the log itself, once in a while instead of per request.
-                self.fetch_failures += 1
+                partition.topic_metrics.failed_fetches += 1
             return _read_error(params, partition, index, code)
         records = data.records
         high_watermark = data.high_watermark
@@ -447,6 +446,15 @@ class ReplicaManager:
                 partition = self.find_by_key(params, key, result.partition)
                 if partition is not None and quota.is_throttled(partition.topic_partition):
                     quota.record(records.size)
+
+    def count_consumed(self, params: FetchParams, answers: Sequence[FetchAnswer]) -> None:
+        """Count the records that an answer to a consumer carries, by topic."""
+        for key, result in answers:
+            records = result.records
+            if records is not None and records.size:
+                partition = self.find_by_key(params, key, result.partition)
+                if partition is not None:
+                    partition.topic_metrics.bytes_out += records.size
 
     def _diverging_epoch(
         self, partition: Partition, requested: FetchPartitionFields

@@ -24,6 +24,7 @@ from kalda.broker.controller_link.controlled_shutdown import (
 )
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.features import SUPPORTED, Features
+from kalda.broker.health import BrokerHealth, BrokerState
 from kalda.broker.log_cleaning import start_log_cleaner
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
@@ -97,6 +98,7 @@ class BrokerServer:
         self._cluster: Final = Cluster(coordination, clock)
         self.metrics: Final = Metrics()
         self.services: Final = BrokerServices()
+        self._health: Final = BrokerHealth(self.services)
         self._stored: Mapping[str, MetaProperties] = {}
         """What the log directories said of their owner before this start."""
         self._ports: dict[str, int] = {}
@@ -133,6 +135,7 @@ class BrokerServer:
             # From now on the controller can reach this broker; clients wait.
             machinery.server.start_accepting()
             services.listeners = self._endpoints()
+            await self._serve_metrics()
             await services.registration.start()
             upkeep.run("registration", services.registration.run())
             start_log_upkeep(upkeep, services)
@@ -141,12 +144,13 @@ class BrokerServer:
             services.transactions.start(upkeep)
             upkeep.run("features", services.features.run())
             upkeep.run("controller", services.controller.run())
+            upkeep.run("end offsets", services.remote_end_offsets.run())
             await self._wait_told(machinery.early_requests)
-            await self._serve_metrics()
         except BaseException:
             await self._abandon_start()
             raise
         machinery.open()
+        self._health.state = BrokerState.RUNNING
         logger.info("broker %d serves at %s", services.broker_id, self.bootstrap)
 
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
@@ -169,7 +173,9 @@ class BrokerServer:
         assert machinery is not None, "only a broker that was started can be stopped"
         assert upkeep is not None, "only a broker that was started can be stopped"
         logger.info("broker %d shuts down", services.broker_id)
+        self._health.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         await self._hand_over(hurried, silent)
+        self._health.state = BrokerState.SHUTTING_DOWN
         if self._stop_metrics is not None:
             self._stop_metrics()
         for purgatory in services.purgatories.values():
@@ -323,7 +329,8 @@ class BrokerServer:
         # Imported only when asked for: it is no part of a broker that nobody scrapes.
         from kalda.net.metrics_http import MetricsServer
 
-        server = MetricsServer(self.metrics)
+        self._health.register_metrics(self.metrics)
+        server = MetricsServer(self.metrics, self._health.unready_reason)
         host = self._config.listeners[0].host
         try:
             port = await server.listen(host, self._config.metrics_port)
@@ -339,6 +346,8 @@ class BrokerServer:
         if self._upkeep is not None:
             self._upkeep.cancel()
         if machinery is not None:
+            if self._stop_metrics is not None:
+                self._stop_metrics()
             machinery.controller_channel.close()
             await services.replica_fetchers.close()
             await machinery.server.close(drain_seconds=0.0)

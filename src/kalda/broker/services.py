@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kalda.broker.features import Features
     from kalda.broker.fetch_session import FetchSessionCache
     from kalda.broker.metadata_cache import MetadataCache
+    from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
     from kalda.broker.producer_ids import ProducerIds
     from kalda.broker.purgatory import DelayedOperationPurgatory
     from kalda.broker.refused_batches import RefusedBatches
@@ -57,6 +58,7 @@ class BrokerServices:
     replica_manager: "ReplicaManager"
     metadata_cache: "MetadataCache"
     registration: "BrokerRegistration"
+    remote_end_offsets: "RemoteEndOffsets"
     topic_admin: "TopicAdmin"
     config_store: "ConfigStore"
     features: "Features"

@@ -1,13 +1,14 @@
 """Metrics: counters, gauges and histograms that cost an addition on the hot path.
 
 An instrument is a plain object whose user adds to it; nothing is locked, as one event loop owns them all.
-Whoever wants the figures walks the registry: `kalda.net.metrics_http` does for Prometheus.
+`kalda.net.metrics_text` walks the registry and writes the figures for Prometheus. What there are many of,
+such as partitions, is a `Table`: a function that lists rows, called for each scrape.
 
 Names come from Kafka's MBeans by one rule, see `metric_name`; ``docs/reference/metrics.md`` lists them.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,11 +25,15 @@ def metric_name(domain: str, kind: str, name: str) -> str:
     """Turn the parts of a Kafka MBean into a Prometheus name.
 
     Everything is lower-cased and joined by underscores. ``PerSec`` is dropped from meters, since Prometheus
-    derives rates itself, and so is ``-total``; whoever renders a counter appends ``_total``.
+    derives rates itself, and so is ``-total``; whoever renders a counter appends ``_total``. ``Percent`` at
+    the end of a camel-case name becomes a word of its own, as in the rules that Strimzi ships for the JMX
+    exporter.
 
     ``kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`` -> ``kafka_server_brokertopicmetrics_bytesin``
     """
     stem = name.removesuffix("PerSec").removesuffix("-total")
+    if stem.endswith("Percent"):
+        stem = f"{stem.removesuffix('Percent')}_percent"
     return "_".join((domain, kind, stem)).replace(".", "_").replace("-", "_").lower()
 
 
@@ -62,12 +67,25 @@ class Histogram:
         """How many observations there were."""
         return sum(self.counts)
 
+    def __add__(self, other: "Histogram") -> "Histogram":
+        """Return the observations of both, which have the same bounds."""
+        assert self.bounds == other.bounds, f"{self.bounds} and {other.bounds} do not add up"
+        both = Histogram(self.bounds)
+        both.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        both.sum = self.sum + other.sum
+        return both
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedHistogram:
+    """A histogram that is made from others when the figures are collected."""
+
+    read: Callable[[], Histogram]
+
 
 Kind = Literal["counter", "gauge", "histogram"]
-Listing = Callable[[], Iterable[tuple[Mapping[str, str], float]]]
-"""Returns (labels, value) pairs, for what comes and goes, such as partitions."""
 
-Instrument = Counter | Histogram | Callable[[], float]
+Instrument = Counter | Histogram | DerivedHistogram | Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,31 @@ class Family:
     kind: Kind
     help: str
     samples: dict[Labels, Instrument]
-    listings: "list[Listing]"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One metric of a `Table`."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+
+
+Rows = Callable[[], Iterable[tuple[Labels, Sequence[float | None]]]]
+"""Returns one row for each thing there is: its labels, and a value for each column; None leaves it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Metrics of things that come and go and share their labels, such as partitions.
+
+    `rows` is called for each scrape, and other code runs between two of its rows: a generator must iterate
+    over copies of what may change.
+    """
+
+    columns: tuple[Column, ...]
+    rows: Rows
 
 
 class Metrics:
@@ -86,6 +128,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
+        self._tables: list[Table] = []
 
     def counter(self, name: str, text: str, **labels: str) -> Counter:
         """Return the counter of this name and these labels, made at the first call."""
@@ -114,13 +157,19 @@ class Metrics:
         assert isinstance(found, Histogram), f"{name} is not a histogram"
         return found
 
-    def list_values(self, name: str, kind: Literal["counter", "gauge"], text: str, listing: Listing) -> None:
-        """Register a function that lists all values of a name when the figures are collected.
+    def histogram_function(self, name: str, text: str, read: Callable[[], Histogram], **labels: str) -> None:
+        """Register a histogram that is made from others when the figures are collected."""
+        self._samples(name, "histogram", text)[_sorted_labels(labels)] = DerivedHistogram(read)
+
+    def table(self, rows: Rows, *columns: Column) -> None:
+        """Register a function that lists the values of several names when the figures are collected.
 
         For what is many and changes, such as the sizes of logs: 4,000 partitions cost nothing between scrapes
         and need no removal.
         """
-        self._family(name, kind, text).listings.append(listing)
+        for column in columns:
+            self._family(column.name, column.kind, column.help)
+        self._tables.append(Table(columns, rows))
 
     def remove(self, name: str, **labels: str) -> None:
         """Drop an instrument, as when its topic is deleted; harmless if it is not there."""
@@ -132,31 +181,77 @@ class Metrics:
         """Iterate over everything registered, in order of first registration."""
         yield from tuple(self._families.values())
 
+    def tables(self) -> tuple[Table, ...]:
+        """Return every table; the families of their columns are among `families`."""
+        return tuple(self._tables)
+
     def _samples(self, name: str, kind: Kind, text: str) -> dict[Labels, Instrument]:
         return self._family(name, kind, text).samples
 
     def _family(self, name: str, kind: Kind, text: str) -> Family:
         family = self._families.get(name)
         if family is None:
-            family = self._families[name] = Family(name, kind, text, {}, [])
+            family = self._families[name] = Family(name, kind, text, {})
         assert family.kind == kind, f"{name} is a {family.kind}, not a {kind}"
         return family
 
 
 class RequestMetrics:
-    """What is counted per API, by Kafka's names under ``kafka.network:type=RequestMetrics``."""
+    """What is counted per API, by Kafka's names under ``kafka.network:type=RequestMetrics``.
 
-    __slots__ = ("_errors", "_metrics", "_request", "total_time_ms")
+    Most requests are answered before their handler returns: their time is one observation. One that waits,
+    for followers or for records to come, has a part before the wait and the wait itself. Kafka's three
+    histograms (total, local, remote) are put together from these when somebody reads them.
+    """
+
+    __slots__ = ("_errors", "_metrics", "_request", "_waited_ms", "at_once_ms", "before_wait_ms", "wait_ms")
 
     def __init__(self, metrics: Metrics, request: str) -> None:
         self._metrics: Final = metrics
         self._request: Final = request
         self._errors: dict[int, Counter] = {}
-        self.total_time_ms: Final = metrics.histogram(
-            metric_name("kafka.network", "RequestMetrics", "TotalTimeMs"),
-            "Milliseconds from a request's last byte to its answer; the count is that of requests.",
-            request=request,
-        )
+        self.at_once_ms: Final = Histogram()
+        """Requests that did not wait; the hot path observes them here."""
+        self.before_wait_ms: Final = Histogram()
+        self.wait_ms: Final = Histogram()
+        self._waited_ms: Final = Histogram()
+        """Requests that waited, as a whole."""
+        for name, text, read in (
+            (
+                "TotalTimeMs",
+                "Milliseconds from a request's last byte to its answer; the count is that of requests.",
+                lambda: self.at_once_ms + self._waited_ms,
+            ),
+            (
+                "LocalTimeMs",
+                "Of these, the milliseconds until the request was handled or began to wait.",
+                self._local_ms,
+            ),
+            (
+                "RemoteTimeMs",
+                "Of these, the milliseconds that it waited for others, for records or for time to pass.",
+                self._remote_ms,
+            ),
+        ):
+            metrics.histogram_function(
+                metric_name("kafka.network", "RequestMetrics", name), text, read, request=request
+            )
+
+    def observe_wait(self, received_at: float, parked_at: float, now: float) -> None:
+        """Count a request that waited; the times are seconds of one clock."""
+        self._waited_ms.observe((now - received_at) * 1000)
+        self.before_wait_ms.observe((parked_at - received_at) * 1000)
+        self.wait_ms.observe((now - parked_at) * 1000)
+
+    def _local_ms(self) -> Histogram:
+        """Return the times before waits; empty, and so left out, where no request ever waited."""
+        return self.at_once_ms + self.before_wait_ms if self.wait_ms.count else self.wait_ms
+
+    def _remote_ms(self) -> Histogram:
+        """Return the waits, which are 0 for requests that did not wait; empty as `_local_ms`."""
+        zeros = Histogram()
+        zeros.counts[0] = self.at_once_ms.count if self.wait_ms.count else 0
+        return zeros + self.wait_ms
 
     def count_error(self, code: int) -> None:
         """Count one error code in a response."""

@@ -24,7 +24,7 @@ from kalda.controller.ports import BrokerChannel
 from kalda.controller.readings import IN_OFFICE, Readings, Signal
 from kalda.controller.requests import Requests
 from kalda.controller.session import TermSession
-from kalda.controller.statistics import ControllerStatistics
+from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
 from kalda.coordination import paths
 from kalda.coordination.cluster import Cluster
@@ -82,6 +82,7 @@ class ControllerDriver:
         self._controller_id: int | None = None
         self._session = TermSession(cluster.coordination)
         self._epoch = 0
+        self.election_counts: Final = ElectionCounts()
         self._term: Term | None = None
         """None exactly while we are not in office."""
         self._balance_timer: asyncio.TimerHandle | None = None
@@ -311,7 +312,15 @@ class ControllerDriver:
             is_topic_deletion_enabled=self._is_topic_deletion_enabled,
             leader_imbalance_percentage=self._leader_imbalance_percentage,
         )
-        self._term = Term(context, store, self._session, self._readings, self._channels, self._mark)
+        self._term = Term(
+            context,
+            store,
+            self._session,
+            self._readings,
+            self._channels,
+            self._mark,
+            self.election_counts,
+        )
         await self._term.begin()
         self._known.set()
         for signal in (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kalda.controller import elections
 from kalda.controller.context import ControllerContext
 from kalda.controller.partitions import PartitionStatus
+from kalda.coordination.schema import NO_LEADER, PartitionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,24 @@ class ControllerStatistics:
     topics_to_delete_count: int = 0
     active_broker_count: int = 0
     reassigning_partitions_count: int = 0
+
+
+class ElectionCounts:
+    """How many leaders this broker elected while it was controller, in all its terms."""
+
+    __slots__ = ("elections", "unclean")
+
+    def __init__(self) -> None:
+        self.elections = 0
+        self.unclean = 0
+        """Of these, elections of a replica that was not in sync: records may have been lost."""
+
+    def note(self, before: PartitionState | None, after: PartitionState) -> None:
+        """Count the change of a partition's state, if it brought another leader."""
+        if after.leader != NO_LEADER and (before is None or after.leader != before.leader):
+            self.elections += 1
+            if after.leader_recovering:
+                self.unclean += 1
 
 
 def statistics_of(context: ControllerContext) -> ControllerStatistics:

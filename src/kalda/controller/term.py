@@ -58,7 +58,7 @@ from kalda.controller.events import (
 )
 from kalda.controller.readings import Readings, Signal
 from kalda.controller.session import TermSession
-from kalda.controller.statistics import ControllerStatistics, statistics_of
+from kalda.controller.statistics import ControllerStatistics, ElectionCounts, statistics_of
 from kalda.coordination import paths
 from kalda.coordination.controller_store import ControllerMovedError, ControllerStore
 from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
@@ -81,6 +81,7 @@ class Term:
         readings: Readings,
         channels: Channels,
         mark: Callable[[Signal], None],
+        election_counts: ElectionCounts,
     ) -> None:
         self.context: Final = context
         self.store: Final = store
@@ -90,6 +91,7 @@ class Term:
         self._readings: Final = readings
         self._channels: Final = channels
         self._mark: Final = mark
+        self._election_counts: Final = election_counts
         self._legacy_moves: dict[TopicPartition, tuple[int, ...]] = {}
         """What `/admin/reassign_partitions` still holds."""
         self._statistics: ControllerStatistics | None = None
@@ -385,7 +387,10 @@ class Term:
             case CreatePartitionStates():
                 return PartitionStatesCreated(await store.create_partition_states(effect.states))
             case UpdatePartitionStates():
+                before = {partition: self.context.states.get(partition) for partition in effect.states}
                 outcome = await store.update_partition_states(effect.states)
+                for partition, state in outcome.updated.items():
+                    self._election_counts.note(before[partition], state)
                 return PartitionStatesUpdated(outcome.updated, outcome.conflicts, effect.strategy)
             case WriteAssignments():
                 return AssignmentsWritten(await store.write_assignments(effect.changes))

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Final
 
 from kalda.common.log_limiter import LogLimiter
-from kalda.common.metrics import Metrics, metric_name
+from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
@@ -189,7 +189,10 @@ class Server:
             return metric_name("kafka.server", "socket-server-metrics", attribute)
 
         counter = metrics.counter_function
-        metrics.gauge(name("connection-count"), "Connections that are open.", lambda: len(self._connections))
+        metrics.table(
+            self._connection_rows,
+            Column(name("connection-count"), "gauge", "Connections that are open."),
+        )
         counter(name("connection-creation-total"), "Connections accepted.", lambda: self._accepted)
         counter(name("connection-close-total"), "Connections closed.", lambda: self._closed)
         counter(
@@ -204,6 +207,11 @@ class Server:
             "Connections above max.connections.per.ip.",
             lambda: self._rejected,
         )
+
+    def _connection_rows(self) -> list[tuple[Labels, tuple[int]]]:
+        """Count the open connections of each listener."""
+        counts = Counter(connection.listener for connection in self._connections.values())
+        return [((("listener", name),), (counts[name],)) for name in self._listeners.values()]
 
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
         """Forget a connection that has just closed; called by the connection."""

@@ -108,5 +108,5 @@ def test_a_consumer_reads_from_the_follower_in_its_rack() -> None:
         wait_until(lambda: has_read(40))
         consumer.close()
         assert [b"%d" % number for number in range(20)] * 2 == values
-        assert cluster.server(follower).services.replica_manager.bytes_out > 0
-        assert 0 == cluster.server(leader).services.replica_manager.bytes_out
+        assert cluster.server(follower).services.replica_manager.topic_stats.total().bytes_out > 0
+        assert 0 == cluster.server(leader).services.replica_manager.topic_stats.total().bytes_out

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kalda.common.metrics import Metrics, RequestMetrics
+from kalda.common.metrics import Column, Metrics, RequestMetrics
 from kalda.net import metrics_http
 from kalda.net.metrics_http import MetricsServer
 from kalda.net.server import Server, ServerConfig
@@ -39,15 +40,14 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
     metrics = Metrics()
     requests = RequestMetrics(metrics, "Produce")
     for latency_ms in (0.05, 3, 3, 20_000):
-        requests.total_time_ms.observe(latency_ms)
+        requests.at_once_ms.observe(latency_ms)
     requests.count_error(6)
     Server(ServerConfig(), lambda connection, frame: None).register_metrics(metrics)
     sizes = {"a": 10, "b": 20}
-    metrics.list_values(
-        "kafka_log_log_size",
-        "gauge",
-        "Bytes.",
-        lambda: [({"topic": name}, size) for name, size in sizes.items()],
+    metrics.table(
+        lambda: [((("topic", name),), (size, None)) for name, size in sizes.items()],
+        Column("kafka_log_log_size", "gauge", "Bytes."),
+        Column("kalda_unknown", "gauge", "Has no value."),
     )
     sizes["c"] = 30
     metrics.gauge("kalda_odd_labels", "Escaped.", lambda: 1.5, topic='a"b\\c\nd')
@@ -66,14 +66,14 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
     assert samples[f"{total_time}_count", produce] == 4
     assert samples[f"{total_time}_sum", produce] == pytest.approx(20_006.05)
     assert samples[f"{total_time}_bucket", ("le", "0.1"), produce] == 1
-    assert samples[f"{total_time}_bucket", ("le", "5"), produce] == 3
+    assert samples[f"{total_time}_bucket", ("le", "5.0"), produce] == 3
     assert samples[f"{total_time}_bucket", ("le", "+Inf"), produce] == 4
     errors = "kafka_network_requestmetrics_errors_total"
     assert samples[errors, ("error", "NOT_LEADER_OR_FOLLOWER"), produce] == 1
-    assert samples[("kafka_server_socket_server_metrics_connection_count",)] == 0
+    assert samples[("kafka_server_socket_server_metrics_connection_creation_total",)] == 0
     assert {topic: samples["kafka_log_log_size", ("topic", topic)] for topic in sizes} == sizes
     assert samples["kalda_odd_labels", ("topic", 'a"b\\c\nd')] == 1.5
-    assert ("process_resident_memory_bytes",) in samples
+    assert b"kalda_unknown" not in body
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,40 @@ async def test_other_requests_get_their_status(request_head: bytes, status: byte
     async with serving(Metrics()) as port:
         answer = await exchange(port, request_head)
     assert answer.split(b" ")[1] == status
+
+
+async def test_scrape_is_compressed_and_openmetrics_where_that_is_asked_for() -> None:
+    metrics = Metrics()
+    metrics.counter("kalda_sent", "Sent.").value += 3
+    request = (
+        b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n"
+        b"accept-encoding: gzip\r\n\r\n"
+    )
+    async with serving(metrics) as port:
+        head, _, body = (await exchange(port, request)).partition(b"\r\n\r\n")
+    assert b"\r\nContent-Encoding: gzip\r\n" in head
+    assert b"\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n" in head
+    expected = b"# HELP kalda_sent Sent.\n# TYPE kalda_sent counter\nkalda_sent_total 3\n# EOF\n"
+    assert expected == gzip.decompress(body)
+
+
+async def test_health_says_why_the_broker_is_not_ready() -> None:
+    reasons: list[str | None] = ["starting: nothing is known yet", None]
+    server = MetricsServer(Metrics(), lambda: reasons[0])
+    port = await server.listen("127.0.0.1", 0)
+    try:
+        lives = await exchange(port, b"GET /healthz HTTP/1.1\r\n\r\n")
+        early = await exchange(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+        reasons.pop(0)
+        late = await exchange(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+    finally:
+        await server.close()
+    assert (b"200", b"ok\n") == (lives.split(b" ")[1], lives.split(b"\r\n\r\n")[1])
+    assert (b"503", b"starting: nothing is known yet\n") == (
+        early.split(b" ")[1],
+        early.split(b"\r\n\r\n")[1],
+    )
+    assert b"200" == late.split(b" ")[1]
 
 
 async def test_head_gets_the_length_and_no_body() -> None:

@@ -42,9 +42,11 @@ def test_metrics_have_kafkas_names() -> None:
         for read in family.samples.values():
             assert callable(read)
             found[family.name] = read()
-        for listing in family.listings:
-            for labels, value in listing():
-                found[f"{family.name} {labels['logdirectory']}"] = value
+    for table in services.metrics.tables():
+        for labels, values in table.rows():
+            for column, value in zip(table.columns, values, strict=True):
+                assert value is not None
+                found[f"{column.name} {dict(labels)['logdirectory']}"] = value
     manager, cleaner = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
     recopied = found.pop(f"{cleaner}_cleaner_recopy_percent")
     assert 0 < recopied < 50

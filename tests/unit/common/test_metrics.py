@@ -3,7 +3,7 @@
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.common.metrics import Counter, Histogram, Metrics, RequestMetrics, metric_name
+from kalda.common.metrics import Counter, DerivedHistogram, Histogram, Metrics, RequestMetrics, metric_name
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_later_function_replaces_an_earlier_one() -> None:
     metrics.gauge("size", "Bytes.", lambda: 1, topic="a")
     metrics.gauge("size", "Bytes.", lambda: 2, topic="a")
     (family,) = metrics.families()
-    values = [read() for read in family.samples.values() if not isinstance(read, (Counter, Histogram))]
+    values = [read() for read in family.samples.values() if callable(read)]
     assert values == [2]
 
 
@@ -82,3 +82,24 @@ def test_error_codes_are_counted_by_name_and_unknown_ones_by_number() -> None:
         if isinstance(counter, Counter)
     }
     assert counts == {"OFFSET_OUT_OF_RANGE": 2, "9999": 1}
+
+
+def test_requests_that_wait_have_a_local_and_a_remote_part() -> None:
+    """Where none ever waited the parts say nothing new, and a scrape leaves them out."""
+    metrics = Metrics()
+    request = RequestMetrics(metrics, "Fetch")
+    request.at_once_ms.observe(0.05)
+    parts = {
+        family.name.rpartition("_")[2]: next(iter(family.samples.values())) for family in metrics.families()
+    }
+
+    def counts() -> dict[str, tuple[int, float]]:
+        found = {}
+        for name, part in parts.items():
+            assert isinstance(part, DerivedHistogram)
+            found[name] = (part.read().count, round(part.read().sum, 3))
+        return found
+
+    assert {"totaltimems": (1, 0.05), "localtimems": (0, 0), "remotetimems": (0, 0)} == counts()
+    request.observe_wait(10.0, 10.001, 10.5)
+    assert {"totaltimems": (2, 500.05), "localtimems": (2, 1.05), "remotetimems": (2, 499.0)} == counts()

@@ -169,8 +169,8 @@ def _reply(
                 leaders.add(result.current_leader[0])
     if params.is_follower:
         services.replica_manager.count_replicated(params, answers, size)
-    else:
-        services.replica_manager.bytes_out += size
+    elif size:
+        services.replica_manager.count_consumed(params, answers)
     error_code, session_id, topics = session.answer(answers)
     if error_code != 0:
         context.count_error(error_code)

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from kalda.broker.process.errors import ProcessError, tell
 from kalda.broker.process.garbage import collecting_in_steps
+from kalda.common.measured_loop import run_measured
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
 logger: Final = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ def run(
 
     try:
         with directory:
-            code = asyncio.run(with_signals())
+            code = run_measured(with_signals())
             # The loop's handlers are gone. A second signal, as when a terminal's Ctrl-C reaches this process
             # and its parent sends SIGTERM too, must not turn a finished shutdown into a failure.
             for number in SIGNALS:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.broker.partition import Partition
+from kalda.broker.topic_stats import BrokerTopicStats
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
@@ -31,11 +32,14 @@ class HostedReplicas:
         """Roles that the disk kept us from for now. The controller does not send them again."""
         self.offline: Final[dict[TopicPartition, str]] = {}
         """Replicas in a log directory that failed, and which: out of service until a restart."""
+        self.topic_stats: Final = BrokerTopicStats()
+        """What was done for the topics of the hosted partitions."""
 
     def host(self, partition: Partition) -> None:
         """Have a partition found from now on."""
         topic_partition = partition.topic_partition
         self.partitions[topic_partition] = partition
+        partition.topic_metrics = self.topic_stats.of(topic_partition.topic)
         self.by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
         if partition.topic_id != ZERO_UUID:
             self.by_id.setdefault(partition.topic_id.bytes, {})[topic_partition.partition] = partition
@@ -50,6 +54,8 @@ class HostedReplicas:
                 siblings.pop(topic_partition.partition, None)
                 if not siblings:
                     del table[key]
+        if partition.name_bytes not in self.by_name:
+            self.topic_stats.remove(topic_partition.topic)
 
     def known_leader_epoch(self, topic_partition: TopicPartition) -> int:
         """Return the newest leader epoch that the controller told us, -1 without one."""

@@ -5,7 +5,7 @@ partition, runs the operation in its shard through the runtime, and turns what c
 the codes that clients of groups know. Decisions are made in the shard's parts, not here.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -231,6 +231,16 @@ class GroupCoordinator:
     def groups(self) -> list[Group]:
         """Every group that this broker coordinates, as it is now: for metrics."""
         return [group for number in self._active() for group in self.runtime.shard(number).groups.values()]
+
+    def committed_offsets(self) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
+        """Iterate over what is committed: group, topic, and (partition, offset) pairs; for metrics.
+
+        Groups may come and go between two steps; those that go meanwhile are left out.
+        """
+        for offsets in [self.runtime.shard(number).offsets for number in self._active()]:
+            for group_id in tuple(offsets.groups()):
+                for topic, committed in tuple(offsets.of_group(group_id).items()):
+                    yield group_id, topic, [(index, each.offset) for index, each in committed.items()]
 
     def offset_count(self) -> int:
         """How many offsets are committed in the groups coordinated here."""

@@ -48,6 +48,11 @@ class Group(Protocol):
         """Whether it has no members, and will have none without a new request."""
         ...
 
+    @property
+    def member_count(self) -> int:
+        """How many members it has."""
+        ...
+
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member subscribes to the topic, or might."""
         ...

@@ -1,16 +1,13 @@
 """What the group coordinator publishes, under Kafka's names; everything is read when metrics are rendered."""
 
 from collections import Counter
-from typing import Final
 
-from kalda.common.metrics import Metrics, metric_name
+from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.coordinator.group.classic.group import GroupState
 from kalda.coordinator.group.coordinator import GroupCoordinator
 from kalda.coordinator.group.group import GroupKind
 
 __all__ = ["register_group_metrics"]
-
-_COUNTED_STATES: Final = tuple(GroupState)
 
 
 def register_group_metrics(metrics: Metrics, coordinator: GroupCoordinator) -> None:
@@ -26,17 +23,19 @@ def register_group_metrics(metrics: Metrics, coordinator: GroupCoordinator) -> N
     metrics.gauge(
         manager("NumOffsets"), "Offsets committed in groups coordinated here.", coordinator.offset_count
     )
-    metrics.gauge(
-        manager("NumGroups"), "Classic groups coordinated here.", lambda: sum(_states(coordinator).values())
+
+    def counts() -> list[tuple[Labels, list[float]]]:
+        by_state = _states(coordinator)
+        return [((), [by_state.total(), *(by_state[state.value] for state in GroupState)])]
+
+    metrics.table(
+        counts,
+        Column(manager("NumGroups"), "gauge", "Classic groups coordinated here."),
+        *(
+            Column(manager(f"NumGroups{state.value}"), "gauge", f"Classic groups in the state {state.value}.")
+            for state in GroupState
+        ),
     )
-    for state in _COUNTED_STATES:
-
-        def count(name: str = state.value) -> float:
-            return _states(coordinator)[name]
-
-        metrics.gauge(
-            manager(f"NumGroups{state.value}"), f"Classic groups in the state {state.value}.", count
-        )
     counter = metrics.counter_function
     counter(events("offset-commit-count"), "Offsets committed.", lambda: statistics.offset_commits)
     counter(events("offset-expiration-count"), "Offsets that expired.", lambda: statistics.offset_expirations)

@@ -1,10 +1,10 @@
 """What a broker publishes about following others, under Kafka's names. Read when the metrics are rendered."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from kalda.broker.replication.follower.manager import ReplicaFetcherManager
-from kalda.common.metrics import Metrics, metric_name
+from kalda.common.metrics import Column, Labels, Metrics, metric_name
 
 _MANAGER: Final = "ReplicaFetcherManager"
 
@@ -41,15 +41,17 @@ def register_fetcher_metrics(metrics: Metrics, fetchers: ReplicaFetcherManager) 
         lambda: fetchers.quota.byte_rate,
     )
 
-    def lags() -> Iterator[tuple[Mapping[str, str], float]]:
-        for client_id, state in fetchers.states():
+    def lags() -> Iterator[tuple[Labels, tuple[float]]]:
+        for client_id, state in tuple(fetchers.states()):
             name = state.topic_partition
-            labels = {"clientid": client_id, "topic": name.topic, "partition": str(name.partition)}
-            yield labels, float(state.lag or 0)
+            labels = (("clientid", client_id), ("topic", name.topic), ("partition", str(name.partition)))
+            yield labels, (state.lag or 0,)
 
-    metrics.list_values(
-        metric_name("kafka.server", "FetcherLagMetrics", "ConsumerLag"),
-        "gauge",
-        "Records below the leader's high watermark that a replica here lacks.",
+    metrics.table(
         lags,
+        Column(
+            metric_name("kafka.server", "FetcherLagMetrics", "ConsumerLag"),
+            "gauge",
+            "Records below the leader's high watermark that a replica here lacks.",
+        ),
     )

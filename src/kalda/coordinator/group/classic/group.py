@@ -102,6 +102,11 @@ class ClassicGroup:
         return self.state.value
 
     @property
+    def member_count(self) -> int:
+        """How many members it has."""
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members and none is on the way in."""
         return self.state is GroupState.EMPTY

@@ -87,6 +87,11 @@ class ConsumerGroup:
         return self.state.value
 
     @property
+    def member_count(self) -> int:
+        """How many members it has."""
+        return len(self.members)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no members."""
         return not self.members

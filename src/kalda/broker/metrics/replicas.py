@@ -1,10 +1,11 @@
-"""What a broker publishes about itself beside requests and connections: topics, logs, sessions.
+"""Kafka's figures of a broker as a whole: replicas, fetch sessions, controller, coordination session."""
 
-Everything is read when the metrics are rendered; the hot path only adds to plain integers.
-"""
-
+import asyncio
 from collections.abc import Callable
 
+from kalda.broker.metrics.consumer_groups import register_consumer_group_metrics
+from kalda.broker.metrics.partitions import register_partition_metrics
+from kalda.broker.metrics.process import register_loop_metrics, register_process_metrics
 from kalda.broker.partition import Partition
 from kalda.broker.replication.follower.metrics import register_fetcher_metrics
 from kalda.broker.services import BrokerServices
@@ -13,28 +14,13 @@ from kalda.controller.statistics import ControllerStatistics
 
 
 def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
-    """Publish under Kafka's names, made lower case and joined as `metric_name` says."""
+    """Publish everything, under Kafka's names as `metric_name` writes them and those of Kafka Exporter."""
     replicas, sessions = services.replica_manager, services.fetch_sessions
-
-    def topic_name(attribute: str) -> str:
-        return metric_name("kafka.server", "BrokerTopicMetrics", attribute)
-
     counter, gauge = metrics.counter_function, metrics.gauge
-    counter(
-        topic_name("BytesInPerSec"), "Bytes of records appended for producers.", lambda: replicas.bytes_in
-    )
-    counter(topic_name("BytesOutPerSec"), "Bytes of records sent to consumers.", lambda: replicas.bytes_out)
-    counter(topic_name("MessagesInPerSec"), "Records appended for producers.", lambda: replicas.messages_in)
-    counter(
-        topic_name("FailedProduceRequestsPerSec"),
-        "Batches that could not be appended.",
-        lambda: replicas.produce_failures,
-    )
-    counter(
-        topic_name("FailedFetchRequestsPerSec"),
-        "Partitions that could not be read.",
-        lambda: replicas.fetch_failures,
-    )
+    register_partition_metrics(metrics, services)
+    register_consumer_group_metrics(metrics, services)
+    register_process_metrics(metrics)
+    register_loop_metrics(metrics, asyncio.get_running_loop())
 
     def replica_name(attribute: str) -> str:
         return metric_name("kafka.server", "ReplicaManager", attribute)
@@ -42,11 +28,6 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
     gauge(replica_name("PartitionCount"), "Partitions hosted here.", lambda: len(replicas.partitions))
     _register_replication_metrics(metrics, services)
     register_fetcher_metrics(metrics, services.replica_fetchers)
-    gauge(
-        metric_name("kafka.log", "Log", "Size"),
-        "Bytes in all logs together.",
-        lambda: sum(log.size for log in services.log_manager.logs().values()),
-    )
 
     def session_name(attribute: str) -> str:
         return metric_name("kafka.server", "FetchSessionCache", attribute)
@@ -90,6 +71,21 @@ def _register_controller_metrics(metrics: Metrics, services: BrokerServices) -> 
     gauge("GlobalPartitionCount", "Partitions of the cluster.", lambda each: each.global_partition_count)
     gauge("TopicsToDeleteCount", "Topics marked for deletion.", lambda each: each.topics_to_delete_count)
     gauge("ActiveBrokerCount", "Brokers that live.", lambda each: each.active_broker_count)
+    elections = services.controller.election_counts
+    for attribute, description, read in (
+        (
+            "LeaderElectionsPerSec",
+            "Leaders that this broker elected as the controller.",
+            lambda: elections.elections,
+        ),
+        (
+            "UncleanLeaderElectionsPerSec",
+            "Of these, replicas that were not in sync: records may have been lost.",
+            lambda: elections.unclean,
+        ),
+    ):
+        name = metric_name("kafka.controller", "ControllerStats", attribute)
+        metrics.counter_function(name, description, read)
 
 
 def _register_session_metrics(metrics: Metrics, services: BrokerServices) -> None:

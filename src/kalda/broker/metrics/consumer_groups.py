@@ -1,0 +1,93 @@
+"""The progress of consumer groups, under the names of Kafka Exporter.
+
+A broker publishes the groups that it coordinates. The lag of a partition is the high watermark less the
+committed offset. The high watermark is the one that a replica on this broker knows; where there is no
+replica, the leader is asked (`RemoteEndOffsets`). A lag that is not known is left out, and so is a sum that
+would need it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
+from kalda.common.metrics import Column, Labels, Metrics
+from kalda.common.types import TopicPartition
+from kalda.coordinator.group.coordinator import GroupCoordinator
+from kalda.net.peer.dialer import Dialer
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+__all__ = ["build_remote_end_offsets", "register_consumer_group_metrics"]
+
+EndOffset = Callable[[TopicPartition], int | None]
+
+_SUM_COLUMNS: Final = (
+    Column("kafka_consumergroup_current_offset_sum", "gauge", "Sum of the committed offsets of a topic."),
+    Column("kafka_consumergroup_lag_sum", "gauge", "Records of a topic that the group has not committed."),
+)
+
+
+def build_remote_end_offsets(services: "BrokerServices", dialer: Dialer) -> RemoteEndOffsets:
+    """Make what asks other brokers for ends; needs settings, clock and metadata cache."""
+    config = services.config
+    return RemoteEndOffsets(
+        services.broker_id,
+        services.metadata_cache,
+        services.clock,
+        dialer,
+        listener=config.inter_broker_listener_name,
+        timeout_ms=config.request_timeout_ms,
+    )
+
+
+def register_consumer_group_metrics(metrics: Metrics, services: "BrokerServices") -> None:
+    """Publish members, committed offsets and lag of the groups that are coordinated here."""
+    coordinator = services.group_coordinator
+
+    def end_offset(topic_partition: TopicPartition) -> int | None:
+        partition = services.replica_manager.partitions.get(topic_partition)
+        if partition is not None:
+            return partition.log.high_watermark
+        return services.remote_end_offsets.get(topic_partition)
+
+    metrics.table(
+        lambda: _member_rows(coordinator),
+        Column("kafka_consumergroup_members", "gauge", "Members of a group coordinated here."),
+    )
+    metrics.table(
+        lambda: _offset_rows(coordinator, end_offset),
+        Column("kafka_consumergroup_current_offset", "gauge", "Offset that a group has committed."),
+        Column("kafka_consumergroup_lag", "gauge", "Records below the high watermark that it has not."),
+    )
+    metrics.table(lambda: _sum_rows(coordinator, end_offset), *_SUM_COLUMNS)
+
+
+def _member_rows(coordinator: GroupCoordinator) -> Iterator[tuple[Labels, tuple[float]]]:
+    for group in coordinator.groups():
+        yield (("consumergroup", group.group_id),), (group.member_count,)
+
+
+def _offset_rows(
+    coordinator: GroupCoordinator, end_offset: EndOffset
+) -> Iterator[tuple[Labels, tuple[float | None, ...]]]:
+    for group_id, topic, offsets in coordinator.committed_offsets():
+        for number, offset in offsets:
+            labels = ("consumergroup", group_id), ("topic", topic), ("partition", str(number))
+            yield labels, (offset, _lag(end_offset, topic, number, offset))
+
+
+def _sum_rows(
+    coordinator: GroupCoordinator, end_offset: EndOffset
+) -> Iterator[tuple[Labels, tuple[float | None, ...]]]:
+    for group_id, topic, offsets in coordinator.committed_offsets():
+        lags = [_lag(end_offset, topic, number, offset) for number, offset in offsets]
+        known = [lag for lag in lags if lag is not None]
+        labels = ("consumergroup", group_id), ("topic", topic)
+        yield labels, (sum(offset for _, offset in offsets), sum(known) if len(known) == len(lags) else None)
+
+
+def _lag(end_offset: EndOffset, topic: str, number: int, committed: int) -> int | None:
+    """Return the lag; 0 where the end that is known is older than the commit."""
+    end = end_offset(TopicPartition(topic, number))
+    return None if end is None else max(end - committed, 0)

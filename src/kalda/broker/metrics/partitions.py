@@ -1,0 +1,180 @@
+"""Figures of single partitions, topics and log directories.
+
+Names are those of Kafka Exporter (``kafka_topic_…``) and of Kafka's MBeans (``kafka_cluster_partition_…``,
+``kafka_log_log_…``, ``kafka_server_brokertopicmetrics_…``). Every broker publishes what it leads, and the
+sizes of the logs that it has. What belongs to a whole topic is published by the leader of its first
+partition.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.partition import Partition
+from kalda.common.metrics import Column, Labels, Metrics, metric_name
+from kalda.storage.volume import UNKNOWN_BYTES, volume_bytes
+
+if TYPE_CHECKING:
+    from kalda.broker.services import BrokerServices
+
+__all__ = ["register_partition_metrics"]
+
+Row = tuple[Labels, tuple[float | None, ...]]
+
+_EXPORTER_COLUMNS: Final = tuple(
+    Column(f"kafka_topic_partition_{name}", "gauge", text)
+    for name, text in (
+        ("current_offset", "High watermark of a partition led here: what consumers can read up to."),
+        ("oldest_offset", "First offset of a partition led here."),
+        ("leader", "Broker id of the leader."),
+        ("leader_is_preferred", "1 if the leader is the first replica of the assignment."),
+        ("replicas", "Replicas of a partition led here."),
+        ("in_sync_replica", "In-sync replicas of a partition led here."),
+        ("under_replicated_partition", "1 if a replica of a partition led here is out of sync."),
+    )
+)
+
+_KAFKA_COLUMNS: Final = tuple(
+    Column(metric_name("kafka.cluster", "Partition", name), "gauge", text)
+    for name, text in (
+        ("ReplicasCount", "Replicas of a partition led here."),
+        ("UnderMinIsr", "1 if a partition led here has fewer in-sync replicas than min.insync.replicas."),
+        ("AtMinIsr", "1 if a partition led here has just as many in-sync replicas as min.insync.replicas."),
+        ("LastStableOffsetLag", "Records behind the last stable offset: what open transactions hold back."),
+    )
+)
+
+_TOPIC_COLUMNS: Final = tuple(
+    Column(metric_name("kafka.server", "BrokerTopicMetrics", name), "counter", text)
+    for name, text in (
+        ("MessagesInPerSec", "Records appended for producers."),
+        ("BytesInPerSec", "Bytes of records appended for producers."),
+        ("BytesOutPerSec", "Bytes of records sent to consumers."),
+        ("TotalProduceRequestsPerSec", "Appends asked for, by partition."),
+        ("TotalFetchRequestsPerSec", "Reads asked for, by partition."),
+        ("FailedProduceRequestsPerSec", "Batches that could not be appended."),
+        ("FailedFetchRequestsPerSec", "Partitions that could not be read."),
+    )
+)
+
+_DIRECTORY_COLUMNS: Final = (
+    Column("kalda_log_directory_total_bytes", "gauge", "Size of the volume of a log directory."),
+    Column("kalda_log_directory_free_bytes", "gauge", "Bytes of that volume that the broker may still use."),
+    Column("kalda_log_directory_used_bytes", "gauge", "Bytes of the logs in a log directory."),
+    Column(
+        metric_name("kafka.log", "LogManager", "LogDirectoryOffline"), "gauge", "1 if it is out of service."
+    ),
+)
+
+
+def register_partition_metrics(metrics: Metrics, services: "BrokerServices") -> None:
+    """Publish tables of partitions, topics and log directories."""
+    metrics.table(lambda: _partition_rows(services), *_EXPORTER_COLUMNS, *_KAFKA_COLUMNS)
+    metrics.table(
+        lambda: _log_rows(services),
+        Column(metric_name("kafka.log", "Log", "Size"), "gauge", "Bytes of a log on this broker."),
+    )
+    metrics.table(
+        lambda: _topic_rows(services), Column("kafka_topic_partitions", "gauge", "Partitions of a topic.")
+    )
+    metrics.table(lambda: _traffic_rows(services), *_TOPIC_COLUMNS)
+    metrics.table(lambda: _directory_rows(services), *_DIRECTORY_COLUMNS)
+    metrics.table(
+        lambda: _broker_rows(services),
+        Column("kafka_broker_info", "gauge", "Always 1; the labels name the broker and its address."),
+    )
+    metrics.table(
+        lambda: _cluster_rows(services),
+        Column("kafka_brokers", "gauge", "Live brokers of the cluster; published by the controller."),
+    )
+
+
+def _partition_rows(services: "BrokerServices") -> Iterator[Row]:
+    for partition in tuple(services.replica_manager.partitions.values()):
+        if partition.is_leader:
+            yield _labels(partition), _leader_values(partition)
+
+
+def _leader_values(partition: Partition) -> tuple[float, ...]:
+    log = partition.log
+    replicas, in_sync = partition.replicas, partition.isr
+    return (
+        log.high_watermark,
+        log.log_start_offset,
+        partition.leader_id,
+        int(partition.leader_id == replicas[0]),
+        len(replicas),
+        len(in_sync),
+        int(partition.is_under_replicated),
+        len(replicas),
+        int(partition.is_under_min_isr),
+        int(partition.is_at_min_isr),
+        max(log.high_watermark - log.last_stable_offset, 0),
+    )
+
+
+def _log_rows(services: "BrokerServices") -> Iterator[Row]:
+    for partition in tuple(services.replica_manager.partitions.values()):
+        yield _labels(partition), (partition.log.size,)
+
+
+def _labels(partition: Partition) -> Labels:
+    topic, number = partition.topic_partition
+    return ("topic", topic), ("partition", str(number))
+
+
+def _topic_rows(services: "BrokerServices") -> Iterator[Row]:
+    own_id = services.broker_id
+    for topic in services.metadata_cache.all_topics():
+        leaders = (each.leader for each in topic.partitions.values())
+        if next((leader for leader in leaders if leader >= 0), None) == own_id:
+            yield (("topic", topic.name),), (len(topic.partitions),)
+
+
+def _traffic_rows(services: "BrokerServices") -> Iterator[Row]:
+    stats = services.replica_manager.topic_stats
+    for labels, each in (
+        ((), stats.total()),
+        *(((("topic", topic),), each) for topic, each in stats.by_topic.items()),
+    ):
+        yield (
+            labels,
+            (
+                each.messages_in,
+                each.bytes_in,
+                each.bytes_out,
+                each.produces,
+                each.fetches,
+                each.failed_produces,
+                each.failed_fetches,
+            ),
+        )
+
+
+def _directory_rows(services: "BrokerServices") -> Iterator[Row]:
+    logs = services.log_manager
+    used: dict[str, int] = {}
+    for log in logs.logs().values():
+        directory = log.directory.rpartition("/")[0]
+        used[directory] = used.get(directory, 0) + log.size
+    for directory in logs.directories:
+        is_offline = directory in logs.offline_directories
+        total, free = (UNKNOWN_BYTES, UNKNOWN_BYTES) if is_offline else volume_bytes(directory)
+        yield (
+            (("logdirectory", directory),),
+            (
+                None if total == UNKNOWN_BYTES else total,
+                None if free == UNKNOWN_BYTES else free,
+                None if is_offline else used.get(directory, 0),
+                int(is_offline),
+            ),
+        )
+
+
+def _broker_rows(services: "BrokerServices") -> Iterator[Row]:
+    for endpoint in services.listeners[:1]:
+        yield (("id", str(services.broker_id)), ("address", f"{endpoint.host}:{endpoint.port}")), (1,)
+
+
+def _cluster_rows(services: "BrokerServices") -> Iterator[Row]:
+    if services.controller.is_active:
+        yield (), (len(services.metadata_cache.brokers),)

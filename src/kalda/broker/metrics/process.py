@@ -1,0 +1,125 @@
+"""Figures of the process and of its event loop.
+
+The names of the process are those of every Prometheus client library. They are read from ``/proc`` here, and
+not by prometheus-client, whose import alone holds the loop for 50 ms. Where there is no ``/proc`` they are
+left out.
+"""
+
+import asyncio
+import os
+import resource
+from functools import cache
+from typing import Final
+
+from kalda.common.measured_loop import IdleShare, MeasuredEventLoop
+from kalda.common.metrics import Column, Labels, Metrics, metric_name
+
+__all__ = ["register_loop_metrics", "register_process_metrics"]
+
+_PAGE_BYTES: Final = resource.getpagesize()
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_NO_LABELS: Final[Labels] = ()
+
+
+def register_process_metrics(metrics: Metrics) -> None:
+    """Publish memory, processor time and open files, and the bytes that went to and came from disks."""
+    metrics.table(
+        lambda: [(_NO_LABELS, (*_from_stat(), _open_file_count(), _open_files_max()))],
+        Column("process_cpu_seconds", "counter", "User and system CPU time in seconds."),
+        Column("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
+        Column("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
+        Column("process_start_time_seconds", "gauge", "Start of the process in seconds since the epoch."),
+        Column("process_open_fds", "gauge", "Open file descriptors."),
+        Column("process_max_fds", "gauge", "The limit on open file descriptors."),
+    )
+    metrics.table(
+        lambda: [(_NO_LABELS, _disk_bytes())],
+        Column(
+            metric_name("kafka.server", "KafkaServer", "linux-disk-read-bytes"),
+            "gauge",
+            "Bytes that the process caused to be read from disks since its start.",
+        ),
+        Column(
+            metric_name("kafka.server", "KafkaServer", "linux-disk-write-bytes"),
+            "gauge",
+            "Bytes that the process caused to be written to disks since its start.",
+        ),
+    )
+
+
+def register_loop_metrics(metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
+    """Publish how busy the event loop is, if it is one that measures it.
+
+    Kafka has two pools of threads, one for the network and one for requests. Here one loop does both, so
+    both of Kafka's figures are the share of time in which the loop waits.
+    """
+    if not isinstance(loop, MeasuredEventLoop):
+        return
+    metrics.counter_function(
+        "kalda_loop_busy_seconds",
+        "Seconds in which the event loop was not waiting; its rate is the busy share.",
+        lambda: loop.busy_seconds,
+    )
+    idle = IdleShare(loop)
+    for kind, attribute, of_what in (
+        ("kafka.network:SocketServer", "NetworkProcessorAvgIdlePercent", "network"),
+        ("kafka.server:KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", "requests"),
+    ):
+        domain, _, type_name = kind.partition(":")
+        metrics.gauge(
+            metric_name(domain, type_name, attribute),
+            f"Share (0 to 1) of the last 30 s in which the event loop, which serves {of_what}, waited.",
+            idle.read,
+        )
+
+
+def _from_stat() -> tuple[float | None, ...]:
+    """Return CPU seconds, virtual and resident bytes, and the time of the start."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            # The name of the command is in parentheses and may hold anything.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None, None, None, None
+    user, system, started, virtual, resident = (int(fields[index]) for index in (11, 12, 19, 20, 21))
+    booted = _boot_time()
+    return (
+        (user + system) / _TICKS_PER_SECOND,
+        virtual,
+        resident * _PAGE_BYTES,
+        None if booted is None else booted + started / _TICKS_PER_SECOND,
+    )
+
+
+@cache
+def _boot_time() -> float | None:
+    try:
+        with open("/proc/stat", "rb") as file:
+            for line in file:
+                if line.startswith(b"btime "):
+                    return float(line.split()[1])
+    except OSError:
+        pass
+    return None
+
+
+def _open_file_count() -> int | None:
+    try:
+        # The listing itself has one open.
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError:
+        return None
+
+
+def _open_files_max() -> float | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _disk_bytes() -> tuple[int | None, int | None]:
+    try:
+        with open("/proc/self/io", "rb") as file:
+            fields = dict(line.split(b": ") for line in file.read().splitlines())
+    except OSError:
+        return None, None
+    return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])

@@ -1,0 +1,119 @@
+"""High watermarks of partitions that have no replica on this broker, for the lag of its groups.
+
+Leaders are asked with ListOffsets, and only while somebody scrapes: `get` returns what is known and notes
+what is wanted; at most every `REFRESH_SECONDS` the leaders of all that was wanted are asked. So the first
+scrape after a pause lacks these lags, and later ones show ends that are at most a scrape interval and
+`REFRESH_SECONDS` old.
+"""
+
+from typing import Final
+
+from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.transactions.peer_batches import PeerBatches
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.coordination.schema import NO_LEADER
+from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.dialer import Dialer
+from kalda.protocol.messages.list_offsets import (
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+__all__ = ["RemoteEndOffsets"]
+
+REFRESH_SECONDS: Final = 10.0
+"""Less than the usual scrape interval of 15 s, so that each scrape has the ends of the one before."""
+
+AGE_SECONDS_MAX: Final = 120.0
+"""An end that could not be read again for so long, as when its leader is gone, is forgotten."""
+
+_CONSUMER: Final = -1
+
+
+class RemoteEndOffsets:
+    """Known ends of other brokers' partitions; `run` asks for as long as the broker lives."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cache: MetadataCache,
+        clock: Clock,
+        dialer: Dialer,
+        *,
+        listener: str,
+        timeout_ms: int,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._cache: Final = cache
+        self._clock: Final = clock
+        self._timeout_seconds: Final = timeout_ms / 1000
+        self._known: dict[TopicPartition, tuple[int, float]] = {}
+        """The end, and when it was read."""
+        self._wanted: dict[TopicPartition, None] = {}
+        self._asked_at = -REFRESH_SECONDS
+        self._under_way = 0
+        self._peers: Final = PeerBatches[TopicPartition](
+            "end offsets",
+            dialer,
+            client_id=str(broker_id),
+            endpoint=lambda other: cache.endpoint(other, listener),
+            timeout_ms=timeout_ms,
+            request=self._request,
+            failed=self._settle,
+        )
+        cache.on_change(lambda _: self._peers.drop_gone())
+
+    async def run(self) -> None:
+        """Ask leaders, until cancelled."""
+        await self._peers.run()
+
+    def get(self, partition: TopicPartition) -> int | None:
+        """Return the high watermark of a partition as last read, and have it read again."""
+        now = self._clock.monotonic()
+        if not self._under_way and now - self._asked_at >= REFRESH_SECONDS and self._wanted:
+            self._ask(now)
+        self._wanted[partition] = None
+        found = self._known.get(partition)
+        return None if found is None or now - found[1] > AGE_SECONDS_MAX else found[0]
+
+    def _ask(self, now: float) -> None:
+        wanted, self._wanted = self._wanted, {}
+        self._asked_at = now
+        self._known = {each: found for each, found in self._known.items() if each in wanted}
+        for partition in wanted:
+            leadership = self._cache.partition(partition)
+            if leadership is not None and leadership.leader not in (NO_LEADER, self._broker_id):
+                self._under_way += 1
+                self._peers.submit(leadership.leader, partition)
+
+    def _settle(self, partitions: list[TopicPartition]) -> None:
+        self._under_way -= len(partitions)
+
+    async def _request(self, connection: PeerConnection, partitions: list[TopicPartition]) -> None:
+        request = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=each.partition, timestamp=LATEST_TIMESTAMP)
+                        for each in group
+                    ],
+                )
+                for topic, group in by_topic(partitions).items()
+            ],
+        )
+        response = await connection.request(request, timeout_seconds=self._timeout_seconds)
+        if not isinstance(response, ListOffsetsResponse):
+            raise ConnectionError(f"an answer of class {type(response).__name__}")
+        now = self._clock.monotonic()
+        for topic in response.topics:
+            for answer in topic.partitions:
+                if answer.error_code == ErrorCode.NONE:
+                    self._known[TopicPartition(topic.name, answer.partition_index)] = (answer.offset, now)
+        self._settle(partitions)
