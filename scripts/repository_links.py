@@ -35,7 +35,8 @@ class Link:
     def name(self) -> str:
         """The function or class that the text names, e.g. ``Log.append``; empty where the text names none."""
         match = _NAME.fullmatch(self.text)
-        return match[1] if match and self.path.endswith(".py") else ""
+        is_file = self.text.endswith(".py`") or not self.path.endswith(".py")
+        return match[1] if match and not is_file else ""
 
 
 def links(page: str, markdown: str) -> Iterator[Link]:

@@ -1,5 +1,6 @@
-"""Links of the Markdown files lead to files, functions and settings that exist."""
+"""Links of the Markdown files lead to files and functions that exist; quoted messages are the source's."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ PAGES = sorted(
     )
     for path in (REPOSITORY / folder).glob(pattern)
 )
+SOURCES = [path.read_text() for path in (REPOSITORY / "src").rglob("*.py")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -62,3 +64,18 @@ def test_a_method_is_found_on_its_line() -> None:
 
     assert lines[repository_links.line_of(path, "Link.name") - 1].strip().startswith("def name(")
     assert lines[repository_links.line_of(path, "LINK") - 1].startswith("LINK = ")
+
+
+def quoted_messages() -> list[str]:
+    page = (REPOSITORY / "docs/how-to/troubleshooting.md").read_text()
+    ours = page.partition("\n## What a client says")[0]
+    return re.findall(r"^### `(.+)`$", ours, re.MULTILINE)
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_troubleshooting_quotes_messages_that_the_source_has(message: str) -> None:
+    """A heading is what a user searches for; `…` stands for a value."""
+    parts = [part.strip() for part in message.split("…") if "Address already in use" not in part]
+
+    assert parts
+    assert any(all(part in text for part in parts) for text in SOURCES), f"no module says {parts}"
