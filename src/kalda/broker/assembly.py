@@ -82,6 +82,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
         services.config_store,
         services.purgatories["topic"],
         clock,
+        complete_deletions=lambda topics: services.controller.complete_deletions(topics),
     )
     chance = random.SystemRandom()
     services.refused_batches = RefusedBatches(clock)

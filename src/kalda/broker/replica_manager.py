@@ -6,6 +6,7 @@ waiting (`kalda.broker.delayed`).
 """
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -194,6 +195,10 @@ class ReplicaManager:
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
         """Stop serving partitions, and delete their logs where the request says so."""
         return self._roles.apply_stop_replica(request)
+
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+        """Move the logs aside that have no role here and whose topic has another id in the cluster."""
+        self._roles.set_unassigned_strays_aside(topic_id_of)
 
     def retry_refused(self) -> bool:
         """Try some roles again that the disk refused; tell whether to go on at once with others."""

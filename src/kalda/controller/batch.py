@@ -61,17 +61,20 @@ class RequestBatch:
         self._metadata_full.add(broker_id)
         self._is_metadata_due = True
 
-    def add_stop(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
+    def add_stop(
+        self, broker_id: int, partition: TopicPartition, *, delete: bool, epoch: int | None = None
+    ) -> None:
         """Tell a broker, if it lives, to stop its replica, or to delete it too.
 
         The topic's deletion overrides any leader epoch; a replica that is merely no longer wanted must not
-        have a newer one.
+        have a newer one than `epoch`, or than the partition's present one.
         """
         if broker_id not in self._context.live_brokers:
             return
         state = self._context.states.get(partition, _NO_STATE)
         is_doomed = partition.topic in self._context.topics_to_delete
-        epoch = LEADER_DURING_DELETE if is_doomed else state.leader_epoch
+        if epoch is None:
+            epoch = LEADER_DURING_DELETE if is_doomed else state.leader_epoch
         self._stop.setdefault((broker_id, delete), {})[partition] = epoch
 
     def effects(self) -> list[Effect]:

@@ -52,8 +52,8 @@ def introduce(context: ControllerContext, broker_id: int, batch: RequestBatch) -
     for partition in roles:
         if context.is_serving(partition, broker_id):
             context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
-    for partition in context.departed.get(broker_id, ()):
-        batch.add_stop(broker_id, partition, delete=True)
+    for partition, epoch in context.departed.get(broker_id, {}).items():
+        batch.add_stop(broker_id, partition, delete=True, epoch=epoch)
     batch.add_all_roles(broker_id, roles)
     batch.add_all_metadata(broker_id)
 

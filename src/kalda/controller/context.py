@@ -58,9 +58,10 @@ class ControllerContext:
         """The partitions whose assignment says that they move, as an ordered set."""
         self.leaving: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
-        self.departed: dict[int, dict[TopicPartition, None]] = {}
-        """Replicas dropped whose brokers have not confirmed their deletion: told again when they come.
-        Invariant: none of them is assigned, or it would be deleted while it serves.
+        self.departed: dict[int, dict[TopicPartition, int | None]] = {}
+        """Replicas dropped whose brokers have not confirmed their deletion: told when they come, with the
+        leader epoch given, or with the partition's present one. Invariant: none of them is assigned, or it
+        would be deleted while it serves.
         """
         self.states: dict[TopicPartition, PartitionState] = {}
         """What ZooKeeper holds, as last read or written."""

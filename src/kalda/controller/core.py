@@ -37,6 +37,7 @@ from kalda.controller.events import (
     RolesAnswered,
     ShutdownRequested,
     TopicDeletionsRequested,
+    TopicNamesWanted,
     TopicsChanged,
     TopicsDeleted,
     UncleanElectionChanged,
@@ -66,6 +67,8 @@ def _writes(context: ControllerContext, event: Event, batch: RequestBatch) -> li
             return [*_on_assignments_changed(context, event.assignments)]
         case TopicDeletionsRequested():
             return deletion.request_deletions(context, event.topics, batch)
+        case TopicNamesWanted():
+            return deletion.complete_deletions(context, event.topics, batch)
         case PartitionStatesCreated():
             return [*_on_states_created(context, event.states, batch)]
         case PartitionStatesUpdated():

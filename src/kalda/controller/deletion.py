@@ -1,8 +1,9 @@
 """Topic deletion: mark, stop and delete every replica, then forget.
 
 A topic is deleted when each of its replicas has been. A replica on a dead broker makes its topic wait; when
-the broker is back, deletion goes on. Everything is resumable: the mark in ZooKeeper goes last, so a new
-controller starts over, and deleting what is gone is no error.
+the broker is back, deletion goes on. Only a new topic of the same name ends the wait: the dead broker's copy
+has another topic id, by which the broker knows it when it is back. Everything is resumable: the mark in
+ZooKeeper goes last, so a new controller starts over, and deleting what is gone is no error.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,6 +15,7 @@ from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDelet
 from kalda.controller.events import ReplicasStopped
 from kalda.controller.partitions import PartitionStatus
 from kalda.controller.replicas import ReplicaStatus
+from kalda.coordination.schema import LEADER_DURING_DELETE
 
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Answers after which a broker does not have the replica."""
@@ -62,6 +64,32 @@ def resume_deletions(
     return [DeleteTopicZnodes(tuple(finished))] if finished else []
 
 
+def complete_deletions(
+    context: ControllerContext, topics: Iterable[str], batch: RequestBatch
+) -> list[Effect]:
+    """Complete the deletion of topics of which only replicas on dead brokers are left.
+
+    A broker that lives must have deleted its replica: it could still serve it under the name.
+    """
+    complete: list[str] = []
+    for topic in topics:
+        if topic not in context.topics_to_delete:
+            continue
+        left = [
+            replica
+            for replica in context.topic_replicas(topic)
+            if context.replica_status[replica] is not ReplicaStatus.DELETION_SUCCESSFUL
+        ]
+        if any(replica.broker_id in context.live_brokers for replica in left):
+            continue
+        for replica in left:
+            context.move_replica(replica, ReplicaStatus.OFFLINE)
+            context.move_replica(replica, ReplicaStatus.DELETION_STARTED)
+            context.move_replica(replica, ReplicaStatus.DELETION_SUCCESSFUL)
+        complete.append(topic)
+    return resume_deletions(context, complete, batch)
+
+
 def on_replicas_stopped(
     context: ControllerContext, event: ReplicasStopped, batch: RequestBatch
 ) -> list[Effect]:
@@ -97,9 +125,15 @@ def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None
     for topic in topics:
         if topic not in context.topics_vanishing:
             continue
+        dead = []
         for replica in list(context.topic_replicas(topic)):
             context.move_replica(replica, ReplicaStatus.NON_EXISTENT)
+            if replica.broker_id not in context.live_brokers:
+                dead.append(replica)
         for partition in context.partitions_of(topic):
             context.move_partition(partition, PartitionStatus.OFFLINE)
             context.move_partition(partition, PartitionStatus.NON_EXISTENT)
         context.forget_topic(topic)
+        for replica in dead:
+            # A topic of the same name has lower epochs, which must not protect the old replica.
+            context.departed.setdefault(replica.broker_id, {})[replica.partition] = LEADER_DURING_DELETE

@@ -169,6 +169,10 @@ class ControllerDriver:
         """Begin to move partitions, or cancel (None) their moves; return for each why not, or None."""
         return await self._ask(lambda term: term.alter_reassignments(targets))
 
+    async def complete_deletions(self, topics: Collection[str]) -> None:
+        """Complete the deletion of topics that waits for dead brokers only: their names are wanted again."""
+        await self._ask(lambda term: term.complete_deletions(topics))
+
     def list_reassignments(
         self, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:

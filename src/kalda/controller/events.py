@@ -66,6 +66,13 @@ class TopicDeletionsRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicNamesWanted:
+    """Topics are to be created whose deletion may wait for dead brokers: complete it without those."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionStatesCreated:
     """Outcome of `CreatePartitionStates`: what ZooKeeper now holds, whoever wrote it."""
 
@@ -179,6 +186,7 @@ Event: TypeAlias = (
     | TopicsChanged
     | AssignmentsChanged
     | TopicDeletionsRequested
+    | TopicNamesWanted
     | PartitionStatesCreated
     | PartitionStatesUpdated
     | PartitionStatesRead

@@ -52,6 +52,7 @@ from kalda.controller.events import (
     RolesAnswered,
     ShutdownRequested,
     TopicDeletionsRequested,
+    TopicNamesWanted,
     TopicsChanged,
     TopicsDeleted,
     UncleanElectionChanged,
@@ -284,6 +285,10 @@ class Term:
         await self._refresh(self.context.partitions_on(broker_id))
         await self.step(ShutdownRequested(broker_id))
         return led_by(self.context, broker_id)
+
+    async def complete_deletions(self, topics: Collection[str]) -> None:
+        """Complete deletions that only dead brokers hold up."""
+        await self.step(TopicNamesWanted(tuple(topics)))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Collection[TopicPartition] | None

@@ -26,7 +26,7 @@ from kalda.controller.effects import (
     UpdatePartitionStates,
     WriteAssignments,
 )
-from kalda.controller.events import BrokerFellBehind, ElectionType
+from kalda.controller.events import BrokerFellBehind, ElectionType, TopicNamesWanted
 from kalda.controller.partitions import ElectionStrategy
 from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.golden.transcripts import replay
@@ -119,6 +119,8 @@ def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
             simulation.feed(BrokerFellBehind(int(arguments[0])))
         case "unclean":
             simulation.unclean.update(arguments)
+        case "wanted-again":
+            simulation.feed(TopicNamesWanted(tuple(arguments)))
         case "delete":
             simulation.marked.update(arguments)
             if simulation.epoch:

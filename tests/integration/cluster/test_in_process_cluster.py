@@ -301,3 +301,25 @@ def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:
         with pytest.raises(ClusterError, match="Address already in use"):
             second.__enter__()
         wait_until(lambda: "kalda-broker-1" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_a_topic_is_created_again_while_a_replicas_broker_is_dead(cluster: Cluster) -> None:
+    """Its copy of the old topic is kept under another name, and serves nobody."""
+    create_topic(cluster.bootstrap, "t", partitions=3)
+    cluster.wait_in_sync("t")
+    confluent_produce(cluster.bootstrap, "t", [b"old"] * COUNT)
+    dead = next(each for each in cluster.running if each != cluster.controller_id())
+    cluster.kill(dead)
+    wait_until(lambda: dead not in leaders(cluster.bootstrap, "t").values())
+
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["t"], operation_timeout=1)["t"].result(DELIVERY_SECONDS)
+    create_topic(cluster.bootstrap, "t", partitions=1, replicas=2)
+    confluent_produce(cluster.bootstrap, "t", numbered())
+    cluster.start(dead)
+
+    cluster.wait_in_sync("t")
+    assert numbered() == confluent_consume(cluster.bootstrap, "t", 1, COUNT)
+    names = [path.name for path in cluster.log_directories[dead].glob("t-*")]
+    assert 3 == len(names)
+    assert all(name.endswith("-stray") for name in names)

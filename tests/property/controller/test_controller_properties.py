@@ -8,7 +8,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
-from kalda.controller.events import ElectionType
+from kalda.controller.events import ElectionType, TopicNamesWanted
 from kalda.controller.partitions import PartitionStatus
 from kalda.coordination.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
@@ -27,6 +27,7 @@ actions = st.one_of(
     st.tuples(st.just("create"), st.tuples(st.sampled_from(TOPICS), replica_lists)),
     st.tuples(st.just("grow"), st.tuples(st.sampled_from(TOPICS), replica_lists)),
     st.tuples(st.just("delete"), st.sampled_from(TOPICS)),
+    st.tuples(st.just("want again"), st.sampled_from(TOPICS)),
     st.tuples(st.just("answer"), st.tuples(st.integers(0, 3), st.booleans())),
     st.tuples(st.just("shrink"), partitions),
     st.tuples(st.just("expand"), partitions),
@@ -83,6 +84,8 @@ class World:
             case "delete", str(topic):
                 simulation.marked.add(topic)
                 simulation.tell_deletions()
+            case "want again", str(topic):
+                simulation.feed(TopicNamesWanted((topic,)))
             case "answer", (int(index), bool(is_good)) if index < len(simulation.unanswered):
                 simulation.answer(index, ErrorCode.NONE if is_good else ErrorCode.KAFKA_STORAGE_ERROR)
             case (("shrink" | "expand"), (str(topic), int(number))):

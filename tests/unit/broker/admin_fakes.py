@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.services import BrokerServices
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.clock import ManualClock
+from kalda.common.errors import ApiError
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
@@ -51,6 +52,8 @@ class FakeCluster:
         self.assignments: dict[str, TopicAssignment] = {}
         self.stored: dict[tuple[str, str], dict[str, str]] = {}
         self.marked: list[str] = []
+        self.held_up_by_dead_brokers: set[str] = set()
+        self.completion_error: ApiError | None = None
         self.is_paused = False
         self.conflicts = 0
         """How many of the next writes of an assignment fail, as if another broker had been faster."""
@@ -60,6 +63,13 @@ class FakeCluster:
 
     async def topics(self) -> list[str]:
         return list(self.assignments)
+
+    async def complete_deletions(self, topics: Collection[str]) -> None:
+        """What the controller does for names that are wanted again; nothing where brokers live."""
+        if self.completion_error is not None:
+            raise self.completion_error
+        for topic in [each for each in topics if each in self.held_up_by_dead_brokers]:
+            self.marked.remove(topic)
 
     async def topics_to_delete(self, watch: Callable[[Any], None] | None = None) -> list[str]:
         if watch is not None:
@@ -141,6 +151,7 @@ class AdminWorld:
             DelayedOperationPurgatory("topic", self.wheel),
             self.clock,
             random.Random(1),
+            complete_deletions=self.cluster.complete_deletions,
         )
         self.services = BrokerServices()
         self.services.broker_id = 0

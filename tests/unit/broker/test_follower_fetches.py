@@ -21,7 +21,7 @@ from kalda.broker.replication.quota import LEADER_REPLICAS, ReplicationQuota
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
-from kalda.common.types import BrokerEndpoint
+from kalda.common.types import ZERO_UUID, BrokerEndpoint
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -369,6 +369,36 @@ def test_a_first_request_sets_logs_of_earlier_topics_aside(tmp_path: Path) -> No
     assert {} == broker.host(new, is_full=True)
     assert (0, 0) == (broker.partition().log.log_end_offset, broker.partition().leader_epoch)
     assert 1 == len(list(tmp_path.glob("orders-0.*-stray")))
+    broker.close()
+
+
+def test_a_log_without_a_role_gives_way_to_a_new_topic_of_its_name(tmp_path: Path) -> None:
+    """The topic was created again while this broker was down, and gets a replica here only now."""
+    broker = DataPath(tmp_path)
+    broker.host(leadership())
+    broker.produce(batch(b"old"))
+    broker.close()
+
+    broker = DataPath(tmp_path)
+    assert {} == broker.host(leadership(topic_id=uuid.UUID(int=99), leader_epoch=0))
+    assert 0 == broker.partition().log.log_end_offset
+    assert 1 == len(list(tmp_path.glob("orders-0.*-stray")))
+    broker.close()
+
+
+def test_logs_without_a_role_are_set_aside_only_where_their_topic_has_another_id(tmp_path: Path) -> None:
+    """A topic that the cluster does not know may be under deletion, which goes on with its log."""
+    broker = DataPath(tmp_path)
+    broker.host(leadership(), leadership(partition=1))
+    broker.close()
+
+    broker = DataPath(tmp_path)
+    broker.host(leadership())
+    for topic_id in (broker.partition().topic_id, ZERO_UUID):
+        broker.replicas.set_unassigned_strays_aside({"orders": topic_id}.__getitem__)
+    assert [] == list(tmp_path.glob("*-stray"))
+    broker.replicas.set_unassigned_strays_aside({"orders": uuid.UUID(int=99)}.__getitem__)
+    assert [1] == [int(path.name[7]) for path in tmp_path.glob("*-stray")]
     broker.close()
 
 

@@ -51,6 +51,20 @@ async def test_deleted_topic_is_forgotten_when_its_replicas_are_gone(stage: Stag
     await until(lambda: stage.brokers.leader(1, P0) == 1)
 
 
+async def test_the_name_of_a_deleted_topic_is_free_though_a_broker_is_dead(stage: Stage) -> None:
+    """It deletes its replica when it is back, as it knows of no newer topic."""
+    first, second = await stage.start(1), await stage.start(2)
+    await first.cluster.create_topics([topic("t", (1, 2))])
+    await until(lambda: stage.brokers.leader(1, P0) == 1)
+    await second.session.expire()
+    await first.cluster.request_topic_deletions(["t"])
+    await until(lambda: stage.brokers.deleted(1) == [P0])
+    assert ["t"] == await first.cluster.topics_to_delete()
+    await first.driver.complete_deletions(["t", "ghost"])
+    assert [] == await first.cluster.topics_to_delete()
+    assert [] == await first.cluster.topics()
+
+
 async def test_failed_broker_is_replaced_as_leader(stage: Stage) -> None:
     first, second = await stage.start(1), await stage.start(2)
     await first.cluster.create_topics([topic("t", (2, 1))])

@@ -100,6 +100,7 @@ class ControllerRequests:
             if isinstance(request, UpdateMetadata):
                 self._apply_metadata(request)
                 if request.is_full:
+                    self._replica_manager.set_unassigned_strays_aside(self._metadata_cache.topic_id)
                     # One of an old version names no broker epoch, so it counts for the present registration.
                     self._metadata_epoch = max(broker_epoch, self._broker_epoch())
                     self._metadata_came.set()

@@ -7,6 +7,7 @@ replaced; leader epochs, partition epochs and the controller's epoch tell.
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
@@ -68,8 +69,7 @@ class RoleChanges:
         self._controller_epoch = request.controller_epoch
         errors: dict[TopicPartition, ErrorCode] = {}
         followed: list[Partition] = []
-        if request.is_full:
-            self._set_strays_aside(request.partitions)
+        self._set_strays_aside(request)
         for leadership in request.partitions:
             code = self._apply(leadership, followed)
             if code is ErrorCode.NONE and not self._is_writable(leadership.topic_partition):
@@ -183,26 +183,42 @@ class RoleChanges:
         partition = self._replicas.partitions.get(topic_partition)
         return partition is None or partition.log.is_writable
 
-    def _set_strays_aside(self, partitions: Sequence[PartitionLeadership]) -> None:
+    def _set_strays_aside(self, request: LeaderAndIsr) -> None:
         """Move logs aside that belong to an earlier topic of the same name.
 
-        A new controller's first request says what this broker should hold; the topic was deleted and made
-        anew while it was down. A log that the request does not name is left alone: it may be of a topic whose
-        deletion goes on.
+        The topic was deleted and created again while this broker was down or out of the cluster. A replica
+        that is hosted is given up only for a full request, which says what this broker should hold.
         """
-        for leadership in partitions:
+        for leadership in request.partitions:
             topic_partition = leadership.topic_partition
             log = self._log_manager.get(topic_partition)
             if log is None or log.topic_id is None or leadership.topic_id in (ZERO_UUID, log.topic_id):
                 continue
             partition = self._replicas.partitions.get(topic_partition)
             if partition is not None:
+                if not request.is_full:
+                    continue
                 self._unfollow(topic_partition)
                 self._forget(partition)
-            try:
-                self._log_manager.set_aside(topic_partition)
-            except LOG_ERRORS as error:
-                logger.error("Cannot set the stray log of %s aside: %s", topic_partition, error)
+            self._set_aside(topic_partition)
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        try:
+            self._log_manager.set_aside(topic_partition)
+        except LOG_ERRORS as error:
+            logger.error("Cannot set the stray log of %s aside: %s", topic_partition, error)
+
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+        """Move the logs aside that have no role here and whose topic has another id in the cluster.
+
+        The roles and the metadata of every partition come first. A log whose topic the cluster does not know
+        is left alone: it may be of a topic whose deletion goes on.
+        """
+        for topic_partition, log in tuple(self._log_manager.logs().items()):
+            if topic_partition in self._replicas.partitions or log.topic_id is None:
+                continue
+            if topic_id_of(topic_partition.topic) not in (ZERO_UUID, log.topic_id):
+                self._set_aside(topic_partition)
 
     # One partition.
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -88,8 +88,14 @@ class TopicAdmin:
         purgatory: DelayedOperationPurgatory,
         clock: Clock,
         chance: random.Random | None = None,
+        *,
+        complete_deletions: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
-        """`purgatory` is the one of topic operations; `chance` decides where new topics begin."""
+        """`purgatory` is the one of topic operations; `chance` decides where new topics begin.
+
+        `complete_deletions` asks the controller of this broker not to wait for dead brokers with the deletion
+        of topics; it may raise `ApiError`.
+        """
         self._broker_id: Final = broker_id
         self._config: Final = config
         self._cluster: Final = cluster
@@ -97,6 +103,7 @@ class TopicAdmin:
         self._config_store: Final = config_store
         self._wait: Final = TopicWait(purgatory)
         self._clock: Final = clock
+        self._complete_deletions: Final = complete_deletions
         self._chance: Final = chance if chance is not None else random.Random()
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """The changes of settings."""
@@ -119,8 +126,13 @@ class TopicAdmin:
         Raises:
             CoordinationError: coordination could not be asked.
         """
-        taken = await self._names_by_collision_key(topics)
         doomed = frozenset(await self._cluster.topics_to_delete())
+        if not validate_only and (wanted := [topic.name for topic in topics if topic.name in doomed]):
+            # Where this broker is not the controller, or has left office meanwhile, the topics stay doomed.
+            with contextlib.suppress(ApiError):
+                await self._complete_deletions(wanted)
+            doomed = frozenset(await self._cluster.topics_to_delete())
+        taken = await self._names_by_collision_key(topics)
         outcomes: dict[str, Outcome] = {}
         for topic in topics:
             try:

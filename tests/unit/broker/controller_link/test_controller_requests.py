@@ -24,12 +24,16 @@ class Replicas:
     def __init__(self) -> None:
         self.applied: list[TopicPartition] = []
         self.slices: list[int] = []
+        self.strays_sought = False
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         return self._note([leadership.topic_partition for leadership in request.partitions])
 
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
         return self._note(request.partitions)
+
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+        self.strays_sought = True
 
     def _note(self, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         self.applied += partitions

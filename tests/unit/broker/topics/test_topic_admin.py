@@ -174,6 +174,24 @@ async def test_a_topic_marked_for_deletion_cannot_be_created() -> None:
     assert {"a": ErrorCode.TOPIC_ALREADY_EXISTS} == await create(world, topic("a"))
 
 
+async def test_a_name_is_free_again_once_only_dead_brokers_hold_the_deletion_up() -> None:
+    """They may never come back; their copies have another topic id."""
+    world = AdminWorld()
+    world.cluster.marked.append("a")
+    world.cluster.held_up_by_dead_brokers.add("a")
+
+    assert {"a": ErrorCode.NONE} == await create(world, topic("a"))
+
+
+async def test_a_broker_that_is_not_controller_cannot_free_a_name() -> None:
+    """As when a topic is created automatically."""
+    world = AdminWorld()
+    world.cluster.marked.append("a")
+    world.cluster.completion_error = ApiError(ErrorCode.NOT_CONTROLLER)
+
+    assert {"a": ErrorCode.TOPIC_ALREADY_EXISTS} == await create(world, topic("a"))
+
+
 async def test_creation_times_out_as_an_error_but_goes_on() -> None:
     world = AdminWorld()
     world.cluster.is_paused = True
