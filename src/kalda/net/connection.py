@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
 from kalda.common.log_limiter import LogLimiter
+from kalda.net.foreign_protocols import FOREIGN_SIZE_MIN, ForeignProtocol, recognise
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 
@@ -84,6 +85,10 @@ class ConnectionOwner(Protocol):
     frame_bytes_max: int
     bytes_in: int
     bytes_out: int
+
+    def peer_speaks(self, connection: "Connection", protocol: ForeignProtocol) -> None:
+        """Log that a peer took the listener for one of another protocol."""
+        ...
 
     def connection_closed(self, connection: "Connection", reason: str, level: int) -> None:
         """Forget a connection that has just closed, and log why."""
@@ -343,13 +348,19 @@ class Connection:
                 break
             (size,) = SIZE.unpack_from(data, position)
             if size < 0 or size > size_max:
-                self._refuse_size(size)
+                self._refuse_size(size, data[position:end])
                 return
             stop = start + size
             if stop > end:
-                if size > STASH_BYTES_MAX and end - position > STASH_LARGE_BYTES_MAX:
-                    self._begin_large(data[position:end], size)
-                    position = end
+                if size > STASH_BYTES_MAX:
+                    begun = data[position:end]
+                    if size >= FOREIGN_SIZE_MIN and recognise(begun) is not None:
+                        # Where socket.request.max.bytes allows such sizes.
+                        self._refuse_size(size, begun)
+                        return
+                    if len(begun) > STASH_LARGE_BYTES_MAX:
+                        self._begin_large(begun, size)
+                        position = end
                 break
             self._handle(self, data[start:stop])
             position = stop
@@ -396,7 +407,12 @@ class Connection:
         self._large_filled = len(begun)
         self._large = self._owner.buffers.lease(self._large_size, begun)
 
-    def _refuse_size(self, size: int) -> None:
+    def _refuse_size(self, size: int, start: memoryview) -> None:
+        protocol = recognise(start)
+        if protocol is not None:
+            self._owner.peer_speaks(self, protocol)
+            self.close(f"the peer sent {protocol.value}", logging.DEBUG)
+            return
         self.close(
             f"frame size {size} is outside 0..{self._owner.frame_bytes_max} (socket.request.max.bytes)",
             logging.WARNING,

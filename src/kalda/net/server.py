@@ -20,6 +20,7 @@ from typing import Final
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
+from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
@@ -34,6 +35,17 @@ the while, so without a rest the loop would spin."""
 
 SWEEP_SECONDS_MAX: Final = 30.0
 """Idle connections are looked for at least this often, or at a tenth of the idle limit."""
+
+FOREIGN_MESSAGES: Final = {
+    ForeignProtocol.TLS: (
+        "the client at %s sent a TLS ClientHello to the listener %s, which has no TLS; "
+        "set security.protocol=PLAINTEXT in the client"
+    ),
+    ForeignProtocol.HTTP: (
+        "the client at %s sent an HTTP request to the listener %s, which speaks Kafka's protocol; "
+        "metrics are served over HTTP on the port that metrics.port sets"
+    ),
+}
 
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -81,6 +93,7 @@ class Server:
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()
         self.limiter: LogLimiter = LogLimiter(logger)
+        self._foreign: Final = report_limiter(logger)
         self._sweep: asyncio.TimerHandle | None = None
         self._accept_pause: asyncio.TimerHandle | None = None
         self._is_accepting = False
@@ -213,6 +226,16 @@ class Server:
         counts = Counter(connection.listener for connection in self._connections.values())
         return [((("listener", name),), (counts[name],)) for name in self._listeners.values()]
 
+    def peer_speaks(self, connection: Connection, protocol: ForeignProtocol) -> None:
+        """Log that a peer took the listener for one of another protocol; called by the connection."""
+        self._foreign.log(
+            logging.WARNING,
+            FOREIGN_MESSAGES[protocol],
+            connection.peer,
+            connection.listener,
+            source=connection.peer_address,
+        )
+
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
         """Forget a connection that has just closed; called by the connection."""
         del self._connections[connection.id]
@@ -332,6 +355,7 @@ class Server:
         consumer that is busy with its last batch for some minutes looks the same, so the limit is no shorter.
         """
         self.limiter.report_suppressed()
+        self._foreign.report_suppressed()
         limit_ms = self._config.connections_max_idle_ms
         oldest = monotonic() - limit_ms / 1000
         for connection in list(self._connections.values()):

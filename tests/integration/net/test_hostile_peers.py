@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import socket
+import ssl
 import struct
 import tempfile
 import tracemalloc
@@ -317,6 +318,26 @@ async def test_thousand_idle_connections_take_little_memory() -> None:
         for client in clients:
             client.close()
         await until(lambda: server.statistics().connections == 0)
+
+
+async def test_client_that_is_set_to_tls_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It retries without end: one line for its address and interval is enough, and it says what to do."""
+    async with serving() as (server, port):
+        for _ in range(5):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context())
+        await until(lambda: server.statistics().connections == 0)
+        reader, writer = await open_stream(port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n")
+        assert await is_closed_by_server(reader)
+        writer.close()
+        assert await is_served(port)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 2
+    assert "sent a TLS ClientHello to the listener PLAINTEXT" in lines[0]
+    assert "security.protocol=PLAINTEXT" in lines[0]
+    assert "sent an HTTP request to the listener PLAINTEXT" in lines[1]
+    assert "metrics.port" in lines[1]
 
 
 def resident_bytes() -> int:

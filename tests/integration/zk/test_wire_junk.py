@@ -115,3 +115,18 @@ async def test_flood_of_nonsense_leaves_few_log_lines(
             await flood(bench)
     lines = [record.getMessage() for record in caplog.records if "127.0.0.1" in record.getMessage()]
     assert 0 < len(lines) <= 2 * LIMIT_BURST
+
+
+async def test_client_of_another_protocol_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, forceSync="no") as bench:
+        for start in (b"\x16\x03\x01\x02\0\1", b"GET / HTTP/1.1\r\n\r\n") * 3:
+            client = await bench.dial()
+            client.writer.write(start)
+            assert b"" == await client.reader.read()
+            client.close()
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert 2 == len(lines)
+    assert "sent a TLS ClientHello to the ZooKeeper port" in lines[0]
+    assert "sent an HTTP request to the ZooKeeper port" in lines[1]

@@ -7,6 +7,7 @@ from typing import Any
 
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.connection import Connection
+from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
@@ -90,6 +91,10 @@ class Owner:
         self.bytes_in = 0
         self.bytes_out = 0
         self.closed: list[str] = []
+        self.foreign: list[ForeignProtocol] = []
+
+    def peer_speaks(self, connection: Connection, protocol: ForeignProtocol) -> None:
+        self.foreign.append(protocol)
 
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
         self.closed.append(reason)

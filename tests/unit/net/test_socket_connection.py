@@ -9,6 +9,7 @@ import pytest
 from kalda.net import connection as connection_module
 from kalda.net import socket_connection
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 
@@ -96,6 +97,34 @@ class TestFrames:
         assert harness.take_sent() == framed(b"good")
         assert harness.socket.is_closed
         assert "socket.request.max.bytes" in harness.owner.closed[0]
+
+    @pytest.mark.parametrize("frame_bytes_max", [100_000_000, 2_147_483_647])
+    @pytest.mark.parametrize(
+        ("start", "protocol"),
+        [
+            (bytes.fromhex("16030102000100"), ForeignProtocol.TLS),
+            (bytes.fromhex("16030300"), ForeignProtocol.TLS),
+            (b"GET /metrics HTTP/1.1\r\n", ForeignProtocol.HTTP),
+            (b"POST / HTTP/1.1\r\n", ForeignProtocol.HTTP),
+            (b"PRI * HTTP/2.0\r\n", ForeignProtocol.HTTP),
+        ],
+    )
+    def test_peer_of_another_protocol_is_named(
+        self, start: bytes, protocol: ForeignProtocol, frame_bytes_max: int
+    ) -> None:
+        """A size of 369 MB says nothing to the owner of a client that is set to TLS."""
+        harness = Harness(echo, frame_bytes_max)
+        harness.receive(start)
+        assert harness.owner.foreign == [protocol]
+        assert harness.socket.is_closed
+        assert harness.owner.closed == [f"the peer sent {protocol.value}"]
+
+    def test_large_frame_is_not_taken_for_tls(self) -> None:
+        """A Produce request of 369 MB begins with the four bytes of a TLS record."""
+        harness = Harness(echo, 2_147_483_647)
+        harness.receive(bytes.fromhex("1603010200000009"))
+        assert harness.owner.foreign == []
+        assert not harness.socket.is_closed
 
     def test_frame_of_exactly_the_limit_is_taken(self) -> None:
         harness = Harness(echo, frame_bytes_max=1000)

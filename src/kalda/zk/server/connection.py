@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.coordination.errors import AuthFailedError, CoordinationError, NoAuthError, SessionExpiredError
 from kalda.coordination.port import EventType, WatchEvent
+from kalda.net.foreign_protocols import recognise
 from kalda.zk.proto import responses
 from kalda.zk.proto.framing import FrameError, FrameReader
 from kalda.zk.proto.jute import JuteError
@@ -320,6 +321,11 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._listener.traffic.received += 1
             self._send(answer(word.decode(), self._listener))
             self.close("a four-letter word was answered")
+            return False
+        protocol = recognise(word)
+        if protocol is not None:
+            self._listener.peer_speaks(self, protocol)
+            self.close(f"the client sent {protocol.value}")
             return False
         frame = self._frames.next_frame()
         if frame is None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.log_limiter import LogLimiter
+from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.connection import ConnectionState, ZooKeeperConnection
 from kalda.zk.server.heartbeat import Heartbeat
@@ -26,6 +27,17 @@ OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 DRAIN_SECONDS_MAX: Final = 5.0
 """How long closing waits for requests under way to be answered."""
+
+FOREIGN_MESSAGES: Final = {
+    ForeignProtocol.TLS: (
+        "the client at %s:%d sent a TLS ClientHello to the ZooKeeper port, which has no TLS; set "
+        "zookeeper.ssl.client.enable=false in a broker, zookeeper.client.secure=false in a ZooKeeper client"
+    ),
+    ForeignProtocol.HTTP: (
+        "the client at %s:%d sent an HTTP request to the ZooKeeper port, which speaks ZooKeeper's protocol; "
+        "brokers serve metrics over HTTP on the port that metrics.port sets"
+    ),
+}
 
 _log: Final = logging.getLogger(__name__)
 
@@ -53,6 +65,7 @@ class ZooKeeperListener:
         self._outstanding_bytes = 0
         self.limiter: Final = LogLimiter(_log)
         """Logs the lines that a client can cause."""
+        self._foreign: Final = report_limiter(_log)
         self._per_host: Counter[str] = Counter()
         self._sessions: dict[int, ZooKeeperConnection] = {}
         """The connection of each session that has one."""
@@ -132,6 +145,11 @@ class ZooKeeperListener:
         self._per_host[host] += 1
         return True
 
+    def peer_speaks(self, connection: ZooKeeperConnection, protocol: ForeignProtocol) -> None:
+        """Log that a client took the port for one of another protocol."""
+        host, port = connection.peer
+        self._foreign.log(logging.WARNING, FOREIGN_MESSAGES[protocol], host, port, source=host)
+
     def opened(self, connection: ZooKeeperConnection) -> None:
         """Note a connection's session; a connection that had it before is closed."""
         before = self._sessions.get(connection.session_id)
@@ -181,6 +199,7 @@ class ZooKeeperListener:
 
     def _on_beat(self, now: float) -> None:
         self.limiter.report_suppressed()
+        self._foreign.report_suppressed()
         for connection in list(self.connections):
             if connection.state is ConnectionState.OPEN:
                 if connection.is_held_back:
