@@ -118,7 +118,10 @@ class Dispatcher:
                     position = skip_tagged_fields(frame, position, len(frame))
                 else:
                     position += 1
-        except (ProtocolError, StructError, IndexError, UnicodeDecodeError) as error:
+        except (StructError, IndexError):
+            self._refuse(connection, frame, "it ends within its header")
+            return
+        except (ProtocolError, UnicodeDecodeError) as error:
             self._refuse(connection, frame, f"its header is malformed: {error}")
             return
         metrics = api.metrics
@@ -158,7 +161,8 @@ class Dispatcher:
 
     def _refuse(self, connection: Connection, frame: memoryview, reason: str) -> None:
         start = bytes(frame[:_HEADER_BYTES])
-        connection.close(f"request {start.hex()} of {len(frame)} bytes: {reason}", logging.WARNING)
+        begins = f" that begins with {start.hex()}" if start else ""
+        connection.close(f"request of {len(frame)} bytes{begins}: {reason}", logging.WARNING)
 
     def _note_client_id(self, connection: Connection, client_id_bytes: bytes, length: int) -> None:
         if len(client_id_bytes) != length:

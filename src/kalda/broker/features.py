@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.log_text import bytes_text
 from kalda.coordination import paths
 from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from kalda.coordination.port import Coordination, SessionState, WatchEvent
@@ -134,7 +136,8 @@ class Features:
         data, stat = await self._coordination.get(paths.FEATURE)
         levels = decode_features(data)
         if levels != self.levels:
-            logger.info("features in force: %s", levels or "none")
+            text = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))
+            logger.info("features in force: %s", text or "none")
         self.levels, self.epoch = levels, stat.version
 
     def _on_event(self, event: WatchEvent) -> None:
@@ -225,5 +228,6 @@ def _decode_all(data: bytes) -> dict[str, int]:
             for name, level in fields["features"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.error("%s holds %r, which is no list of features: %s", paths.FEATURE, data, error)
+        found, reason = bytes_text(data), error_text(error)
+        logger.error("%s holds %s, which is not a list of features: %s", paths.FEATURE, found, reason)
         return {}

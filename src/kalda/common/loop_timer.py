@@ -78,5 +78,5 @@ class LoopTimer(Generic[T]):
                 self._expire(task)
             except Exception:
                 # The fault of one must not stop the others.
-                logger.exception("%r failed when its time was up", task)
+                logger.exception("a %s failed when its time was up", type(task).__name__)
         self._arm()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, assert_never
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.log_text import numbers_text
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
 from kalda.controller.agenda import Agenda
@@ -252,7 +253,8 @@ class Term:
             return
         errors, changes = reassignment.judge_reassignments(self.context, targets, must_live=False)
         for partition, error in errors.items():
-            _log.warning("%s does not move to %s: %s", partition, targets[partition], error.message)
+            replicas = numbers_text(targets[partition])
+            _log.warning("%s does not move to replicas %s: %s", partition, replicas, error.message)
         await self.step(ReassignmentsRequested(changes))
 
     async def _take_up_legacy_election(self) -> None:

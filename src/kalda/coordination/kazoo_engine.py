@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kalda.common.error_text import error_text
 from kalda.coordination import errors, kazoo_link
 from kalda.coordination.client_calls import Call, CallGroup, Inbox
 from kalda.coordination.client_watches import ClientWatches
@@ -361,9 +362,8 @@ class KazooCoordination:
             call.fail(error)
         except Exception as error:
             # A server that answers nonsense must not leave its caller waiting.
-            call.fail(
-                CoordinationError(f"{call.path}: ZooKeeper's answer makes no sense: {error!r}", call.path)
-            )
+            text = f"{call.path}: ZooKeeper's answer makes no sense: {error_text(error)}"
+            call.fail(CoordinationError(text, call.path))
 
     # Requests.
 
@@ -487,7 +487,8 @@ class KazooCoordination:
             self._link.abandon()
             self._end_session(SessionState.CLOSED)
             return
-        _log.error("the connection to ZooKeeper failed, it is made anew: %r", failure)
+        reason = "no reason given" if failure is None else error_text(failure)
+        _log.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
         if self._state is SessionState.CONNECTED:
             self._lose_connection()
         self._loop.call_later(kazoo_link.RECONNECT_DELAY_MAX_SECONDS, self._reopen, link)
@@ -538,7 +539,7 @@ class KazooCoordination:
                 callback(event)
             except Exception:
                 # It must not; but the watch of another is not its business.
-                _log.exception("a watch's callback failed to take %s", event)
+                _log.exception("a watch's callback failed on %s of %s", event.type.name, event.path)
 
     def _watch_again(self) -> None:
         """Arm all watches at a new connection, and tell of what changed meanwhile, before any later call."""

@@ -24,6 +24,7 @@ from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from kalda.common.error_text import error_text
 from kalda.coordination.client_calls import Call, Inbox
 from kalda.coordination.errors import BadArgumentsError, ConnectionLossError
 from kalda.coordination.port import Create, Delete, EventType, Operation, SessionKey, SetData, Stat
@@ -267,7 +268,7 @@ class Link:
             self._client.stop()
             self._client.close()
         except KazooException as error:
-            _log.warning("the thread of a ZooKeeper session does not end: %r", error)
+            _log.warning("the thread of a ZooKeeper session does not end: %s", error_text(error))
 
     def _on_kazoo_state(self, state: str) -> None:
         # From kazoo's thread, between the answers and events before and after the change.

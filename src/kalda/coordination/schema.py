@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
+from kalda.common.log_text import bytes_text
 from kalda.common.types import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from kalda.coordination import paths
 from kalda.coordination.paths import INT32_MAX
@@ -174,28 +175,33 @@ def _dump(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+def _shown(value: object) -> str:
+    """Return a value that was read from JSON as JSON, cut where it is long."""
+    return f"{json.dumps(value):.200}"
+
+
 def _load(data: bytes, what: str) -> dict[str, object]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{what} is not JSON ({error}): {data[:200]!r}") from None
+        raise SchemaError(f"{what} is not JSON ({error}): {bytes_text(data)}") from None
     if not isinstance(value, dict):
-        raise SchemaError(f"{what} is not a JSON object: {data[:200]!r}")
+        raise SchemaError(f"{what} is not a JSON object: {bytes_text(data)}")
     return value
 
 
 def _int(value: object, what: str) -> int:
     if type(value) is not int or not _INT32_MIN <= value <= INT32_MAX:
-        raise SchemaError(f"{what} should be an integer of 32 bits, found {value!r:.100}")
+        raise SchemaError(f"{what} should be an integer of 32 bits, found {_shown(value)}")
     return value
 
 
 def _ints(value: object, what: str) -> tuple[int, ...]:
     if not isinstance(value, list):
-        raise SchemaError(f"{what} should be a list of integers, found {value!r}")
+        raise SchemaError(f"{what} should be a list of integers, found {_shown(value)}")
     for item in value:
         if type(item) is not int or not _INT32_MIN <= item <= INT32_MAX:
-            raise SchemaError(f"{what} should be a list of integers of 32 bits, found {value!r:.200}")
+            raise SchemaError(f"{what} should be a list of integers of 32 bits, found {_shown(value)}")
     return tuple(value)
 
 
@@ -203,19 +209,19 @@ def _replicas(value: object, what: str) -> tuple[int, ...]:
     """Read where a partition lives: without replicas nobody could lead it, and each counts once."""
     replicas = _ints(value, what)
     if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
-        raise SchemaError(f"{what} should name each replica of a partition once, found {value!r:.200}")
+        raise SchemaError(f"{what} should name each replica of a partition once, found {_shown(value)}")
     return replicas
 
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        raise SchemaError(f"{what} should be a text, found {value!r}")
+        raise SchemaError(f"{what} should be a text, found {_shown(value)}")
     return value
 
 
 def _object(value: object, what: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise SchemaError(f"{what} should be a JSON object, found {value!r}")
+        raise SchemaError(f"{what} should be a JSON object, found {_shown(value)}")
     return value
 
 
@@ -258,7 +264,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
     protocols = _object(value.get("listener_security_protocol_map") or {}, what)
     texts = value.get("endpoints")
     if not isinstance(texts, list):
-        raise SchemaError(f"{what} has no list of endpoints: {data[:200]!r}")
+        raise SchemaError(f"{what} has no list of endpoints: {bytes_text(data)}")
     endpoints = []
     for text in texts:
         match = _ENDPOINT.fullmatch(_text(text, what))
@@ -402,7 +408,7 @@ def decode_controller_epoch(data: bytes) -> int:
     """
     epoch = paths.number(data.decode("ascii", errors="replace"))
     if epoch is None:
-        raise SchemaError(f"/controller_epoch should be a number, found {data[:50]!r}")
+        raise SchemaError(f"/controller_epoch should be a number, found {bytes_text(data)}")
     return epoch
 
 
@@ -448,7 +454,7 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
         return _text(value.get("entity_type"), what), _text(value.get("entity_name"), what)
     entity_type, separator, entity_name = _text(value.get("entity_path"), what).partition("/")
     if not separator or not entity_name:
-        raise SchemaError(f"{what} should name type/entity, found {data[:200]!r}")
+        raise SchemaError(f"{what} should name type/entity, found {bytes_text(data)}")
     return entity_type, entity_name
 
 
@@ -461,7 +467,7 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 def _decode_partitions(data: bytes, what: str) -> frozenset[TopicPartition]:
     entries = _load(data, what).get("partitions")
     if not isinstance(entries, list):
-        raise SchemaError(f"{what} has no list of partitions: {data[:200]!r}")
+        raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
     return frozenset(
         TopicPartition(_text(entry.get("topic"), what), _int(entry.get("partition"), what))
         for entry in (_object(entry, what) for entry in entries)
@@ -514,7 +520,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     what = "a reassignment"
     entries = _load(data, what).get("partitions")
     if not isinstance(entries, list):
-        raise SchemaError(f"{what} has no list of partitions: {data[:200]!r}")
+        raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
     return {
         TopicPartition(_text(entry.get("topic"), what), _int(entry.get("partition"), what)): _ints(
             entry.get("replicas"), what
@@ -561,7 +567,7 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
         first = int(_text(value.get("block_start"), what))
         last = int(_text(value.get("block_end"), what))
     except ValueError:
-        raise SchemaError(f"{what} should hold two numbers, found {data[:200]!r}") from None
+        raise SchemaError(f"{what} should hold two numbers, found {bytes_text(data)}") from None
     return ProducerIdBlock(_int(value.get("broker"), what), first, last)
 
 

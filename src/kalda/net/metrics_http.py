@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.common.metrics import Metrics
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
 
@@ -89,7 +90,7 @@ class MetricsServer:
         except asyncio.LimitOverrunError:
             writer.write(_response("431 Request Header Fields Too Large"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
-            logger.debug("a metrics request was not finished: %r", error)
+            logger.debug("a metrics request was not finished: %s", error_text(error))
         finally:
             self._connection_count -= 1
             writer.close()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
@@ -275,7 +276,9 @@ class Server:
                     self._rest_from_accepting(error)
                 else:
                     # One connection's trouble, such as a firewall's EPERM; the next one may be fine.
-                    self.limiter.log(logging.WARNING, "a connection could not be accepted: %s", error)
+                    self.limiter.log(
+                        logging.WARNING, "a connection could not be accepted: %s", error_text(error)
+                    )
                 return
             self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
 

@@ -12,6 +12,7 @@ from mmap import mmap
 from time import monotonic
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.net.connection import (
     COALESCE_BYTES_MAX,
     Chunk,
@@ -217,7 +218,7 @@ class SocketConnection(Connection):
     def _lost(self, error: OSError) -> None:
         # Nothing more can be sent, so `close` must not try.
         self._out.clear()
-        self.close(f"the connection broke: {error}", logging.DEBUG)
+        self.close(f"the connection broke: {error_text(error)}", logging.DEBUG)
 
 
 def _has_bytes(chunk: Chunk) -> bool:

@@ -62,7 +62,10 @@ def read_control_type(record: Record) -> ControlRecordType | None:
     """
     key = record.key
     if key is None or len(key) < _KEY.size:
-        raise CorruptRecordError(f"control record at offset {record.offset} has key {key!r}")
+        size = 0 if key is None else len(key)
+        raise CorruptRecordError(
+            f"the control record at offset {record.offset} has a key of {size} bytes; {_KEY.size} are needed"
+        )
     control_type = _KEY.unpack_from(key)[1]
     if control_type == ControlRecordType.ABORT:
         return ControlRecordType.ABORT
@@ -86,5 +89,8 @@ def read_end_transaction_marker(
     if control_type is None:
         return None
     if record.value is None or len(record.value) < _VALUE.size:
-        raise CorruptRecordError(f"marker at offset {record.offset} has value {record.value!r}")
+        size = 0 if record.value is None else len(record.value)
+        raise CorruptRecordError(
+            f"the marker at offset {record.offset} has a value of {size} bytes; {_VALUE.size} are needed"
+        )
     return EndTransactionMarker(control_type, _VALUE.unpack_from(record.value)[1])

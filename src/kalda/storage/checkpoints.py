@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.common.log_text import bytes_text
 from kalda.common.types import TopicPartition, uuid_from_text, uuid_to_text
 from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
@@ -73,7 +74,9 @@ def parse_partition_metadata(data: bytes) -> uuid.UUID:
     """Read what `format_partition_metadata` or Kafka wrote; raises `CorruptCheckpointError`."""
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
     if fields.get("version") != str(_VERSION) or "topic_id" not in fields:
-        raise CorruptCheckpointError(f"partition metadata {data!r} has no version {_VERSION} and topic_id")
+        raise CorruptCheckpointError(
+            f"partition metadata {bytes_text(data)} has no version {_VERSION} and topic_id"
+        )
     try:
         return uuid_from_text(fields["topic_id"].strip())
     except ValueError as error:

@@ -383,8 +383,8 @@ def test_a_change_of_many_roles_is_one_line(bench: Bench, caplog: pytest.LogCapt
     bench.runtime.resign(9, 2)
     bench.loop.settle()
     loaded, resigned = [each.message for each in caplog.records]
-    assert loaded.startswith("__topic: 3 partitions (1, 2, 3) are coordinated here now; 3 records, ")
-    assert "__topic: 2 partitions (1, 3) are coordinated here no longer" == resigned
+    assert loaded.startswith("coordinating 3 partitions of __topic (1, 2, 3): 3 records of ")
+    assert "no longer coordinating 2 partitions of __topic (1, 3)" == resigned
 
 
 def test_epochs_that_go_back_are_ignored(bench: Bench) -> None:

@@ -183,7 +183,9 @@ class TopicAdmin:
             existing = frozenset(await self._cluster.topics()) if refused else frozenset[str]()
         except CoordinationError as error:
             # The topic may well exist, and this broker has not heard of it yet.
-            _log.warning("topics %s are not created automatically for now: %s", wanted, error)
+            _log.warning(
+                "topics %s are not created automatically for now: %s", ", ".join(sorted(wanted)), error
+            )
             return codes
         finally:
             self._being_auto_created.difference_update(wanted)

@@ -167,7 +167,7 @@ class TransactionMarkers:
                 missing.append(topic_partition)
             else:
                 logger.info(
-                    "%s is gone: the transaction of %r ends without it",
+                    '%s is gone: the transaction of "%s" ends without it',
                     topic_partition,
                     job.work.metadata.transactional_id,
                 )
@@ -221,7 +221,7 @@ class TransactionMarkers:
 
     def _give_up(self, job: _Job, topic_partition: TopicPartition, code: ErrorCode) -> None:
         logger.warning(
-            "the transaction of %r is somebody else's now: %s refused its marker with %s",
+            'another coordinator completes the transaction of "%s": %s refused its marker with %s',
             job.work.metadata.transactional_id,
             topic_partition,
             code.name,

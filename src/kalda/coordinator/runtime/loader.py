@@ -5,11 +5,12 @@ What must not break: whatever goes wrong with one partition, the others are load
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError
+from kalda.common.log_text import partitions_text
 from kalda.coordinator.runtime.loading import Loading
 from kalda.coordinator.runtime.ports import Loop
 from kalda.records.errors import RecordsError
@@ -110,22 +111,13 @@ class Loader:
         return False
 
     def _report(self) -> None:
-        """Tell of all partitions of an election in one line."""
+        """Log all partitions of an election in one line."""
         if self._loaded:
             logger.info(
-                "%s: %s coordinated here now; %d records, %d bytes loaded in %d ms",
-                self._topic,
-                listed(load.partition for load in self._loaded),
+                "coordinating %s: %d records of %d bytes loaded in %d ms",
+                partitions_text(self._topic, (load.partition for load in self._loaded)),
                 sum(load.loading.record_count for load in self._loaded),
                 sum(load.loading.byte_count for load in self._loaded),
                 (self._clock.monotonic() - self._began) * 1000,
             )
             self._loaded.clear()
-
-
-def listed(partitions: Iterable[int]) -> str:
-    """Say which partitions are something."""
-    numbers = sorted(partitions)
-    if len(numbers) == 1:
-        return f"partition {numbers[0]} is"
-    return f"{len(numbers)} partitions ({', '.join(map(str, numbers))}) are"

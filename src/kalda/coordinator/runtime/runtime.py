@@ -26,10 +26,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.log_text import partitions_text
 from kalda.common.pending import Pending
 from kalda.coordinator.records import CoordinatorRecord
 from kalda.coordinator.runtime.commit_queue import CommitQueue
-from kalda.coordinator.runtime.loader import Load, Loader, listed
+from kalda.coordinator.runtime.loader import Load, Loader
 from kalda.coordinator.runtime.loading import Loading
 from kalda.coordinator.runtime.ports import InternalLog, Loop, Result, Shard
 from kalda.coordinator.runtime.shard_timers import ShardTimers
@@ -299,7 +300,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _report_resigned(self) -> None:
         """Tell of all partitions that went to others in one line."""
-        logger.info("%s: %s coordinated here no longer", self._config.name, listed(self._resigned))
+        logger.info("no longer coordinating %s", partitions_text(self._config.name, self._resigned))
         self._resigned.clear()
 
     def _on_load_failed(self, partition: _Partition[S], error: Exception) -> None:

@@ -222,7 +222,7 @@ class TransactionCoordinator:
         """Abort what was open for too long; return how many transactions that were."""
         overdue = [(shard, name) for shard in tuple(self._shards.values()) for name in shard.timed_out()]
         for shard, transactional_id in overdue:
-            logger.info("transaction of %r is aborted: it timed out", transactional_id)
+            logger.info('transaction of "%s" is aborted: it timed out', transactional_id)
             self._decide(transactional_id, partial(self._time_out, shard, transactional_id))
         return len(overdue)
 

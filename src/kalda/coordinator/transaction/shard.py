@@ -97,7 +97,8 @@ class TransactionShard:
             if error is None or self._context is not context:
                 return
             if not _is_lost(error):
-                logger.warning("the end of %r is not written yet: %s", transactional_id, error)
+                text = 'the end of the transaction of "%s" is not written yet: %s'
+                logger.warning(text, transactional_id, error)
                 context.schedule(f"complete-{transactional_id}", RETRY_MS, operation)
 
         context.write(operation).add_done(done)

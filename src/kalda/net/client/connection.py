@@ -16,6 +16,7 @@ from typing import Final, Self, TypeVar
 from kalda import __version__
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
+from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
 from kalda.net.client.errors import (
     BrokerConnectionError,
@@ -76,7 +77,7 @@ class BrokerConnection:
         except TimeoutError:
             raise RequestTimedOutError(f"no connection to {peer} in time") from None
         except OSError as error:
-            raise BrokerConnectionError(f"no connection to {peer}: {error}") from error
+            raise BrokerConnectionError(f"no connection to {peer}: {error_text(error)}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -183,7 +184,7 @@ class BrokerConnection:
             raise
         except OSError as error:
             self.close()
-            raise BrokerConnectionError(f"connection to {self.peer} lost: {error}") from error
+            raise BrokerConnectionError(f"connection to {self.peer} lost: {error_text(error)}") from error
 
     def _receive_frame(self, deadline: float) -> bytearray:
         (size,) = SIZE.unpack(self._receive_exactly(SIZE_BYTES, deadline))
@@ -208,7 +209,7 @@ class BrokerConnection:
         except TimeoutError:
             raise RequestTimedOutError(f"no answer from {self.peer} in time") from None
         except OSError as error:
-            raise BrokerConnectionError(f"connection to {self.peer} lost: {error}") from error
+            raise BrokerConnectionError(f"connection to {self.peer} lost: {error_text(error)}") from error
         return buffer
 
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol, Self
 
 from kalda import __version__
 from kalda.common.api_keys import ApiKey
+from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
 from kalda.net.client.connection import highest_shared_version
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
@@ -114,7 +115,7 @@ class PeerConnection:
         except ConnectionError as error:
             raise _naming(peer, error) from error
         except OSError as error:
-            raise ConnectionError(f"no connection to {peer}: {error}") from error
+            raise ConnectionError(f"no connection to {peer}: {error_text(error)}") from error
         return connection
 
     def version_of(self, api_key: ApiKey) -> int:
@@ -217,7 +218,7 @@ class PeerConnection:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            self._close_after(f"lost: {error}")
+            self._close_after(f"lost: {error_text(error)}")
             return
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
@@ -230,7 +231,7 @@ class PeerConnection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._close_after(f"lost: {error}")
+            self._close_after(f"lost: {error_text(error)}")
             return
         if sent < len(self._unsent):
             self._unsent = self._unsent[sent:]
@@ -248,7 +249,7 @@ class PeerConnection:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._close_after(f"lost: {error}")
+                self._close_after(f"lost: {error_text(error)}")
                 return
             if not count:
                 self._close_after("closed by the peer")
@@ -295,7 +296,7 @@ class PeerConnection:
 
 def _naming(peer: str, error: ConnectionError) -> ConnectionError:
     """The error as it is if it names the peer, else one that does."""
-    return error if peer in str(error) else ConnectionError(f"no connection to {peer}: {error}")
+    return error if peer in str(error) else ConnectionError(f"no connection to {peer}: {error_text(error)}")
 
 
 async def _connect(host: str, port: int, timeout_seconds: float, receive_buffer_bytes: int) -> socket.socket:

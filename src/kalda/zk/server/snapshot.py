@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.zk.proto.jute import INT, LONG, JuteError, Reader, write_buffer, write_int, write_long, write_text
 from kalda.zk.server.data_tree import DataTree, FrozenTree, TreeError, Znode
@@ -166,7 +167,7 @@ class SnapshotStore:
             try:
                 self.save(tree.freeze())
             except OSError as error:
-                _log.warning("%s has no first snapshot: %s", self._directory, error)
+                _log.warning("%s has no first snapshot: %s", self._directory, error_text(error))
 
     def files(self) -> list[tuple[int, str]]:
         """Return zxid and path of every snapshot, oldest first."""
@@ -190,7 +191,7 @@ class SnapshotStore:
             try:
                 return DataTree.restore(decode_snapshot(self._read(path), zxid))
             except (JuteError, TreeError) as error:
-                _log.warning("snapshot %s is skipped: %s", path, error)
+                _log.warning("snapshot %s is skipped: %s", path, error_text(error))
         if files:
             raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
         return DataTree()

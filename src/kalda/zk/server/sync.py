@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.coordination.errors import StorageError
 from kalda.storage.background import BackgroundExecutor
 from kalda.zk.server.requests import Processor, Read, Request
@@ -107,7 +108,7 @@ class SyncProcessor:
 
     def _finish(self, error: BaseException | None) -> None:
         if isinstance(error, OSError):
-            _log.error("the write-ahead log cannot be written, changes are refused: %s", error)
+            _log.error("the write-ahead log cannot be written, changes are refused: %s", error_text(error))
             self._refuse_all(f"the change could not be made durable: {error}")
         elif error is not None:
             self._break(error)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from kalda.broker.partition import Partition
 from kalda.broker.replication.leader.in_sync import IsrChange
 from kalda.common.clock import Clock
+from kalda.common.log_text import numbers_text
 from kalda.common.types import TopicPartition
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
@@ -78,8 +79,8 @@ class IsrChanges:
             "%s: %s the in-sync replicas from %s to %s",
             partition.topic_partition,
             "expanding" if change.is_expansion else "shrinking",
-            list(partition.isr),
-            list(change.isr),
+            numbers_text(partition.isr),
+            numbers_text(change.isr),
         )
         self._queue[partition.topic_partition] = partition, change
         self._is_queued.set()
@@ -152,7 +153,13 @@ class IsrChanges:
             # The topic is being deleted; what stays pending ends with the replica.
             logger.info("%s: no state to change the in-sync replicas of", partition.topic_partition)
         elif state.leader_epoch == partition.leader_epoch:
-            logger.info("%s: somebody else changed the state to %s", partition.topic_partition, state)
+            logger.info(
+                "%s: another broker changed the state: leader %d, epoch %d, in-sync replicas %s",
+                partition.topic_partition,
+                state.leader,
+                state.leader_epoch,
+                numbers_text(state.isr),
+            )
             if partition.adopt_state(state):
                 outcomes.wake(partition)
         else:

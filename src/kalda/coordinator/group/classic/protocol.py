@@ -276,7 +276,8 @@ class ClassicProtocol:
             except ApiError as error:
                 return error.code
         member: ClassicMember = group.members[member_id]
-        logger.info("Group %s: %s leaves: %s", group.group_id, member, leaver.reason or "no reason given")
+        reason = leaver.reason or "no reason given"
+        logger.info("Group %s: %s leaves: %s", group.group_id, member.member_id, reason)
         self.rebalance.remove_member(group, member)
         return ErrorCode.NONE
 

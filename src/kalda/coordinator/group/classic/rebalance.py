@@ -118,7 +118,8 @@ class Rebalance:
             group.remove(member.member_id)
             context.cancel(_heartbeat_timer(group.group_id, member.member_id))
         if absent:
-            logger.info("Group %s goes on without %s, who did not join", group.group_id, absent)
+            names = ", ".join(member.member_id for member in absent)
+            logger.info("Group %s continues without the members that did not join: %s", group.group_id, names)
         if group.members and not group.elect_joined_leader():
             # Static members only, and all away: their sessions will decide.
             logger.warning("Group %s: no member joined, waiting for another round", group.group_id)

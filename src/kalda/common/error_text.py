@@ -1,0 +1,17 @@
+"""Exceptions as text for log lines and messages, in place of Python's own spelling of them."""
+
+import os
+import socket
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an exception says, or its class where it says nothing.
+
+    Example: ``No space left on device: /data/kalda`` for an `OSError` with that file name.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, socket.gaierror):
+            return str(error.strerror)
+        text = os.strerror(error.errno)
+        return text if error.filename is None else f"{text}: {os.fsdecode(error.filename)}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,33 @@
+"""Values as text for log lines and error messages, in place of Python's own spelling of them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+LISTED_MAX: Final = 5
+"""Numbers that a line lists; more are only counted."""
+
+BYTES_SHOWN_MAX: Final = 200
+"""What is shown of bytes that cannot be read: enough to recognise them."""
+
+
+def bytes_text(data: bytes) -> str:
+    """Return bytes as quoted text; what is not UTF-8 becomes escapes, and a long end is cut off."""
+    text = data[:BYTES_SHOWN_MAX].decode(errors="backslashreplace")
+    return f'"{text}"' if len(data) <= BYTES_SHOWN_MAX else f'"{text}"... ({len(data)} bytes)'
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return numbers in their order, separated by commas; ``none`` if there are none."""
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def partitions_text(topic: str, partitions: Iterable[int]) -> str:
+    """Return which partitions of a topic are meant.
+
+    Examples: ``orders-3``; ``2 partitions of orders (3, 7)``; ``50 partitions of orders``.
+    """
+    numbers = sorted(partitions)
+    if len(numbers) == 1:
+        return f"{topic}-{numbers[0]}"
+    text = f"{len(numbers)} partitions of {topic}"
+    return f"{text} ({numbers_text(numbers)})" if len(numbers) <= LISTED_MAX else text
