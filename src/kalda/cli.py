@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import typer
 
 import kalda
+from kalda.common.logging import LogFormat, LogLevel, configure, report_failure
 
 _BROKERS_MAX: Final = 64
 """More brokers than a machine has cores gain nothing, and each costs memory; this only stops a slip."""
@@ -19,7 +21,29 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_Level = Annotated[
+    LogLevel | None,
+    typer.Option("--log-level", case_sensitive=False, help="The least level to log; info by default."),
+]
+_Format = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        case_sensitive=False,
+        help="Lines for people, or a JSON object a line for programs; text by default.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogOptions:
+    """What stands before the command; the command's own options win."""
+
+    level: LogLevel | None
+    form: LogFormat | None
 
 
 def _show_version(wanted: bool) -> None:
@@ -30,11 +54,15 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
+    log_level: _Level = None,
+    log_format: _Format = None,
 ) -> None:
     """Run one of the commands below."""
+    context.obj = _LogOptions(log_level, log_format)
 
 
 _Settings = Annotated[
@@ -45,15 +73,18 @@ _ConfigFile = Annotated[Path | None, typer.Option(help="A server.properties file
 
 @app.command()
 def start(
+    context: typer.Context,
     directory: Annotated[
         Path, typer.Option("--dir", help="Where everything is kept; made if it is not there.")
     ] = Path("kalda-data"),
     port: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=0, max=65535, help="The first broker's port on 127.0.0.1, the next ones follow; 0: any."
+            min=0,
+            max=65535,
+            help="The first broker's port on 127.0.0.1, 9092 by default; the next ones follow; 0: any.",
         ),
-    ] = 9092,
+    ] = None,
     brokers: Annotated[
         int, typer.Option(min=1, max=_BROKERS_MAX, help="How many brokers to run, one per core at best.")
     ] = 1,
@@ -62,15 +93,18 @@ def start(
     ] = 0,
     settings: _Settings = None,
     config: _ConfigFile = None,
+    log_level: _Level = None,
+    log_format: _Format = None,
 ) -> None:
     """Start brokers with embedded coordination, in the foreground; SIGTERM or Ctrl-C ends them.
 
     One broker runs in this process, several in a process each.
     """
+    log = _configure_logging(context, log_level, log_format, "kalda start")
     # Imported here: other commands need none of it.
     from kalda.broker.process.config import started_config, started_properties
 
-    if port + brokers - 1 > 65535:
+    if (port or 0) + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
     in_file, by_name = _properties(config, settings)
     properties = {**in_file, **by_name}
@@ -79,7 +113,6 @@ def start(
             started_config(directory, port, properties, broker_id=broker_id, brokers=brokers)
             for broker_id in range(brokers)
         ]
-    _configure_logging()
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
@@ -93,11 +126,21 @@ def start(
             for broker_id in range(brokers)
         )
     ]
-    sys.exit(run_group(directory, written, config_file=config, zookeeper_port=zookeeper_port))
+    sys.exit(
+        run_group(
+            directory,
+            configs,
+            written,
+            config_file=config,
+            zookeeper_port=zookeeper_port,
+            options=_log_arguments(log),
+        )
+    )
 
 
 @app.command()
 def broker(
+    context: typer.Context,
     directory: Annotated[
         Path, typer.Option("--dir", help="The log directory, unless log.dirs says otherwise.")
     ] = Path("kalda-data"),
@@ -114,9 +157,12 @@ def broker(
     ] = None,
     settings: _Settings = None,
     config: _ConfigFile = None,
+    log_level: _Level = None,
+    log_format: _Format = None,
     is_supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C ends it."""
+    log = _configure_logging(context, log_level, log_format, "kalda broker")
     from kalda.broker.process.broker import run_broker
     from kalda.broker.process.config import broker_config
 
@@ -125,12 +171,15 @@ def broker(
         broker_settings = broker_config(
             directory, {**in_file, **by_name}, broker_id=broker_id, port=port, zookeeper=zookeeper
         )
-    _configure_logging(f"broker {broker_settings.broker_id}" if is_supervised else "")
+    if is_supervised:
+        # Several share a terminal with their parent.
+        _apply_logging(log, f"broker {broker_settings.broker_id}", is_prefixed=True)
     sys.exit(run_broker(directory, broker_settings, is_supervised=is_supervised))
 
 
 @app.command()
 def zookeeper(
+    context: typer.Context,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Where everything is kept; dataDir, or kalda-zookeeper.")
     ] = None,
@@ -143,22 +192,19 @@ def zookeeper(
     ] = None,
     settings: _Settings = None,
     config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
+    log_level: _Level = None,
+    log_format: _Format = None,
 ) -> None:
     """Run the coordination server alone, in the foreground; SIGTERM or Ctrl-C ends it."""
+    _configure_logging(context, log_level, log_format, "kalda zookeeper")
+    from kalda.broker.process.config import zookeeper_config
     from kalda.broker.process.zookeeper import run_zookeeper
-    from kalda.zk.server.config import ZooKeeperConfig
 
     in_file, by_name = _properties(config, settings)
+    properties = {**in_file, **by_name}
     with _settings_checked():
-        given = ZooKeeperConfig.from_properties({**in_file, **by_name})
-    _configure_logging()
-    code = run_zookeeper(
-        directory or Path(given.data_dir or "kalda-zookeeper"),
-        given,
-        host or given.client_port_address or "127.0.0.1",
-        given.client_port if port is None else port,
-    )
-    sys.exit(code)
+        given = zookeeper_config(properties, directory=directory, host=host, port=port)
+    sys.exit(run_zookeeper(given, properties))
 
 
 def _properties(config: Path | None, settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
@@ -175,7 +221,7 @@ def _properties(config: Path | None, settings: list[str] | None) -> tuple[dict[s
 
 @contextmanager
 def _settings_checked() -> Iterator[None]:
-    """Tell of a setting that is not allowed in one line."""
+    """Report a setting that is not allowed in one line."""
     from kalda.common.config_def import ConfigError
 
     try:
@@ -184,20 +230,44 @@ def _settings_checked() -> Iterator[None]:
         _fail(str(error))
 
 
-def _configure_logging(context: str = "") -> None:
-    from kalda.common.logging import configure
+def _configure_logging(
+    context: typer.Context, level: LogLevel | None, form: LogFormat | None, process: str
+) -> _LogOptions:
+    """Put the logging options in force and return them."""
+    before = context.obj
+    assert isinstance(before, _LogOptions), "the callback of the app sets it"
+    options = _LogOptions(level or before.level, form or before.form)
+    _apply_logging(options, process)
+    return options
 
-    configure(context=context)
+
+def _apply_logging(options: _LogOptions, process: str, *, is_prefixed: bool = False) -> None:
+    configure(
+        options.level or LogLevel.INFO,
+        options.form or LogFormat.TEXT,
+        process=process,
+        is_prefixed=is_prefixed,
+    )
+
+
+def _log_arguments(options: _LogOptions) -> list[str]:
+    """Return the options for a child that is to log alike."""
+    arguments = []
+    if options.level is not None:
+        arguments += ["--log-level", options.level.value]
+    if options.form is not None:
+        arguments += ["--log-format", options.form.value]
+    return arguments
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"kalda: {message}", file=sys.stderr)
+    report_failure(message)
     sys.exit(2)
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="kalda")
 
 
 if __name__ == "__main__":

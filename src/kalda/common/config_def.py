@@ -60,7 +60,7 @@ class MissingFeature:
 
     name: str
     consequence: str
-    """What holds without the feature, e.g. "connections are plaintext"."""
+    """What holds without the feature, for the user, e.g. "connections are plaintext"."""
 
 
 class ConfigError(ValueError):
@@ -213,13 +213,11 @@ def refuse_missing_features(settings: Iterable[tuple[ConfigKey, ConfigValue]]) -
     if not refused:
         return
     parts = [
-        f"`{key.name}`={key.shown(value)} needs {feature.name}"
-        f" ({feature.consequence}; {_harmless_words(key)})"
+        f"`{key.name}`={key.shown(value)} needs {feature.name}, which Kalda does not have: "
+        f"{feature.consequence} ({_harmless_words(key)})"
         for key, value, feature in refused
     ]
-    raise MissingFeatureError(
-        refused[0][0].name, f"not supported by Kalda and therefore refused, not ignored: {'; '.join(parts)}"
-    )
+    raise MissingFeatureError(refused[0][0].name, "; ".join(parts))
 
 
 def _harmless_words(key: ConfigKey) -> str:

@@ -2,10 +2,17 @@
 
 `LogContext` puts one prefix before every line of a component, as Kafka's does. `OneLineFormatter` keeps what
 peers say from looking like lines of our own. `FloodFilter`, in `kalda.common.log_limiter`, bounds the number
-of lines.
+of lines. `JsonFormatter` writes an object a line, for programs that collect logs. `configure` chooses for the
+process; all that it writes to stderr goes through the chosen one, `report_failure` included.
 """
 
+import json
 import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import TracebackType
 from typing import Any, Final
 
 from kalda.common.log_limiter import FloodFilter
@@ -55,13 +62,120 @@ class OneLineFormatter(logging.Formatter):
         )
 
 
-def configure(level: int = logging.INFO, *, context: str = "") -> None:
-    """Send the logs of the whole process to stderr, one line an event, each with the context if one is given.
+class LogFormat(StrEnum):
+    """How a process writes its log."""
 
-    The context tells the processes apart that share a terminal.
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least level that a process logs; the names are those of the command line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def number(self) -> int:
+        """The level as `logging` numbers it."""
+        return logging.getLevelNamesMapping()[self.name]
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes every event as one JSON object on one line of ASCII.
+
+    Fields: ``timestamp`` (ISO 8601, UTC, milliseconds), ``level``, ``logger``, ``message``, ``process`` (the
+    name given to `configure`, where there is one) and ``exception`` (the traceback, where there is one).
     """
-    form = FORMAT.replace("%(message)s", f"[{context}] %(message)s") if context else FORMAT
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process: Final = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one event."""
+        message = record.getMessage()
+        if len(message) > LINE_CHARACTERS_MAX:
+            cut = len(message) - LINE_CHARACTERS_MAX
+            message = f"{message[:LINE_CHARACTERS_MAX]}... ({cut} more characters)"
+        timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {
+            "timestamp": timestamp.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+        }
+        if self._process:
+            fields["process"] = self._process
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            fields["exception"] = record.exc_text
+        return json.dumps(fields)
+
+
+_logger: Final = logging.getLogger("kalda")
+
+
+def configure(
+    level: LogLevel = LogLevel.INFO,
+    form: LogFormat = LogFormat.TEXT,
+    *,
+    process: str = "",
+    is_prefixed: bool = False,
+) -> None:
+    """Send the logs of the whole process to stderr, one line an event. A later call replaces an earlier one.
+
+    `process` names the process, e.g. "broker 1": in every event in JSON, and with `is_prefixed` also before
+    every message in text, for processes that share a terminal.
+    """
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLineFormatter(form))
+    if form is LogFormat.JSON:
+        handler.setFormatter(JsonFormatter(process))
+        # What Python itself would print: uncaught exceptions, of threads and finalizers too, and warnings.
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_of_thread
+        sys.unraisablehook = _log_unraisable
+        logging.captureWarnings(True)
+    else:
+        text = FORMAT.replace("%(message)s", f"[{process}] %(message)s") if is_prefixed else FORMAT
+        handler.setFormatter(OneLineFormatter(text))
     handler.addFilter(FloodFilter())
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=level.number, handlers=[handler], force=True)
+
+
+def report_failure(message: str) -> None:
+    """Tell the user in one line on stderr why the command ends.
+
+    In text the line is ``kalda: MESSAGE``, without a timestamp, as commands do; in JSON it is an event as all
+    others, of level ERROR.
+    """
+    handlers = logging.getLogger().handlers
+    if any(isinstance(handler.formatter, JsonFormatter) for handler in handlers):
+        _logger.error("%s", message)
+    else:
+        print(f"kalda: {message}", file=sys.stderr)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _logger.critical("an exception was not caught", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_of_thread(caught: threading.ExceptHookArgs) -> None:
+    error = caught.exc_value if caught.exc_value is not None else caught.exc_type()
+    name = caught.thread.name if caught.thread is not None else "unknown"
+    _logger.critical(
+        "an exception ended thread %s", name, exc_info=(caught.exc_type, error, caught.exc_traceback)
+    )
+
+
+def _log_unraisable(caught: "sys.UnraisableHookArgs") -> None:
+    error = caught.exc_value if caught.exc_value is not None else caught.exc_type()
+    _logger.error(
+        "%s: %r",
+        caught.err_msg or "Exception ignored in",
+        caught.object,
+        exc_info=(caught.exc_type, error, caught.exc_traceback),
+    )

@@ -342,7 +342,8 @@ class LogManager:
             self.environment.file_system.make_directory(directory)
             lock = self.environment.file_system.lock(os.path.join(directory, LOCK_FILE))
         except OSError as error:
-            raise LogDirectoryError(f"cannot use log directory {directory}: {error}") from error
+            reason = error.strerror or str(error)
+            raise LogDirectoryError(f"cannot use log directory {directory}: {reason}") from error
         if isinstance(lock, int):
             holder = f"process {lock}" if lock else "another process"
             raise LogDirectoryLockedError(

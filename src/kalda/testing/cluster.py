@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.server import BrokerServer
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
@@ -28,10 +29,11 @@ _POLL_SECONDS: Final = 0.01
 
 
 class Cluster:
-    """Brokers 0, 1, … and their coordination server, for as long as the `with` block lasts.
+    """Brokers 0, 1, … and their coordination server, for as long as the ``with`` block lasts.
 
-    Works with `with` and with `async with`. The methods block until what they ask for is done, most of them
-    for a few milliseconds; asynchronous tests can hand them to `asyncio.to_thread`.
+    Works with ``with`` and with ``async with``. The methods block until what they ask for is done, most of
+    them for a few milliseconds; asynchronous tests can hand them to `asyncio.to_thread`. Everything listens
+    on 127.0.0.1, at free ports that stay the same over restarts.
 
     Example::
 
@@ -41,9 +43,21 @@ class Cluster:
             cluster.partition({0}, {1, 2})
             cluster.heal()
 
-    `settings` are those of every broker, under Kafka's names; `racks` gives each broker its `broker.rack`.
-    Without a `directory` the data is kept in a temporary one and removed at the end. After the block has
-    ended without an error, a broker that failed by itself makes it raise `ClusterError`.
+    Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
+    3000, ``group.initial.rebalance.delay.ms`` is 0, and the replication factors of the internal topics fit
+    the number of brokers. `settings` wins over all of them.
+
+    Args:
+        brokers: How many brokers to run, at least 1.
+        settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
+        racks: The ``broker.rack`` of each broker, as many as there are brokers.
+        directory: Where data is kept, in ``broker-<id>`` and ``zookeeper``; it stays after the block. Without
+            one the data is kept in a temporary directory, which is removed.
+        start_timeout_seconds: How long one member may take to serve.
+        stop_timeout_seconds: How long one member may take to shut down in order.
+
+    Raises:
+        ValueError: `brokers` is below 1, or `racks` has another length.
     """
 
     def __init__(
@@ -77,11 +91,14 @@ class Cluster:
     # Lifecycle.
 
     def __enter__(self) -> Self:
-        """Start everything; it serves on return.
+        """Start everything; the brokers serve on return.
+
+        At the end of the block all members are killed, since the data goes or is what a crash leaves.
 
         Raises:
-            ClusterError: a member did not start.
-            ConfigError: a setting is unknown or not allowed.
+            ClusterError: a member did not start in time. At the end of a block that raised nothing itself: a
+                member had failed by itself.
+            ConfigError: a setting is unknown or not allowed (a `ValueError`).
         """
         if self._given_directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="kalda-")
@@ -130,7 +147,7 @@ class Cluster:
 
     @property
     def zookeeper(self) -> str:
-        """The address of the coordination server."""
+        """The address of the coordination server, ``host:port``, for ZooKeeper clients."""
         return f"127.0.0.1:{self._zookeeper_port}"
 
     @property
@@ -153,10 +170,12 @@ class Cluster:
         ]
 
     def server(self, broker_id: int) -> BrokerServer:
-        """Return the broker itself, to look at; its parts belong to its own thread.
+        """Return the broker object itself, to inspect.
+
+        Its parts belong to the broker's thread and are internal: they change without notice.
 
         Raises:
-            ClusterError: it does not run.
+            ClusterError: the broker does not run.
         """
         thread = self._running(broker_id)
         assert isinstance(thread, BrokerThread), f"broker {broker_id} is a {type(thread).__name__}"
@@ -178,10 +197,10 @@ class Cluster:
         return found[0]
 
     def wait_in_sync(self, topic: str, timeout_seconds: float = 30.0) -> None:
-        """Return when every partition of a topic has a leader and all of its replicas in sync.
+        """Return when every partition of a topic has a leader and all of its replicas are in sync.
 
         Raises:
-            ClusterError: that is not so in time.
+            ClusterError: not within `timeout_seconds`.
         """
 
         def is_in_sync() -> bool:
@@ -204,10 +223,10 @@ class Cluster:
     def wait_until(
         self, condition: Callable[[], bool], timeout_seconds: float = 30.0, what: str = "the condition"
     ) -> None:
-        """Return when the condition holds; it is asked again every few milliseconds.
+        """Return when `condition` returns true; it is called every 10 milliseconds.
 
         Raises:
-            ClusterError: it does not hold in time.
+            ClusterError: not within `timeout_seconds`; the message names `what` was waited for.
         """
         deadline = time.monotonic() + timeout_seconds
         while not condition():
@@ -234,7 +253,11 @@ class Cluster:
         self._running(broker_id).stop(self._stop_timeout_seconds)
 
     def restart(self, broker_id: int) -> None:
-        """Shut a broker down in order and start it again."""
+        """Shut a broker down in order and start it again; it serves on return.
+
+        Raises:
+            ClusterError: it does not run, is paused, or did not end or start in time.
+        """
         self.stop(broker_id)
         self.start(broker_id)
 
@@ -247,7 +270,7 @@ class Cluster:
         self._running(broker_id).kill()
 
     def pause(self, broker_id: int) -> None:
-        """Have a broker stand still, as SIGSTOP would; its session expires meanwhile.
+        """Have a broker stand still, as SIGSTOP would; its session expires after 3 seconds.
 
         Raises:
             ClusterError: it does not run.
@@ -255,14 +278,18 @@ class Cluster:
         self._running(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
-        """Have a paused broker go on."""
+        """Have a paused broker go on, as SIGCONT would.
+
+        Raises:
+            ClusterError: it does not run.
+        """
         self._running(broker_id).resume()
 
     def partition(self, *groups: Collection[Member]) -> None:
         """Cut the network between groups of members, until the next partition or `heal`.
 
-        A member is a broker's id or ``"coordinator"``; who is named in no group reaches everybody. Clients
-        reach all brokers. ``partition({0}, {1, 2, "coordinator"})`` cuts broker 0 off from all others.
+        A member is a broker's id or ``"coordinator"``; a member that is in no group reaches all others.
+        Clients reach all brokers. ``partition({0}, {1, 2, "coordinator"})`` cuts broker 0 off from all.
 
         Raises:
             ClusterError: a member does not exist or is in two groups.
@@ -278,7 +305,7 @@ class Cluster:
         self._network.partition(groups)
 
     def heal(self) -> None:
-        """Let everybody reach everybody again."""
+        """End the network partition: all members reach each other again."""
         self._network.heal()
 
     def start_coordinator(self) -> None:
@@ -296,19 +323,35 @@ class Cluster:
         coordinator.wait_ready(self._start_timeout_seconds)
 
     def stop_coordinator(self) -> None:
-        """Shut the coordination server down in order."""
+        """Shut the coordination server down in order.
+
+        Raises:
+            ClusterError: it does not run, is paused, or did not end in time.
+        """
         self._running(COORDINATOR).stop(self._stop_timeout_seconds)
 
     def kill_coordinator(self) -> None:
-        """End the coordination server at once, as ``kill -9`` would."""
+        """End the coordination server at once, as ``kill -9`` would.
+
+        Raises:
+            ClusterError: it does not run.
+        """
         self._running(COORDINATOR).kill()
 
     def pause_coordinator(self) -> None:
-        """Have the coordination server stand still, as SIGSTOP would."""
+        """Have the coordination server stand still, as SIGSTOP would.
+
+        Raises:
+            ClusterError: it does not run.
+        """
         self._running(COORDINATOR).pause()
 
     def resume_coordinator(self) -> None:
-        """Have the coordination server go on."""
+        """Have a paused coordination server go on.
+
+        Raises:
+            ClusterError: it does not run.
+        """
         self._running(COORDINATOR).resume()
 
     # Internals.
@@ -333,9 +376,7 @@ class Cluster:
             "log.dirs": str(self._directory / f"broker-{broker_id}"),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
-            "offsets.topic.replication.factor": str(min(3, self._brokers)),
-            "transaction.state.log.replication.factor": str(min(3, self._brokers)),
-            "transaction.state.log.min.isr": str(min(2, self._brokers)),
+            **small_cluster_settings(self._brokers),
             **self._settings,
         }
         if self._racks is not None:

@@ -26,7 +26,12 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ClusterError(Exception):
-    """The cluster cannot do what was asked of it; the message says why."""
+    """A `Cluster` could not do what it was asked to; the message names the member and the reason.
+
+    Raised where a broker does not start or stop in time, is not in the state that a method needs (`kill` of a
+    broker that does not run), or does not exist, where a condition does not come true in time, and at the end
+    of the ``with`` block where a broker failed by itself.
+    """
 
 
 class MemberThread:

@@ -29,13 +29,23 @@ _LAST_PORT: Final = 32_000
 
 
 class KaldaProcessError(Exception):
-    """The process did not do what was asked of it; the message ends with the tail of its log."""
+    """A process did not do what it was asked to; the message ends with its last log lines, if it has some.
+
+    Raised where a process does not become ready or does not end in time, ends with another exit code than 0,
+    does not run when it should, or does not exist.
+    """
 
 
 class CommandProcess:
-    """One process that a `kalda` command runs; the base of those with a command of their own.
+    """One process that runs a `kalda` command; the base of `KaldaProcess` and its siblings.
 
-    Everything it keeps outlives it: `kill()` and then `start()` again is how a crash is tested.
+    As a context manager it starts the process, and stops it in order at the end of the block. The data
+    directory outlives the process: `kill` and then `start` is how a test crashes a broker.
+
+    Args:
+        log_file: The file that the process's stderr is appended to.
+        start_timeout_seconds: How long a start may take until the ready line.
+        command: What to run instead of ``python -m kalda``, in front of the arguments.
     """
 
     def __init__(
@@ -44,7 +54,7 @@ class CommandProcess:
         self.log_file: Final = log_file
         """Where the process's stderr goes, over all its starts."""
         self._start_timeout_seconds = start_timeout_seconds
-        self._command = list(command) if command is not None else [sys.executable, "-m", "kalda.cli"]
+        self._command = list(command) if command is not None else [sys.executable, "-m", "kalda"]
         self._process: subprocess.Popen[bytes] | None = None
         self._begin = 0.0
         self.bootstrap = ""
@@ -52,6 +62,7 @@ class CommandProcess:
         self.zookeeper = ""
         """Where the coordination server is."""
         self.start_seconds = 0.0
+        """How long the last start took."""
 
     def arguments(self) -> list[str]:
         """Return what follows `kalda` on the command line of the next start."""
@@ -144,17 +155,31 @@ class CommandProcess:
             )
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL), as a crash would; a paused one too."""
+        """End the process at once (SIGKILL), as a crash would; a paused one too.
+
+        Does nothing where it has ended already.
+
+        Raises:
+            KaldaProcessError: it is not gone after 10 seconds.
+        """
         assert self._process is not None, "the process was not started"
         self._process.send_signal(signal.SIGKILL)
         self._wait_end(signal.SIGKILL, 10.0)
 
     def pause(self) -> None:
-        """Have the process stand still (SIGSTOP), as a machine does that swaps or loses its host."""
+        """Have the process stand still (SIGSTOP), as a machine does that swaps or loses its host.
+
+        Raises:
+            KaldaProcessError: it does not run.
+        """
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Have a paused process go on (SIGCONT)."""
+        """Have a paused process go on (SIGCONT).
+
+        Raises:
+            KaldaProcessError: it does not run.
+        """
         self._send(signal.SIGCONT)
 
     def log(self) -> str:
@@ -222,14 +247,29 @@ def setting_arguments(settings: Mapping[str, str]) -> list[str]:
 
 
 class KaldaProcess(CommandProcess):
-    """One `kalda start` process over a data directory; with several `brokers` it has children.
+    """One `kalda start` process over a data directory; with several `brokers` it has a child for each.
 
-    The ports are kept over restarts, so that clients find the brokers again.
+    The ports are kept over restarts, so that clients find the brokers again. The log goes to
+    ``<directory>.kalda.stderr`` beside the directory.
 
     Example::
 
-        with KaldaProcess(tmp_path, settings={"num.partitions": "4"}) as kalda:
+        with KaldaProcess(tmp_path / "data", settings={"num.partitions": "4"}) as kalda:
             producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
+            kalda.kill()      # SIGKILL
+            kalda.start()     # recovers, at the same port
+
+    Args:
+        directory: Where everything is kept; made if it is not there. It stays after the process.
+        settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
+        port: The first broker's port on 127.0.0.1, the next ones follow; 0 picks free ones.
+        brokers: How many brokers to run.
+        start_timeout_seconds: How long a start may take until all brokers serve.
+        command: What to run instead of ``python -m kalda``, in front of the arguments.
+
+    Raises:
+        KaldaProcessError: From entering the block: the process ended or was not ready in time. From leaving
+            it: the exit code was not 0.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kalda.broker.process.config import small_cluster_settings
 from kalda.testing.process import (
     CommandProcess,
     KaldaProcessError,
@@ -20,7 +21,16 @@ from kalda.testing.process import (
 
 
 class ZooKeeperProcess(CommandProcess):
-    """One `kalda zookeeper` process."""
+    """One `kalda zookeeper` process: the coordination server alone.
+
+    The log goes to ``<directory>.stderr`` beside the directory.
+
+    Args:
+        directory: Where everything is kept; made if it is not there.
+        port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
+        settings: Settings under the names of ZooKeeper's ``zoo.cfg``.
+        start_timeout_seconds: How long a start may take.
+    """
 
     def __init__(
         self,
@@ -46,7 +56,19 @@ class ZooKeeperProcess(CommandProcess):
 
 
 class BrokerProcess(CommandProcess):
-    """One `kalda broker` process."""
+    """One `kalda broker` process of a cluster that is coordinated elsewhere.
+
+    The log goes to ``<directory>.stderr`` beside the directory.
+
+    Args:
+        broker_id: The broker's id.
+        directory: The log directory; made if it is not there.
+        zookeeper: Where coordination is, as in ``zookeeper.connect``.
+        port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
+        settings: Settings under Kafka's names, with values as in a ``server.properties``.
+        start_timeout_seconds: How long a start may take.
+        command: What to run instead of ``python -m kalda``, in front of the arguments.
+    """
 
     def __init__(
         self,
@@ -82,12 +104,36 @@ class BrokerProcess(CommandProcess):
 class ProcessCluster:
     """A coordination server and brokers 0, 1, …, each a process over a directory of its own.
 
+    Works with ``with``; at the end of the block all processes are killed and the data stays. Everything
+    listens on 127.0.0.1, at free ports that stay the same over restarts. `kill`, `pause` and their siblings
+    take the id of a broker and raise `KaldaProcessError` where there is none, or where its process is not in
+    the state that they need.
+
     Example::
 
         with ProcessCluster(tmp_path, brokers=3) as cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
             cluster.kill(0)
             cluster.start(0)
+
+    As in `Cluster`, ``group.initial.rebalance.delay.ms`` is 0 and the replication factors of the internal
+    topics fit the number of brokers, unless `settings` says otherwise.
+
+    Args:
+        directory: Where the processes' directories and logs are: ``broker-<id>``, ``zookeeper``.
+        brokers: How many brokers to run.
+        settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
+        racks: The ``broker.rack`` of each broker, as many as there are brokers.
+        zookeeper_settings: Settings of the coordination server, under the names of ``zoo.cfg``.
+        zookeeper: A coordination service that runs already, as in ``zookeeper.connect``; then the cluster
+            has none of its own.
+        start_timeout_seconds: How long one process may take to start.
+        broker_command: What to run instead of ``python -m kalda``, in front of each broker's arguments: a
+            program that runs it with a fault built in.
+
+    Raises:
+        ValueError: `racks` has another length than there are brokers.
+        KaldaProcessError: From entering the block: a process ended or was not ready in time.
     """
 
     def __init__(
@@ -102,11 +148,6 @@ class ProcessCluster:
         start_timeout_seconds: float = 30.0,
         broker_command: Sequence[str] | None = None,
     ) -> None:
-        """`racks` gives each broker its rack; `zookeeper` names a coordination service that runs already.
-
-        `broker_command` stands in for ``kalda`` in front of each broker's arguments: a program that runs it
-        with a fault built in.
-        """
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
         self.directory: Final = directory
@@ -130,7 +171,7 @@ class ProcessCluster:
                 self.zookeeper,
                 port=port,
                 settings={
-                    **_replication_settings(brokers),
+                    **small_cluster_settings(brokers),
                     **(settings or {}),
                     **({"broker.rack": racks[broker_id]} if racks is not None else {}),
                 },
@@ -263,12 +304,3 @@ class ProcessCluster:
         for process in (*self._brokers, self._coordinator):
             if process is not None and process.is_running:
                 process.kill()
-
-
-def _replication_settings(brokers: int) -> dict[str, str]:
-    """As `kalda start --brokers N` sets them: Kafka's own default of 3 needs three brokers."""
-    return {
-        "offsets.topic.replication.factor": str(min(3, brokers)),
-        "transaction.state.log.replication.factor": str(min(3, brokers)),
-        "transaction.state.log.min.isr": str(min(2, brokers)),
-    }

@@ -1,5 +1,6 @@
 """`kalda start` as a program sees it: the ready line, exit codes, one line for what an operator can mend."""
 
+import json
 import os
 import signal
 import socket
@@ -11,8 +12,9 @@ import pytest
 
 import kalda
 from kalda.testing import KaldaProcess
+from kalda.testing.process import free_ports_in_a_row
 
-COMMAND = (sys.executable, "-m", "kalda.cli")
+COMMAND = (sys.executable, "-m", "kalda")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,8 +74,13 @@ def test_a_killed_process_leaves_nothing_that_hinders_a_start(tmp_path: Path) ->
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = refused("start", "--dir", str(tmp_path), "--port", str(port))
+        line = refused("start", "--dir", str(tmp_path / "data"), "--port", str(port))
         assert f"127.0.0.1:{port}: Address already in use" in line
+        line = refused("start", "--dir", str(tmp_path / "data"), "--port", "0", "--zookeeper-port", str(port))
+        assert f"127.0.0.1:{port}: Address already in use" in line
+        line = refused("start", "--dir", str(tmp_path / "data"), "--port", str(port), "--brokers", "2")
+        assert f"127.0.0.1:{port}: Address already in use" in line
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
@@ -95,6 +102,9 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         (["--set", "num.partitions"], "num.partitions"),
         (["--brokers", "3", "--set", "listeners=PLAINTEXT://:9092"], "`listeners`"),
         (["--brokers", "3", "--port", "65534"], "--brokers=3"),
+        (["--port", "9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092"], "--port=9093 and `listeners`"),
+        (["--set", "ssl.client.auth=required"], "`ssl.client.auth`=required needs TLS"),
+        (["--set", "process.roles=broker,controller"], "KRaft"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
     ],
 )
@@ -142,3 +152,52 @@ def test_a_zoo_cfg_says_where_the_coordination_server_is(tmp_path: Path) -> None
 
 def test_the_version_is_told() -> None:
     assert f"kalda {kalda.__version__}\n" == run("--version").stdout
+
+
+@pytest.mark.parametrize("command", [[], ["start"], ["broker"], ["zookeeper"]])
+def test_every_command_has_help(command: list[str]) -> None:
+    done = run(*command, "-h")
+    assert 0 == done.returncode
+    assert "Usage: kalda" in done.stdout
+    assert "--log-level" in done.stdout
+    assert done.stdout == run(*command, "--help").stdout
+
+
+def test_a_log_level_is_one_of_four() -> None:
+    done = run("start", "--log-level", "loud")
+    assert 2 == done.returncode
+    for word in ("loud", "debug", "info", "warning", "error"):
+        assert f"'{word}'" in done.stderr
+
+
+def test_the_log_begins_with_version_directory_and_settings(tmp_path: Path) -> None:
+    with KaldaProcess(tmp_path / "data", settings={"num.partitions": "7", "num.io.threads": "9"}) as process:
+        first, second, *_ = process.log().splitlines()
+    assert f"Kalda {kalda.__version__}, kalda start, directory {tmp_path / 'data'}; settings" in first
+    assert "num.partitions=7" in first
+    assert "WARNING these settings have no effect in Kalda and are ignored: num.io.threads" in second
+
+
+def test_every_line_of_all_processes_is_json_if_asked_for(tmp_path: Path) -> None:
+    """The option may stand before the command; children inherit it, and a failure is an event as well."""
+    command = [*COMMAND, "--log-format", "json", "start", "--log-level", "debug", "--brokers", "2"]
+    port = free_ports_in_a_row(2)
+    with subprocess.Popen(
+        [*command, "--dir", str(tmp_path / "data"), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("kalda ready bootstrap=")
+        process.terminate()
+        _, stderr = process.communicate(timeout=60)
+    events = [json.loads(line) for line in stderr.splitlines()]
+    assert {"kalda start", "broker 0", "broker 1"} <= {event["process"] for event in events}
+    assert {"DEBUG", "INFO"} <= {event["level"] for event in events}
+    assert "Kalda" in events[0]["message"]
+
+    done = run("start", "--log-format", "json", "--set", "no.such=1")
+    assert 2 == done.returncode
+    (event,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert ("ERROR", "`no.such` is not a setting") == (event["level"], event["message"])

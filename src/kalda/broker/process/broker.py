@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.config.summary import differing_settings, settings_without_effect
+from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import (
     ORPHAN_SECONDS_MAX,
     SHARED_LOCK_NAME,
     ProcessDirectory,
     Termination,
-    print_ready,
     run,
 )
+from kalda.broker.process.ports import ports_of
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.coordination.errors import CoordinationError
@@ -63,7 +65,13 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                 executor=executor,
             )
             try:
-                fault = await serve(broker, termination, _print_ready)
+                fault = await serve(
+                    broker,
+                    termination,
+                    lambda broker: termination.ready(
+                        f"bootstrap={broker.bootstrap} zookeeper={config.zookeeper_connect}"
+                    ),
+                )
             finally:
                 if coordination.state is SessionState.SUSPENDED or broker.is_coordination_silent:
                     coordination.abandon()
@@ -73,7 +81,16 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 
     # A child of an earlier parent, which was killed, may be about to end.
     wait_seconds = ORPHAN_SECONDS_MAX if is_supervised else 0.0
-    return run(ProcessDirectory(directory, SHARED_LOCK_NAME, wait_seconds), main, is_supervised=is_supervised)
+    others = [Path(each) for each in config.log_dirs]
+    # The parent has said which settings have no effect.
+    without_effect = [] if is_supervised else settings_without_effect(config)
+    return run(
+        ProcessDirectory(directory, SHARED_LOCK_NAME, wait_seconds, others=others),
+        main,
+        announcement=Announcement("kalda broker", differing_settings(config), without_effect),
+        ports=ports_of(config),
+        is_supervised=is_supervised,
+    )
 
 
 async def connect(config: BrokerConfig) -> "KazooCoordination":
@@ -106,7 +123,3 @@ async def close_session(coordination: Coordination) -> None:
             await coordination.close()
     except (CoordinationError, TimeoutError) as error:
         logger.warning("the session with coordination is left to expire: %s", str(error) or "no answer")
-
-
-def _print_ready(broker: BrokerServer) -> None:
-    print_ready(f"bootstrap={broker.bootstrap} zookeeper={broker.services.config.zookeeper_connect}")

@@ -1,48 +1,69 @@
-"""A broker's settings as a command makes them: what the command line says lies under what was set by name."""
+"""A broker's settings as a command makes them: what the command line says lies under what was set by name.
 
+An option and a setting that say the same thing must agree: neither is ignored in silence.
+"""
+
+import dataclasses
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.config.summary import settings_without_effect
 from kalda.common.config_def import ConfigError
+from kalda.zk.server.config import ZooKeeperConfig
 
 DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 9092
 
 PER_BROKER: Final = ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dirs", "log.dir")
 """What no two brokers can share, so that it cannot be set for several at once."""
 
 
+def small_cluster_settings(brokers: int) -> dict[str, str]:
+    """Return the settings in which a cluster on one machine differs from Kafka's defaults.
+
+    Kafka's own default of 3 replicas needs three brokers. The first rebalance of a group does not wait for
+    more members, as with the server.properties that Kafka ships: on one machine nobody starts a fleet.
+    """
+    return {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.replication.factor": str(min(3, brokers)),
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }
+
+
 def started_config(
-    directory: Path, port: int, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
+    directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
 ) -> BrokerConfig:
     """Return the settings of one of the brokers of `kalda start`; broker n listens at the n-th port on.
 
     Raises:
-        ConfigError: a setting is unknown or not allowed.
+        ConfigError: a setting is unknown or not allowed, or `port` and a setting disagree.
     """
-    return BrokerConfig.from_properties(
+    config = BrokerConfig.from_properties(
         started_properties(directory, port, properties, broker_id=broker_id, brokers=brokers)
     )
+    _require_port(port, properties)
+    return config
 
 
 def started_properties(
-    directory: Path, port: int, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
+    directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
 ) -> dict[str, str]:
     """Return the settings of one of the brokers of `kalda start` as they are written.
 
     Raises:
         ConfigError: one is set for all that only one broker can have.
     """
+    first = DEFAULT_PORT if port is None else port
     settings = {
         "broker.id": str(broker_id),
-        "listeners": f"PLAINTEXT://{DEFAULT_HOST}:{port + broker_id if port else 0}",
+        "listeners": f"PLAINTEXT://{DEFAULT_HOST}:{first + broker_id if first else 0}",
         "log.dirs": str(directory / f"broker-{broker_id}"),
-        # Kafka's own default of 3 needs three brokers.
-        "offsets.topic.replication.factor": str(min(3, brokers)),
-        "transaction.state.log.replication.factor": str(min(3, brokers)),
-        "transaction.state.log.min.isr": str(min(2, brokers)),
+        **small_cluster_settings(brokers),
         **properties,
     }
     if brokers > 1:
@@ -60,6 +81,16 @@ def started_properties(
     return settings
 
 
+def without_effect_in_start(config: BrokerConfig) -> list[str]:
+    """Return the settings that `kalda start` was given and that have no effect in it."""
+    names = settings_without_effect(config)
+    if "zookeeper.connect" in config.static:
+        names.append(
+            "zookeeper.connect (`kalda start` runs its own coordination server; `kalda broker` takes one)"
+        )
+    return names
+
+
 def broker_config(
     directory: Path,
     properties: Mapping[str, str],
@@ -71,21 +102,67 @@ def broker_config(
     """Return the settings of `kalda broker`; what is None was not said on the command line.
 
     Raises:
-        ConfigError: a setting is unknown or not allowed.
+        ConfigError: a setting is unknown or not allowed, or an option and a setting disagree.
     """
     settings = {
-        "listeners": f"PLAINTEXT://{DEFAULT_HOST}:{9092 if port is None else port}",
+        "listeners": f"PLAINTEXT://{DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}",
         "log.dirs": str(directory),
-        "zookeeper.connect": f"{DEFAULT_HOST}:2181",
+        "zookeeper.connect": f"{DEFAULT_HOST}:2181" if zookeeper is None else zookeeper,
         **properties,
     }
-    if broker_id is not None:
-        settings["broker.id"] = settings["node.id"] = str(broker_id)
-    if zookeeper is not None:
-        settings["zookeeper.connect"] = zookeeper
+    if broker_id is not None and "broker.id" not in properties and "node.id" not in properties:
+        settings["broker.id"] = str(broker_id)
     if "log.dir" in properties and "log.dirs" not in properties:
         del settings["log.dirs"]
-    return BrokerConfig.from_properties(settings)
+    config = BrokerConfig.from_properties(settings)
+    _require_port(port, properties)
+    for name in ("broker.id", "node.id"):
+        _require_agreement("--id", broker_id, name, properties)
+    _require_agreement("--zookeeper", zookeeper, "zookeeper.connect", properties)
+    return config
+
+
+def zookeeper_config(
+    properties: Mapping[str, str], *, directory: Path | None, host: str | None, port: int | None
+) -> ZooKeeperConfig:
+    """Return the settings of `kalda zookeeper`; what is None was not said on the command line.
+
+    Raises:
+        ConfigError: a setting is unknown or not allowed, or an option and a setting disagree.
+    """
+    config = ZooKeeperConfig.from_properties(properties)
+    _require_agreement("--dir", directory, "dataDir", properties)
+    _require_agreement("--host", host, "clientPortAddress", properties)
+    _require_agreement("--port", port, "clientPort", properties)
+    return dataclasses.replace(
+        config,
+        data_dir=config.data_dir if directory is None else str(directory),
+        client_port_address=config.client_port_address if host is None else host,
+        client_port=config.client_port if port is None else port,
+    )
+
+
+def _require_port(port: int | None, properties: Mapping[str, str]) -> None:
+    """Refuse `--port` beside `listeners` that are not just one listener at this port."""
+    listeners = [each for each in properties.get("listeners", "").split(",") if each.strip()]
+    if port is None or "listeners" not in properties:
+        return
+    if len(listeners) == 1 and listeners[0].rpartition(":")[2].strip() == str(port):
+        return
+    raise _disagreement("--port", port, "listeners", properties)
+
+
+def _require_agreement(option: str, value: object | None, name: str, properties: Mapping[str, str]) -> None:
+    if value is not None and name in properties and properties[name].strip() != str(value):
+        raise _disagreement(option, value, name, properties)
+
+
+def _disagreement(option: str, value: object, name: str, properties: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        name,
+        f"{option}={value} and `{name}`={properties[name]} say different things; give only one of them "
+        f"(`--set {name}=...` overrides a file)",
+    )
 
 
 def _require_shared(properties: Mapping[str, str], brokers: int) -> None:

@@ -4,10 +4,11 @@ Imports nothing heavy: the coordination server's process uses it too.
 """
 
 import logging
-import sys
+import re
 from typing import Final
 
 from kalda.common.config_def import ConfigError
+from kalda.common.logging import report_failure
 from kalda.coordination.cluster import BrokerIdInUseError
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.schema import SchemaError
@@ -15,6 +16,9 @@ from kalda.storage.errors import StorageError
 from kalda.zk.server.errors import CorruptionError, DirectoryInUseError
 
 logger: Final = logging.getLogger(__name__)
+
+_ERRNO: Final = re.compile(r"\[Errno \d+\] ")
+"""What Python puts before the text of an `OSError`, also where the text is quoted by another error."""
 
 
 class ProcessError(Exception):
@@ -45,7 +49,7 @@ def tell(error: Exception) -> None:
         logger.critical("the process ends because one of its tasks failed", exc_info=other)
     if mendable is not None:
         for leaf in _leaves(mendable):
-            print(f"kalda: {leaf}", file=sys.stderr)
+            report_failure(_ERRNO.sub("", str(leaf)))
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

@@ -22,9 +22,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.process.config import DEFAULT_HOST
+from kalda.broker.config import BrokerConfig
+from kalda.broker.config.summary import differing_settings
+from kalda.broker.process.announcement import Announcement
+from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
-from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
+from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.coordination import paths
 from kalda.storage.background import EventLoopExecutor
@@ -55,10 +59,15 @@ class Child:
 
     @classmethod
     async def spawn(
-        cls, broker_id: int, directory: Path, settings: Mapping[str, str], config_file: Path | None
+        cls,
+        broker_id: int,
+        directory: Path,
+        settings: Mapping[str, str],
+        config_file: Path | None,
+        options: Sequence[str],
     ) -> "Child":
         """Start a `kalda broker` whose stdin is a pipe that nobody writes to: its end is the parent's."""
-        arguments = ["-m", "kalda.cli", "broker", "--supervised", "--dir", str(directory)]
+        arguments = ["-m", "kalda", "broker", "--supervised", "--dir", str(directory), *options]
         if config_file is not None:
             arguments += ["--config", str(config_file)]
         for name, value in settings.items():
@@ -92,7 +101,9 @@ class ProcessGroup:
         embedded: EmbeddedServer,
         directory: Path,
         config_file: Path | None,
+        options: Sequence[str],
     ) -> None:
+        self._options: Final = options
         self._termination: Final = termination
         self._embedded: Final = embedded
         self._directory: Final = directory
@@ -110,7 +121,9 @@ class ProcessGroup:
             await self._end_session(broker_id)
         for broker_id, each in enumerate(settings):
             directory = self._directory / f"broker-{broker_id}"
-            self._children.append(await Child.spawn(broker_id, directory, each, self._config_file))
+            self._children.append(
+                await Child.spawn(broker_id, directory, each, self._config_file, self._options)
+            )
         return list(await asyncio.gather(*(child.wait_ready() for child in self._children)))
 
     async def watch(self) -> None:
@@ -175,15 +188,18 @@ class ProcessGroup:
 
 def run_group(
     directory: Path,
+    configs: Sequence[BrokerConfig],
     settings: Sequence[Mapping[str, str]],
     *,
     config_file: Path | None = None,
     zookeeper_port: int = 0,
+    options: Sequence[str] = (),
 ) -> int:
     """Run one broker for each of the settings until a signal comes or none is left; return the exit code.
 
     What the settings say is added to that of the `config_file`, which the children read themselves: what is
-    secret in it stays out of command lines.
+    secret in it stays out of command lines. `configs` is what both come to, for each broker; `options` are
+    given to every child.
     """
 
     async def main(termination: Termination) -> int:
@@ -198,11 +214,20 @@ def run_group(
                 termination.ask,
             ) as (embedded, address),
         ):
-            group = ProcessGroup(termination, embedded, directory, config_file)
+            group = ProcessGroup(termination, embedded, directory, config_file, options)
             wanted = [{**each, "zookeeper.connect": address} for each in settings]
             return await _run_children(termination, group, wanted, address)
 
-    return run(ProcessDirectory(directory), main)
+    shared = [each for each in differing_settings(configs[0]) if each.partition("=")[0] not in PER_BROKER]
+    ports = [port for config in configs for port in ports_of(config)]
+    return run(
+        ProcessDirectory(directory),
+        main,
+        announcement=Announcement(
+            f"kalda start with {len(configs)} brokers", shared, without_effect_in_start(configs[0])
+        ),
+        ports=[*ports, WantedPort("the coordination server", DEFAULT_HOST, zookeeper_port)],
+    )
 
 
 async def _run_children(
@@ -216,7 +241,7 @@ async def _run_children(
     try:
         addresses = await termination.unless_asked(group.start(settings))
         watching = asyncio.create_task(group.watch(), name="watch over the brokers")
-        print_ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
+        termination.ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
         fault = await termination.wait()
         if fault is not None:
             logger.critical("the cluster ends: %s", fault)

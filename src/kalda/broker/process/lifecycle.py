@@ -12,12 +12,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.errors import ProcessError, tell
 from kalda.broker.process.garbage import collecting_in_steps
+from kalda.broker.process.ports import WantedPort, require_free
+from kalda.broker.process.undo import StartUndo
 from kalda.common.measured_loop import run_measured
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
@@ -46,6 +49,8 @@ class Termination:
         self._loop: Final = asyncio.get_running_loop()
         self._asked: Final[asyncio.Future[BaseException | None]] = self._loop.create_future()
         self.hurried: Final = asyncio.Event()
+        self.is_ready = False
+        """Whether the ready line was printed: from then on others may rely on what the process keeps."""
 
     @property
     def is_asked(self) -> bool:
@@ -61,6 +66,11 @@ class Termination:
         """End in a hurry when stdin, a pipe from the parent, ends: the parent is gone, however it went."""
         os.set_blocking(sys.stdin.fileno(), False)
         self._loop.add_reader(sys.stdin.fileno(), self._on_stdin)
+
+    def ready(self, what: str) -> None:
+        """Print the ready line, for example ``kalda ready zookeeper=127.0.0.1:2181``."""
+        self.is_ready = True
+        print(f"kalda ready {what}", flush=True)
 
     def ask(self, reason: BaseException | None = None) -> None:
         """Ask for the end; `reason` is the fault that makes it necessary."""
@@ -117,11 +127,19 @@ class ProcessDirectory:
     """A process's directory: made, locked, and marked with the pid while in use.
 
     `lock_name` is `SHARED_LOCK_NAME` where others lock the same directory. `wait_seconds` is how long the
-    lock's holder may take to go.
+    lock's holder may take to go. `others` are directories that the process makes besides.
     """
 
-    def __init__(self, path: Path, lock_name: str = ".lock", wait_seconds: float = 0.0) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        lock_name: str = ".lock",
+        wait_seconds: float = 0.0,
+        *,
+        others: Iterable[Path] = (),
+    ) -> None:
+        self.path: Final = path
+        self._undo: Final = StartUndo(path, others)
         self._lock_name = lock_name
         self._wait_seconds = wait_seconds
         self._lock: DirectoryLock | None = None
@@ -129,21 +147,25 @@ class ProcessDirectory:
     def __enter__(self) -> None:
         file_system = OsFileSystem()
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            lock = file_system.lock(str(self._path / self._lock_name))
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = file_system.lock(str(self.path / self._lock_name))
             deadline = time.monotonic() + self._wait_seconds
             while isinstance(lock, int) and time.monotonic() < deadline:
                 # The loop does not run yet, so nothing is kept from its turn.
                 time.sleep(0.05)
-                lock = file_system.lock(str(self._path / self._lock_name))
+                lock = file_system.lock(str(self.path / self._lock_name))
         except OSError as error:
-            raise ProcessError(f"cannot use directory {self._path}: {error.strerror}") from None
+            self._undo.remove_if_empty()
+            is_file = isinstance(error, FileExistsError)
+            reason = "it is not a directory" if is_file else error.strerror
+            raise ProcessError(f"cannot use directory {self.path}: {reason}") from None
         if isinstance(lock, int):
             holder = f"process {lock}" if lock else "another process"
             raise ProcessError(
-                f"directory {self._path} is in use by {holder}; stop it or choose another directory"
+                f"directory {self.path} is in use by {holder}; stop it or choose another directory"
             )
         self._lock = lock
+        self._undo.on_locked(self._lock_name)
         try:
             self._pid_file.write_text(f"{os.getpid()}\n")
         except OSError as error:
@@ -156,23 +178,35 @@ class ProcessDirectory:
         assert self._lock is not None
         self._lock.release()
 
+    def undo_start(self) -> None:
+        """Take back what a start made that did not come to be ready; the directory must still be locked."""
+        with contextlib.suppress(OSError):
+            self._pid_file.unlink()
+        self._undo.restore()
+
     @property
     def _pid_file(self) -> Path:
-        return self._path / "pid"
+        return self.path / "pid"
 
 
 def run(
     directory: ProcessDirectory,
     main: Callable[[Termination], Coroutine[object, object, int]],
     *,
+    announcement: Announcement,
+    ports: Sequence[WantedPort] = (),
     is_supervised: bool = False,
 ) -> int:
     """Run a process's `main` in its directory until it returns; return the exit code.
 
+    The `ports` must be free. What a start made is taken back if it fails before the ready line.
     `is_supervised` ties the process's life to its parent's by the pipe that is its stdin.
     """
 
+    is_ready = False
+
     async def with_signals() -> int:
+        nonlocal is_ready
         termination = Termination()
         termination.listen()
         if is_supervised:
@@ -182,10 +216,18 @@ def run(
                 return await main(termination)
         except TerminationAskedError:
             return 0
+        finally:
+            is_ready = termination.is_ready
 
     try:
         with directory:
-            code = run_measured(with_signals())
+            announcement.log(directory.path)
+            try:
+                require_free(ports)
+                code = run_measured(with_signals())
+            finally:
+                if not is_ready:
+                    directory.undo_start()
             # The loop's handlers are gone. A second signal, as when a terminal's Ctrl-C reaches this process
             # and its parent sends SIGTERM too, must not turn a finished shutdown into a failure.
             for number in SIGNALS:
@@ -194,8 +236,3 @@ def run(
     except Exception as error:
         tell(error)
         return 1
-
-
-def print_ready(what: str) -> None:
-    """Print the ready line, for example ``kalda ready zookeeper=127.0.0.1:2181``."""
-    print(f"kalda ready {what}", flush=True)

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.config.summary import differing_settings
+from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.broker import close_session, serve
-from kalda.broker.process.config import DEFAULT_HOST
-from kalda.broker.process.lifecycle import ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
+from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
+from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
@@ -55,7 +58,7 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
             fault = await serve(
                 broker,
                 termination,
-                lambda broker: print_ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
+                lambda broker: termination.ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
             )
             if fault is None:
                 await close_session(coordination)
@@ -63,4 +66,9 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
                 logger.critical("the broker ends because its coordination is broken: %s", fault)
         return 0 if fault is None else 1
 
-    return run(ProcessDirectory(directory), main)
+    return run(
+        ProcessDirectory(directory, others=[Path(each) for each in config.log_dirs]),
+        main,
+        announcement=Announcement("kalda start", differing_settings(config), without_effect_in_start(config)),
+        ports=[*ports_of(config), WantedPort("the coordination server", DEFAULT_HOST, zookeeper_port)],
+    )

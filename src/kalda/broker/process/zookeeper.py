@@ -5,21 +5,27 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from kalda.broker.config.summary import differing
+from kalda.broker.process.announcement import Announcement
+from kalda.broker.process.config import DEFAULT_HOST
 from kalda.broker.process.errors import ProcessError
-from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, print_ready, run
+from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
+from kalda.broker.process.ports import WantedPort
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zk.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
+
+DEFAULT_ZOOKEEPER_DIRECTORY: Final = "kalda-zookeeper"
 
 
 @asynccontextmanager
@@ -58,18 +64,32 @@ async def coordination_server(
         await embedded.close()
 
 
-def run_zookeeper(directory: Path, config: ZooKeeperConfig, host: str, port: int) -> int:
-    """Run the coordination server alone until it is asked to end; return the exit code."""
+def run_zookeeper(config: ZooKeeperConfig, properties: Mapping[str, str]) -> int:
+    """Run the coordination server alone until it is asked to end; return the exit code.
+
+    `config` says where; `properties` are the settings that it was read from, for the log.
+    """
+    directory = Path(config.data_dir or DEFAULT_ZOOKEEPER_DIRECTORY)
+    host, port = config.client_port_address or DEFAULT_HOST, config.client_port
 
     async def main(termination: Termination) -> int:
         async with (
             EventLoopExecutor(asyncio.get_running_loop()) as executor,
             coordination_server(directory, config, host, port, executor, termination.ask) as (_, address),
         ):
-            print_ready(f"zookeeper={address}")
+            termination.ready(f"zookeeper={address}")
             fault = await termination.wait()
         if fault is not None:
             logger.critical("the coordination server is broken: %s", fault)
         return 0 if fault is None else 1
 
-    return run(ProcessDirectory(directory, SHARED_LOCK_NAME), main)
+    return run(
+        ProcessDirectory(directory, SHARED_LOCK_NAME),
+        main,
+        announcement=Announcement(
+            "kalda zookeeper",
+            differing(ZOOKEEPER_CONFIG, properties),
+            sorted(WITHOUT_EFFECT & properties.keys()),
+        ),
+        ports=[WantedPort("the coordination server", host, port)],
+    )

@@ -86,13 +86,13 @@ def test_a_value_that_asks_for_protection_is_refused(name: str, value: str, feat
     with pytest.raises(MissingFeatureError) as caught:
         BrokerConfig.from_properties({name: value})
     assert f"`{name}`=" in str(caught.value)
-    assert f"needs {feature} (" in str(caught.value)
+    assert f"needs {feature}, which Kalda does not have: " in str(caught.value)
 
 
 def test_all_such_settings_are_named_at_once_and_passwords_are_hidden() -> None:
     message = refusal(ssl_client_auth="required", ssl_keystore_password="hunter2", zookeeper_set_acl="true")
     assert "`ssl.client.auth`=required" in message
-    assert "allowed: none, or leave it out" in message
+    assert "(allowed: none, or leave it out)" in message
     assert "`ssl.keystore.password`=[hidden]" in message
     assert "`zookeeper.set.acl`=true" in message
     assert "hunter2" not in message

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.process.config import broker_config, started_config
+from kalda.broker.process.config import (
+    broker_config,
+    started_config,
+    without_effect_in_start,
+    zookeeper_config,
+)
 from kalda.common.config_def import ConfigError
 
 DIRECTORY = Path("/data")
@@ -43,7 +48,7 @@ def test_what_only_one_broker_can_have_is_refused_for_several(name: str) -> None
         started_config(DIRECTORY, 9092, {name: "1"}, brokers=2)
 
 
-def test_options_of_kalda_broker_win_over_the_file_and_its_settings_over_defaults() -> None:
+def test_settings_of_kalda_broker_win_over_defaults_of_the_command() -> None:
     in_file = {"broker.id": "5", "zookeeper.connect": "zk:2181/kafka", "log.dirs": "/a,/b"}
     config = broker_config(DIRECTORY, in_file, broker_id=None, port=None, zookeeper=None)
     assert (5, "zk:2181/kafka", ("/a", "/b")) == (
@@ -51,12 +56,81 @@ def test_options_of_kalda_broker_win_over_the_file_and_its_settings_over_default
         config.zookeeper_connect,
         config.log_dirs,
     )
-    config = broker_config(DIRECTORY, in_file, broker_id=7, port=1234, zookeeper="other:2181")
-    assert (7, "other:2181", 1234) == (
+
+
+def test_options_of_kalda_broker_say_what_no_setting_says() -> None:
+    config = broker_config(DIRECTORY, {}, broker_id=7, port=1234, zookeeper="other:2181")
+    assert (7, 7, "other:2181", 1234) == (
         config.broker_id,
+        config.value("node.id"),
         config.zookeeper_connect,
         config.listeners[0].port,
     )
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"broker.id": "5"}, "--id=7 and `broker.id`=5 say different things"),
+        ({"node.id": "5"}, "--id=7 and `node.id`=5 say different things"),
+        ({"listeners": "PLAINTEXT://:9092"}, "--port=1234 and `listeners`=PLAINTEXT://:9092"),
+        ({"listeners": "PLAINTEXT://:1234,EXTERNAL://:5"}, "--port=1234 and `listeners`"),
+        ({"zookeeper.connect": "zk:2181"}, "--zookeeper=other:2181 and `zookeeper.connect`=zk:2181"),
+    ],
+)
+def test_an_option_and_a_setting_that_disagree_are_refused(properties: dict[str, str], problem: str) -> None:
+    """One of them would be ignored, and nobody would know which."""
+    properties = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT", **properties}
+    with pytest.raises(ConfigError) as caught:
+        broker_config(DIRECTORY, properties, broker_id=7, port=1234, zookeeper="other:2181")
+    assert problem in str(caught.value)
+
+
+def test_an_option_and_a_setting_may_say_the_same() -> None:
+    same = {"broker.id": "7", "zookeeper.connect": "zk:1", "listeners": "PLAINTEXT://10.0.0.1:1234"}
+    config = broker_config(DIRECTORY, same, broker_id=7, port=1234, zookeeper="zk:1")
+    assert "10.0.0.1" == config.listeners[0].host
+
+
+def test_the_port_of_kalda_start_and_listeners_must_agree() -> None:
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:9093"}
+    with pytest.raises(ConfigError, match="--port=9092 and `listeners`"):
+        started_config(DIRECTORY, 9092, listeners)
+    assert 9093 == started_config(DIRECTORY, 9093, listeners).listeners[0].port
+    assert 9093 == started_config(DIRECTORY, None, listeners).listeners[0].port
+    assert 9092 == started_config(DIRECTORY, None, {}).listeners[0].port
+
+
+def test_a_kraft_file_is_named_as_such_before_its_listeners_disagree() -> None:
+    in_file = {"process.roles": "broker", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}
+    with pytest.raises(ConfigError, match="KRaft"):
+        started_config(DIRECTORY, 9095, in_file)
+
+
+def test_groups_do_not_wait_for_members_with_kalda_start_but_with_kalda_broker() -> None:
+    """As with the server.properties that Kafka ships, and as Kafka's own default; what is set wins."""
+    delay = "group.initial.rebalance.delay.ms"
+    assert 0 == started_config(DIRECTORY, None, {}).group_initial_rebalance_delay_ms
+    assert 9 == started_config(DIRECTORY, None, {delay: "9"}).group_initial_rebalance_delay_ms
+    in_cluster = broker_config(DIRECTORY, {}, broker_id=None, port=None, zookeeper=None)
+    assert 3000 == in_cluster.group_initial_rebalance_delay_ms
+
+
+def test_the_coordination_of_kalda_start_is_its_own() -> None:
+    config = started_config(DIRECTORY, None, {"zookeeper.connect": "zk:2181", "num.io.threads": "8"})
+    threads, connect = without_effect_in_start(config)
+    assert "num.io.threads" == threads
+    assert connect.startswith("zookeeper.connect (")
+
+
+def test_kalda_zookeeper_takes_options_where_no_setting_disagrees() -> None:
+    config = zookeeper_config({"tickTime": "2000"}, directory=Path("/z"), host="::1", port=0)
+    assert ("/z", "::1", 0) == (config.data_dir, config.client_port_address, config.client_port)
+    config = zookeeper_config({"clientPort": "1", "dataDir": "/z"}, directory=None, host=None, port=1)
+    assert ("/z", None, 1) == (config.data_dir, config.client_port_address, config.client_port)
+    for properties in ({"clientPort": "2"}, {"dataDir": "/y"}, {"clientPortAddress": "h"}):
+        with pytest.raises(ConfigError, match="say different things"):
+            zookeeper_config(properties, directory=Path("/z"), host="::1", port=1)
 
 
 def test_kalda_broker_without_an_id_is_given_one() -> None:
