@@ -14,7 +14,11 @@ from typing import Final
 from kalda.common.log_text import bytes_text
 from kalda.common.types import TopicPartition, uuid_from_text, uuid_to_text
 from kalda.storage.errors import CorruptCheckpointError
-from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE
+from kalda.storage.file_names import (
+    CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+)
 from kalda.storage.filesystem import FileSystem
 
 _VERSION: Final = 0
@@ -68,6 +72,12 @@ def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
 def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
     """Write the topic id of a partition's directory (KIP-516)."""
     return f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
+
+
+def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
+    """Write which topic a partition's directory belongs to."""
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    file_system.replace(path, format_partition_metadata(topic_id), sync=False)
 
 
 def parse_partition_metadata(data: bytes) -> uuid.UUID:

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.common.clock import Clock
@@ -70,6 +71,7 @@ class LogEnvironment:
         "file_system",
         "handles",
         "moved",
+        "on_truncation",
         "random_fraction",
     )
 
@@ -92,4 +94,6 @@ class LogEnvironment:
         self.dirty: Final[set[UnifiedLog]] = set()
         # Logs whose offsets moved since the last checkpoint.
         self.moved: Final[set[UnifiedLog]] = set()
+        # Set by the log manager: the checkpoints claim more than a log has that was cut.
+        self.on_truncation: Callable[[UnifiedLog], None] = lambda _: None
         self.random_fraction: Final = random.random

@@ -22,6 +22,10 @@ class LogStorageError(StorageError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class RecordsMissingError(LogStorageError):
+    """The records at an offset are damaged here and are being fetched from another replica."""
+
+
 class OffsetOutOfRangeError(StorageError):
     """The offset is below the log start offset or above the log end offset."""
 

@@ -19,7 +19,6 @@ class LogEnd(NamedTuple):
     offset: int
     latest_epoch: int
     """-1 if the log knows of none."""
-    is_compacted: bool
 
 
 class FollowedBatches(NamedTuple):
@@ -41,22 +40,22 @@ def read_followed_batches(
 ) -> FollowedBatches | None:
     """Check that the whole batches in `records` continue the log; None if there are none.
 
-    `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one.
+    `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one. A batch
+    may lie behind a gap: compaction leaves them, and damage on the leader's disk that no replica could mend.
 
     Raises:
-        UnexpectedAppendOffsetError: a batch lies below the end, behind a gap, or its epoch cannot follow.
+        UnexpectedAppendOffsetError: a batch lies below the end, or its epoch cannot follow.
         RecordsError: a subclass says what is wrong with the bytes.
     """
     headers: list[tuple[int, BatchHeader]] = []
-    may_leave_gaps = leader_epoch is None or end.is_compacted
     expected, epoch = end.offset, end.latest_epoch
     for position, header in iter_headers(records):
         validate(records, position, header)
         base = header.base_offset
-        if base < expected or (base > expected and not may_leave_gaps):
+        if base < expected:
             raise UnexpectedAppendOffsetError(
                 f"{end.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
-                f"{expected - 1}; only compaction leaves gaps, and cleanup.policy is not compact"
+                f"{expected - 1}"
             )
         if header.partition_leader_epoch != epoch:
             epoch = _check_epoch(end.topic_partition, header, epoch, leader_epoch)

@@ -3,6 +3,10 @@
 A start never fails for what a crash can leave: torn or nonsense tails are cut, indexes and producer state are
 rebuilt, half-done compaction is rolled forward or back. It fails, with the directory's name, where the
 directory is not what it should be: unreadable, or of another topic.
+
+What a maintainer must not break: no offset that may have been acknowledged is given to another record. A
+damaged segment is recovered alone, the later ones stay, and the log never ends below what a checkpoint says;
+what is lost between is noted as missing (`missing_offsets`, ADR 18).
 """
 
 import logging
@@ -13,9 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.records.batch import BatchHeader
 from kalda.storage.checkpoints import parse_partition_metadata
-from kalda.storage.config import LogConfig
+from kalda.storage.config import INT64_MAX, LogConfig
 from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
 from kalda.storage.file_names import (
@@ -23,6 +26,7 @@ from kalda.storage.file_names import (
     DELETED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
+    MISSING_OFFSETS_FILE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     PRODUCER_SNAPSHOT_SUFFIX,
@@ -34,10 +38,13 @@ from kalda.storage.file_names import (
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
 from kalda.storage.leader_epochs import LeaderEpochs
 from kalda.storage.local_log import LocalLog
+from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state import ProducerState
-from kalda.storage.replay import replay_batch, replay_producers
+from kalda.storage.replay import replay_producers
 from kalda.storage.segment import Segment, create_segment, segment_jitter_ms
+from kalda.storage.segment_recovery import SegmentRecovery
 from kalda.storage.segments import Segments
+from kalda.storage.transaction_index import AbortedTransaction
 from kalda.storage.unified_log import UnifiedLog
 
 _logger: Final = logging.getLogger(__name__)
@@ -50,6 +57,8 @@ class LoadOffsets:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    first_dirty_offset: int = 0
+    """Below it the log was compacted, at least once."""
 
 
 def load_log(
@@ -91,8 +100,11 @@ class _Loader:
         self._offsets = offsets
         self._entries: dict[str, DirectoryEntry] = {}
         self._epochs = LeaderEpochs(environment.file_system, directory)
-        # The first segment that must be read in full; None after a clean stop.
-        self._recover_from: int | None = None
+        self._missing = MissingOffsets(environment.file_system, directory)
+        # Base offsets of the segments that must be read in full.
+        self._suspect: set[int] = set()
+        # Where segments began whose indexes are left and whose log is gone.
+        self._orphans: list[int] = []
 
     def load(self) -> UnifiedLog:
         self._list()
@@ -101,24 +113,26 @@ class _Loader:
         segments = self._open_segments()
         topic_id = self._read_topic_id()
         self._load_epochs(segments)
-        producers = ProducerState(
+        recovery = SegmentRecovery(
             self._file_system,
             self._directory,
             self._topic_partition,
-            [parsed[0] for name in self._entries if (parsed := _parse(name, PRODUCER_SNAPSHOT_SUFFIX))],
-            self._config.producer_id_expiration_ms,
+            self._environment.clock,
+            self._epochs,
+            self._producer_state,
+            lambda base_offset, size: self._segment(base_offset, {LOG_SUFFIX: size}),
         )
-        segments, end_offset = self._find_end(segments, producers)
+        segments, end_offset = self._find_end(segments, recovery)
         start_offset = max(self._offsets.log_start_offset, segments[0].base_offset)
+        producers = None
         if end_offset < start_offset:
+            producers = self._producer_state(segments[0].base_offset, INT64_MAX)
             segments, end_offset = self._restart(segments, producers, start_offset), start_offset
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(start_offset)
-        if producers.end_offset != end_offset or self._recover_from is None:
-            producers.remove_stray_snapshots({segment.base_offset for segment in segments})
-            now_ms = self._environment.clock.time_ms()
-            producers.truncate_and_load(segments[0].base_offset, end_offset, now_ms)
-            replay_producers(producers, tuple(segments), end_offset)
+        self._missing.keep_between(start_offset, end_offset)
+        if producers is None:
+            producers = self._load_producers(segments, end_offset, recovery)
         # What recovery read is not synced by that: it counts as unflushed until the next flush.
         recovery_point = end_offset if self._is_clean else min(self._offsets.recovery_point, end_offset)
         local = LocalLog(
@@ -138,6 +152,7 @@ class _Loader:
             high_watermark=self._offsets.high_watermark,
             leader_epochs=self._epochs,
             producer_state=producers,
+            missing=self._missing,
         )
 
     def _list(self) -> None:
@@ -224,75 +239,147 @@ class _Loader:
                             "%s: index %d%s has no log", self._topic_partition, base_offset, suffix
                         )
                         self._remove(offset_file_name(base_offset, suffix))
+                        self._orphans.append(base_offset)
                 continue
             segment = self._segment(base_offset, suffixes)
             segment.created_ms = segment.modified_ms = modified[base_offset]
             segments.append(segment)
             if OFFSET_INDEX_SUFFIX not in suffixes or TIME_INDEX_SUFFIX not in suffixes:
-                self._must_recover(base_offset, "an index file is missing")
+                _logger.warning(
+                    "%s: recovering segment %d: an index file is missing", self._topic_partition, base_offset
+                )
+                self._suspect.add(base_offset)
         if not self._is_clean and segments:
-            unflushed = [s.base_offset for s in segments if s.base_offset <= self._offsets.recovery_point]
-            self._must_recover(max(unflushed, default=segments[0].base_offset), None)
+            flushed = [s.base_offset for s in segments if s.base_offset <= self._offsets.recovery_point]
+            first = max(flushed, default=segments[0].base_offset)
+            self._suspect.update(s.base_offset for s in segments if s.base_offset >= first)
         return segments or [self._create(self._offsets.log_start_offset)]
 
-    def _must_recover(self, base_offset: int, reason: str | None) -> None:
-        if reason is not None:
-            _logger.warning("%s: recovering from segment %d: %s", self._topic_partition, base_offset, reason)
-        if self._recover_from is None or base_offset < self._recover_from:
-            self._recover_from = base_offset
-
-    def _find_end(self, segments: list[Segment], producers: ProducerState) -> tuple[list[Segment], int]:
+    def _find_end(self, opened: list[Segment], recovery: SegmentRecovery) -> tuple[list[Segment], int]:
         """Return the segments that are left and the log end offset, recovering what must be."""
-        for segment in segments:
-            try:
-                segment.check()
-            except CorruptIndexError as error:
-                self._must_recover(segment.base_offset, str(error))
-                break
-        if self._recover_from is None:
-            try:
-                return segments, segments[-1].read_next_offset()
-            except CorruptIndexError as error:
-                self._must_recover(segments[-1].base_offset, str(error))
-        assert self._recover_from is not None, "recovery has a first segment"
-        return self._recover(segments, producers, self._recover_from)
+        segments: list[Segment] = []
+        ends: list[int] = []
+        lost_aborts: list[AbortedTransaction] = []
+        damaged: set[int] = set()
+        to_do = opened[::-1]
+        while to_do:
+            segment = to_do.pop()
+            limit = to_do[-1].base_offset if to_do else None
+            end = self._checked_end(segment, limit)
+            if end is None:
+                recovered, rest = recovery.recover(segment, segments, limit)
+                end = recovered.end_offset
+                lost_aborts += recovered.lost_aborts
+                if recovered.removed:
+                    damaged.add(segment.base_offset)
+                if rest is not None:
+                    self._suspect.add(rest.base_offset)
+                    to_do.append(rest)
+            segments.append(segment)
+            ends.append(end)
+        self._note_missing(segments, ends, damaged)
+        self._keep_aborts(segments, lost_aborts)
+        return segments, ends[-1]
 
-    def _recover(
-        self, segments: list[Segment], producers: ProducerState, recover_from: int
-    ) -> tuple[list[Segment], int]:
-        """Read the segments from `recover_from` on in full; whatever follows a bad batch goes."""
-        good = [segment for segment in segments if segment.base_offset < recover_from]
-        now_ms = self._environment.clock.time_ms()
-        producers.truncate_and_load(segments[0].base_offset, recover_from, now_ms)
-        replay_producers(producers, tuple(good), recover_from)
-
-        def on_batch(segment: Segment, header: BatchHeader, batch: memoryview) -> None:
-            if header.partition_leader_epoch > self._epochs.latest_epoch:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-            replay_batch(producers, segment, header, batch)
-
-        for index, segment in enumerate(segments):
-            if segment.base_offset < recover_from:
-                continue
-            producers.end_offset = max(producers.end_offset, segment.base_offset)
-            removed = segment.recover(on_batch)
-            good.append(segment)
-            if removed:
-                gone = segments[index + 1 :]
-                _logger.warning(
-                    "%s: cut %d bytes off segment %d and dropped %d segments after it; the log ends at %d",
-                    self._topic_partition,
-                    removed,
-                    segment.base_offset,
-                    len(gone),
-                    producers.end_offset,
+    def _checked_end(self, segment: Segment, limit: int | None) -> int | None:
+        """Return the offset after the segment's last batch; ``None`` if all of it must be read."""
+        if segment.base_offset in self._suspect:
+            return None
+        try:
+            segment.check()
+            end = segment.read_next_offset()
+            if limit is not None and end > limit:
+                raise CorruptIndexError(
+                    f"{segment.records.path} ends at {end}, the next segment begins at {limit}"
                 )
-                for later in gone:
-                    for path in later.mark_deleted(self._file_system):
-                        self._file_system.remove(path)
-                break
-        producers.take_snapshot()
-        return good, max(producers.end_offset, good[-1].base_offset)
+        except CorruptIndexError as error:
+            _logger.warning(
+                "%s: recovering segment %d: %s", self._topic_partition, segment.base_offset, error
+            )
+            return None
+        return end
+
+    def _note_missing(self, segments: list[Segment], ends: list[int], damaged: set[int]) -> None:
+        """Find the offsets that the log has lost, and let the log end where it ended before."""
+        if MISSING_OFFSETS_FILE in self._entries:
+            try:
+                self._missing.load()
+            except CorruptCheckpointError as error:
+                _logger.warning("%s: %s", self._missing.path, error)
+        known = self._missing.ranges
+        for segment, end in zip(segments, ends, strict=True):
+            # A kill may have come between the records' return and the note of it.
+            self._missing.remove(segment.base_offset, end)
+        lost: list[tuple[int, int]] = []
+        for index, following in enumerate(segments[1:]):
+            first, end = ends[index], following.base_offset
+            if first < end and (segments[index].base_offset in damaged or self._is_loss(first, end)):
+                lost.append((first, end))
+        acknowledged = max(self._offsets.recovery_point, self._offsets.high_watermark)
+        if self._is_clean:
+            # The stop left a producer snapshot where the log ended.
+            acknowledged = max([acknowledged, *self._snapshots()])
+        if acknowledged > ends[-1]:
+            lost.append((ends[-1], acknowledged))
+            segments.append(self._create(acknowledged))
+            ends.append(acknowledged)
+        self._missing.add(lost)
+        self._missing.keep_between(max(self._offsets.log_start_offset, segments[0].base_offset), ends[-1])
+        for each in self._missing.ranges:
+            _logger.log(
+                logging.WARNING if each in known else logging.ERROR,
+                "%s: offsets %s are missing: segment %s in %s is damaged or incomplete; it goes on at %d",
+                self._topic_partition,
+                each,
+                self._segment_name(segments, each.first),
+                self._directory,
+                each.end,
+            )
+
+    def _is_loss(self, first: int, end: int) -> bool:
+        """Tell whether a gap in front of a segment means lost records; compaction leaves gaps, too."""
+        if self._is_clean and any(first <= base_offset < end for base_offset in self._orphans):
+            return True
+        return not self._config.is_compacted and end > self._offsets.first_dirty_offset
+
+    def _segment_name(self, segments: list[Segment], offset: int) -> str:
+        holder = max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
+        return offset_file_name(holder, LOG_SUFFIX)
+
+    def _keep_aborts(self, segments: list[Segment], aborts: list[AbortedTransaction]) -> None:
+        """Keep what the indexes said of transactions whose abort markers are missing."""
+        by_segment = Segments(tuple(segments))
+        for aborted in aborts:
+            if self._missing.holds(aborted.last_offset):
+                index = by_segment.items[by_segment.floor_index(aborted.last_offset)].transaction_index
+                if index.ends_before(aborted.last_offset):
+                    index.append(aborted)
+
+    def _snapshots(self) -> list[int]:
+        return [parsed[0] for name in self._entries if (parsed := _parse(name, PRODUCER_SNAPSHOT_SUFFIX))]
+
+    def _producer_state(self, first_offset: int, end_offset: int) -> ProducerState:
+        """Make an empty state that knows the snapshots in [first_offset, end_offset]."""
+        return ProducerState(
+            self._file_system,
+            self._directory,
+            self._topic_partition,
+            [offset for offset in self._snapshots() if first_offset <= offset <= end_offset],
+            self._config.producer_id_expiration_ms,
+        )
+
+    def _load_producers(
+        self, segments: list[Segment], end_offset: int, recovery: SegmentRecovery
+    ) -> ProducerState:
+        # Recovery has seen every batch, a snapshot has only the last of each producer.
+        producers = recovery.producers_at(end_offset) or self._producer_state(0, INT64_MAX)
+        producers.know_snapshots(self._snapshots())
+        producers.remove_stray_snapshots({segment.base_offset for segment in segments})
+        producers.truncate_and_load(segments[0].base_offset, end_offset, self._environment.clock.time_ms())
+        replay_producers(producers, tuple(segments), end_offset)
+        if not self._is_clean:
+            producers.take_snapshot()
+        return producers
 
     def _restart(self, segments: list[Segment], producers: ProducerState, start_offset: int) -> list[Segment]:
         _logger.warning(
@@ -315,7 +402,7 @@ class _Loader:
         except CorruptCheckpointError as error:
             _logger.warning("%s: leader epochs read from the log again: %s", self._topic_partition, error)
             self._epochs.clear()
-            self._must_recover(segments[0].base_offset, None)
+            self._suspect.update(segment.base_offset for segment in segments)
 
     def _read_topic_id(self) -> uuid.UUID | None:
         if PARTITION_METADATA_FILE not in self._entries:

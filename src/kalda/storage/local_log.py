@@ -201,6 +201,17 @@ class LocalLog:
         self._bound = (-1, None, 0)
         return gone
 
+    def insert(self, segment: Segment, end_offset: int) -> None:
+        """Put `segment`, with records up to `end_offset`, in front of the active one: they were missing.
+
+        Segments [0,10)[30,40): inserting [10,30) gives [0,10)[10,30)[30,40). Empty ones that it covers go;
+        their files are the caller's to remove.
+        """
+        assert segment.base_offset < self.segments.active.base_offset, f"{segment} is behind {self.segments}"
+        kept = [each for each in self.segments if not segment.base_offset <= each.base_offset < end_offset]
+        self.segments = Segments(tuple(sorted((*kept, segment), key=_base_offset)))
+        self._bound = (-1, None, 0)
+
     def configure(self, config: LogConfig) -> None:
         """Take new settings for appends from now on."""
         self.config = config

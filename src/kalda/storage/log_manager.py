@@ -35,6 +35,7 @@ from kalda.storage.errors import (
     StorageError,
 )
 from kalda.storage.file_names import (
+    CLEANER_OFFSET_CHECKPOINT_FILE,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
@@ -87,6 +88,7 @@ class LogManager:
         self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
+        self.environment.on_truncation = self._checkpoint_truncation
         self._checkpoints: Final = {
             directory: {
                 name: OffsetCheckpointFile(
@@ -367,6 +369,7 @@ class LogManager:
         recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
         start_offsets = checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]
         high_watermarks = checkpoints[REPLICATION_OFFSET_CHECKPOINT_FILE]
+        first_dirty_offsets = self._read_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
         configs: dict[str, LogConfig] = {}
         for entry in entries:
             path = os.path.join(directory, entry.name)
@@ -388,11 +391,14 @@ class LogManager:
                 recovery_points.get(topic_partition, 0),
                 start_offsets.get(topic_partition, 0),
                 high_watermarks.get(topic_partition, 0),
+                first_dirty_offsets.get(topic_partition, 0),
             )
             log = self._open(path, topic_partition, config, is_clean, offsets)
             self._logs[topic_partition] = log
             for checkpoint in self._checkpoints[directory].values():
                 checkpoint.note(log)
+        for name, found in checkpoints.items():
+            self._checkpoints[directory][name].note_stale(found.keys() - self._logs.keys())
 
     def _open(
         self,
@@ -428,6 +434,8 @@ class LogManager:
         path = os.path.join(parent, partition_directory_name(topic_partition))
         file_system = self.environment.file_system
         try:
+            for checkpoint in self._checkpoints[parent].values():
+                checkpoint.settle(topic_partition)
             file_system.make_directory(path)
             log = load_log(
                 path,
@@ -485,6 +493,13 @@ class LogManager:
             self._checkpoints[directory][name].write(
                 self.environment.executor, partial(self.environment.failures.note, directory)
             )
+
+    def _checkpoint_truncation(self, log: UnifiedLog) -> None:
+        """Write the checkpoints of a log that was cut: a start takes them for what the log had."""
+        directory = os.path.dirname(log.directory)
+        for checkpoint in self._checkpoints[directory].values():
+            checkpoint.note(log)
+            checkpoint.write(self.environment.executor, partial(self.environment.failures.note, directory))
 
     def _note_moved(self) -> None:
         for log in tuple(self.environment.moved):

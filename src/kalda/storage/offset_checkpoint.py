@@ -6,7 +6,7 @@ one join; without a change it costs nothing.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -30,6 +30,7 @@ class OffsetCheckpointFile:
         "_lines",
         "_lock",
         "_offset_of",
+        "_stale",
         "_version",
         "path",
     )
@@ -42,6 +43,8 @@ class OffsetCheckpointFile:
         self._lines: dict[TopicPartition, bytes] = {}
         self._is_changed = True
         self._is_writing = False
+        # Partitions of which the file may still have a line.
+        self._stale: set[TopicPartition] = set()
         # Counts the contents handed out for writing: the clean stop overtakes a write that still waits in
         # the pool, which must then not put back older offsets.
         self._version = 0
@@ -62,12 +65,26 @@ class OffsetCheckpointFile:
         """Leave a partition out."""
         if self._lines.pop(topic_partition, None) is not None:
             self._is_changed = True
+            self._stale.add(topic_partition)
+
+    def note_stale(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Take note of partitions that the file names and that have no log."""
+        self._stale.update(topic_partitions)
+
+    def settle(self, topic_partition: TopicPartition) -> None:
+        """See that the file has no line of an earlier log of this name: a new one is about to be made.
+
+        A start after a crash would hold the old offset against the new log. Raises `OSError`.
+        """
+        if topic_partition in self._stale:
+            self.write_now()
 
     def write_now(self) -> None:
         """Replace the file on this thread, whatever changed: the clean stop. Raises `OSError`."""
         self._version += 1
         self._replace(format_offset_checkpoint_lines(list(self._lines.values())), self._version)
         self._is_changed = False
+        self._stale.clear()
 
     def write(
         self, executor: BackgroundExecutor, on_error: Callable[[BaseException], object] | None = None
@@ -83,6 +100,7 @@ class OffsetCheckpointFile:
         self._is_writing = True
         self._version += 1
         version = self._version
+        stale = self._stale.difference(self._lines)
 
         def finished(error: BaseException | None) -> None:
             self._is_writing = False
@@ -91,6 +109,8 @@ class OffsetCheckpointFile:
                 _logger.warning("checkpoint %s not written: %s", self.path, error)
                 if on_error is not None:
                     on_error(error)
+            else:
+                self._stale -= stale
 
         executor.submit(lambda: self._replace(data, version), finished)
 

@@ -11,7 +11,7 @@ numbers of an ended one (ADR 14).
 import logging
 import os
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -331,6 +331,10 @@ class ProducerState:
         self._keep_snapshots(lambda _: False)
         self.snapshot_offset = 0
         self.end_offset = offset
+
+    def know_snapshots(self, offsets: Iterable[int]) -> None:
+        """Take over snapshot files that this state was not told of when it was made."""
+        self._snapshots = sorted({*self._snapshots, *offsets})
 
     def remove_stray_snapshots(self, base_offsets: set[int]) -> None:
         """Drop the snapshots that belong to no segment, except one above the last segment's base.

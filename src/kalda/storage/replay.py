@@ -1,9 +1,10 @@
 """Producer state from the log itself: after a crash, after a truncation, when a snapshot is missing."""
 
-from kalda.records.batch import BatchHeader, Buffer
-from kalda.records.control import read_end_transaction_marker
+from kalda.records.batch import CONTROL_FLAG, BatchHeader, Buffer
+from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.storage.producer_state import ProducerState
 from kalda.storage.segment import Segment
+from kalda.storage.transaction_index import TransactionIndex
 
 
 def replay_producers(state: ProducerState, segments: tuple[Segment, ...], end_offset: int) -> None:
@@ -27,13 +28,25 @@ def replay_batch(state: ProducerState, segment: Segment, header: BatchHeader, ba
     Of data batches only the header is looked at, so their bytes may be left out.
     """
     if header.producer_id >= 0:
-        if header.is_control:
-            marker = read_end_transaction_marker(batch, 0, header)
-            completed = None if marker is None else state.add_marker(header, marker, header.base_offset)
-            if completed is not None:
-                if completed.is_aborted and segment.transaction_index.ends_before(header.base_offset):
-                    segment.transaction_index.append(state.aborted_transaction(completed))
-                state.complete(completed)
-        else:
-            state.add_batch(header, header.base_offset, header.last_offset)
+        marker = read_end_transaction_marker(batch, 0, header) if header.is_control else None
+        take_batch(state, segment.transaction_index, header, marker, header.base_offset, header.last_offset)
     state.end_offset = header.next_offset
+
+
+def take_batch(
+    state: ProducerState,
+    index: TransactionIndex,
+    header: BatchHeader,
+    marker: EndTransactionMarker | None,
+    first_offset: int,
+    last_offset: int,
+) -> None:
+    """Take a batch of a producer that lies at these offsets into `state`; an abort goes to `index`, once."""
+    if marker is not None:
+        completed = state.add_marker(header, marker, first_offset)
+        if completed is not None:
+            if completed.is_aborted and index.ends_before(first_offset):
+                index.append(state.aborted_transaction(completed))
+            state.complete(completed)
+    elif not header.attributes & CONTROL_FLAG:
+        state.add_batch(header, first_offset, last_offset)

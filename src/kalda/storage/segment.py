@@ -8,10 +8,10 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.common.clock import Clock
-from kalda.records.batch import BatchHeader, validate
+from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
 from kalda.records.record import iter_records
 from kalda.storage.config import INT32_MAX, INT64_MAX, LogConfig
@@ -30,9 +30,20 @@ from kalda.storage.filesystem import Buffer, FileSystem
 from kalda.storage.handles import Handles
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
-from kalda.storage.transaction_index import TransactionIndex
+from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _logger: Final = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What the recovery of a segment found."""
+
+    end_offset: int
+    """The offset after the last good batch."""
+    removed: int
+    """Bytes that were cut off."""
+    lost_aborts: list[AbortedTransaction]
+    """What the transaction index held of markers that were cut off: records before them may be left."""
 
 
 class Segment:
@@ -234,10 +245,17 @@ class Segment:
         return None
 
     def read_next_offset(self) -> int:
-        """Return the offset after the last batch, walking from the last index entry to the end."""
+        """Return the offset after the last batch, walking from the last index entry to the end.
+
+        Raises:
+            CorruptIndexError: the entry does not point at a batch, or the file does not end with one.
+        """
         next_offset = self.base_offset
-        end = position = self.offset_index.last().position
-        for found in self.records.iter_positions(position):
+        entry = self.offset_index.last()
+        end = entry.position
+        for found in self.records.iter_positions(end):
+            if end == entry.position > 0 and found.base_offset > entry.offset:
+                break
             next_offset, end = found.last_offset + 1, found.position + found.size
         if end != self.records.size:
             raise CorruptIndexError(
@@ -274,21 +292,29 @@ class Segment:
             self._largest = self._no_timestamp()
         return removed
 
-    def recover(self, on_batch: Callable[["Segment", BatchHeader, memoryview], None]) -> int:
+    def recover(
+        self,
+        on_batch: Callable[["Segment", BatchHeader, memoryview], None],
+        limit: int | None = None,
+        keep_rest: Callable[[int, int], None] | None = None,
+    ) -> Recovered:
         """Check every batch, cut the file at the first bad one, rebuild the indexes.
 
-        `on_batch` sees each good batch, in order, before the next is read. Returns the bytes cut off.
+        `on_batch` sees each good batch, in order, before the next is read. A batch at `limit`, where the next
+        segment begins, or above is bad. Where good batches follow a bad one, `keep_rest` is called with the
+        position and the base offset of the first of them before the file is cut.
         """
         self.offset_index.reset()
         self.time_index.reset()
-        self.transaction_index.reset()
+        aborted = self._reset_transaction_index()
         largest = self._no_timestamp()
         self._largest = largest
+        last_offset_max = self.base_offset + INT32_MAX if limit is None else limit - 1
         valid, last_entry, next_offset = 0, 0, self.base_offset
         try:
             for position, header, batch in self.records.iter_batches():
                 validate(batch, 0, header)
-                if header.base_offset < next_offset or header.last_offset - self.base_offset > INT32_MAX:
+                if header.base_offset < next_offset or header.last_offset > last_offset_max:
                     break
                 if header.max_timestamp > largest.timestamp:
                     largest = self._largest = TimestampOffset(header.max_timestamp, header.last_offset)
@@ -300,10 +326,38 @@ class Segment:
                 valid, next_offset = position + header.size, header.next_offset
         except RecordsError as error:
             _logger.warning("%s: bad batch at byte %d: %s", self.records.path, valid, error)
+        if keep_rest is not None and valid < self.records.size:
+            rest = self._next_good_batch(valid, next_offset, last_offset_max)
+            if rest is not None:
+                keep_rest(rest.position, rest.base_offset)
         removed = self.records.truncate_to(valid)
         self._bytes_since_index_entry = valid - last_entry
         self.finish_indexes()
-        return removed
+        return Recovered(
+            next_offset, removed, [entry for entry in aborted if entry.last_offset >= next_offset]
+        )
+
+    def _reset_transaction_index(self) -> list[AbortedTransaction]:
+        """Empty the transaction index; return what it held, nothing if it cannot be read."""
+        try:
+            aborted = self.transaction_index.entries()
+        except CorruptIndexError:
+            aborted = []
+        self.transaction_index.reset()
+        return aborted
+
+    def _next_good_batch(self, position: int, next_offset: int, last_offset_max: int) -> BatchPosition | None:
+        """Find the first whole batch behind a bad one that can follow `next_offset`, by the sizes in headers.
+
+        Without this, one flipped bit would cost all records to the end of the segment.
+        """
+        for found in self.records.iter_positions(position):
+            if next_offset <= found.base_offset and found.last_offset <= last_offset_max:
+                batch = self.records.read_batch(found.position, found.size)
+                with contextlib.suppress(RecordsError):
+                    validate(batch, 0, read_header(batch))
+                    return found
+        return None
 
     def finish_indexes(self) -> None:
         """Make the indexes complete and exact, as a segment that takes no more appends has them."""

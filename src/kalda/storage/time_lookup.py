@@ -25,6 +25,11 @@ def first_of_newest(segments: Iterable[Segment]) -> TimestampAndOffset | None:
     return None if found is None else TimestampAndOffset(*found)
 
 
+def starts_of(segments: Iterable[Segment], log_start_offset: int) -> list[tuple[int, int]]:
+    """Return where each segment begins for readers, and when it was last written."""
+    return [(max(each.base_offset, log_start_offset), each.modified_ms) for each in segments]
+
+
 def starts_until(starts: Sequence[tuple[int, int]], timestamp: int, count_max: int) -> list[int]:
     """Choose among offsets with the times they were written at, both ascending; newest first.
 

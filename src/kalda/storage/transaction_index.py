@@ -104,6 +104,15 @@ class TransactionIndex:
             if self.size > len(kept) * ENTRY.size:
                 self._cut(len(kept) * ENTRY.size)
 
+    def remove_between(self, first: int, end: int) -> None:
+        """Drop the entries whose marker is in [first, end). Raises `OSError`."""
+        entries = self.entries()
+        kept = [entry for entry in entries if not first <= entry.last_offset < end]
+        if len(kept) != len(entries):
+            self.reset()
+            self._entries = kept
+            self.write_pending()
+
     def reset(self) -> None:
         """Drop all entries."""
         if self.size:

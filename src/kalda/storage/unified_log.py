@@ -27,7 +27,7 @@ from kalda.records.batch import (
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.records.errors import RecordsError
 from kalda.storage import retention, time_lookup
-from kalda.storage.checkpoints import format_partition_metadata
+from kalda.storage.checkpoints import write_partition_metadata
 from kalda.storage.config import LogConfig
 from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.environment import LogEnvironment
@@ -35,16 +35,17 @@ from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogStorageError,
     OffsetOutOfRangeError,
+    RecordsMissingError,
 )
-from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.flusher import LogFlusher
 from kalda.storage.followed_batches import LogEnd, read_followed_batches
 from kalda.storage.leader_epochs import LeaderEpochs
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
+from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state import AppendOrigin, ProducerState
-from kalda.storage.replay import replay_producers
+from kalda.storage.replay import replay_producers, take_batch
 from kalda.storage.segment import Segment
 from kalda.storage.validation import AppendValidator, WritableBuffer
 
@@ -72,6 +73,7 @@ class UnifiedLog:
         "is_being_cleaned",
         "leader_epochs",
         "log_start_offset",
+        "missing",
         "producer_state",
         "topic_id",
         "topic_partition",
@@ -87,6 +89,7 @@ class UnifiedLog:
         high_watermark: int,
         leader_epochs: LeaderEpochs,
         producer_state: ProducerState,
+        missing: MissingOffsets,
     ) -> None:
         self.topic_partition: Final[TopicPartition] = local.topic_partition
         self.topic_id = topic_id
@@ -96,6 +99,8 @@ class UnifiedLog:
         self.high_watermark = min(max(high_watermark, log_start_offset), local.log_end_offset)
         self.leader_epochs: Final = leader_epochs
         self.producer_state: Final = producer_state
+        # What damage on disk took; readers skip it.
+        self.missing: Final = missing
         self._environment: Final = environment
         self._local: Final = local
         self._validator = AppendValidator(local.config)
@@ -229,8 +234,7 @@ class UnifiedLog:
         `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one.
 
         Raises:
-            UnexpectedAppendOffsetError: a batch does not continue the log: it lies below the end, behind a
-                gap (in a compacted topic that is no fault), or its leader epoch cannot follow.
+            UnexpectedAppendOffsetError: a batch lies below the log's end, or its leader epoch cannot follow.
             StorageError, RecordsError: a subclass whose `code` tells; nothing was appended.
         """
         if self._flusher.failure is not None:
@@ -238,7 +242,7 @@ class UnifiedLog:
         end = self._local.log_end_offset
         batches = read_followed_batches(
             records,
-            LogEnd(self.topic_partition, end, self.leader_epochs.latest_epoch, self.config.is_compacted),
+            LogEnd(self.topic_partition, end, self.leader_epochs.latest_epoch),
             leader_epoch,
         )
         if batches is None:
@@ -280,7 +284,7 @@ class UnifiedLog:
 
         Raises:
             OffsetOutOfRangeError: `offset` is outside [log_start_offset, log_end_offset].
-            LogStorageError: the disk failed.
+            LogStorageError: the disk failed, or the records are asked of other replicas.
         """
         local = self._local
         if offset < self.log_start_offset or offset > local.log_end_offset:
@@ -294,6 +298,8 @@ class UnifiedLog:
             bound = local.log_end_offset
         else:
             bound = self.last_stable_offset
+        if self.missing.is_withheld and self.missing.holds(offset):
+            raise RecordsMissingError(f"{self.topic_partition}: offset {offset} is asked of other replicas")
         records, upper = EMPTY_SLICE, offset
         if offset < bound:
             try:
@@ -333,10 +339,7 @@ class UnifiedLog:
 
         What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
         """
-        starts = [
-            (max(segment.base_offset, self.log_start_offset), segment.modified_ms)
-            for segment in self.segments
-        ]
+        starts = time_lookup.starts_of(self.segments, self.log_start_offset)
         if self._local.segments.active.size:
             starts.append((self.log_end_offset, self._environment.clock.time_ms()))
         return time_lookup.starts_until(starts, timestamp, count_max)
@@ -466,6 +469,7 @@ class UnifiedLog:
                 [segment.base_offset for segment in self._local.truncate_to(offset)]
             )
             self.leader_epochs.truncate_from_end(offset)
+            self.missing.keep_between(0, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
             self._reload_producers()
@@ -473,6 +477,7 @@ class UnifiedLog:
             raise self._storage_error("truncate", error) from error
         self._mark_dirty()
         self._mark_moved()
+        self._environment.on_truncation(self)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -497,6 +502,14 @@ class UnifiedLog:
             self.producer_state.remove_snapshots_of([each.base_offset for each in gone[1:]])
         return gone
 
+    def insert_segment(self, segment: Segment, end_offset: int) -> None:
+        """Show a segment with records that were missing, up to `end_offset`. Raises `OSError`."""
+        if self._environment.compaction is not None:
+            # What compaction removed elsewhere may be in it.
+            self._environment.compaction.on_truncation(self, segment.base_offset)
+        self._local.insert(segment, end_offset)
+        self.missing.remove(segment.base_offset, end_offset)
+
     def update_config(self, config: LogConfig) -> None:
         """Put new settings in force."""
         self._local.configure(config)
@@ -510,17 +523,15 @@ class UnifiedLog:
             InconsistentTopicIdError: it belongs to another one.
             LogStorageError: the disk failed.
         """
-        if self.topic_id is None:
-            path = os.path.join(self.directory, PARTITION_METADATA_FILE)
-            try:
-                self._environment.file_system.replace(path, format_partition_metadata(topic_id), sync=False)
-            except OSError as error:
-                raise self._storage_error("write the topic id of", error) from error
-            self.topic_id = topic_id
-        elif self.topic_id != topic_id:
+        if self.topic_id not in (None, topic_id):
             raise InconsistentTopicIdError(
                 f"{self.directory} belongs to topic id {self.topic_id}, not to {topic_id}"
             )
+        try:
+            write_partition_metadata(self._environment.file_system, self.directory, topic_id)
+        except OSError as error:
+            raise self._storage_error("write the topic id of", error) from error
+        self.topic_id = topic_id
 
     def take_moved(self) -> None:
         """Start anew to watch for moves, after a checkpoint has taken over the offsets."""
@@ -598,16 +609,8 @@ class UnifiedLog:
     def _update_producer(
         self, header: BatchHeader, marker: EndTransactionMarker | None, first_offset: int, last_offset: int
     ) -> None:
-        state = self.producer_state
-        if marker is not None:
-            completed = state.add_marker(header, marker, first_offset)
-            if completed is not None:
-                if completed.is_aborted:
-                    index = self._local.segments.active.transaction_index
-                    index.append(state.aborted_transaction(completed))
-                state.complete(completed)
-        elif not header.attributes & CONTROL_FLAG:
-            state.add_batch(header, first_offset, last_offset)
+        index = self._local.segments.active.transaction_index
+        take_batch(self.producer_state, index, header, marker, first_offset, last_offset)
 
     def _roll(self, base_offset: int) -> None:
         self.producer_state.end_offset = max(self.producer_state.end_offset, base_offset)
@@ -651,11 +654,13 @@ class UnifiedLog:
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
         self.leader_epochs.clear()
+        self.missing.keep_between(offset, offset)
         self.producer_state.reset(offset)
         self.log_start_offset = offset
         self.high_watermark = offset
         self._mark_dirty()
         self._mark_moved()
+        self._environment.on_truncation(self)
 
     def _reload_producers(self) -> None:
         now_ms = self._environment.clock.time_ms()

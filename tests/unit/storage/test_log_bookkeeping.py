@@ -113,7 +113,8 @@ def test_a_start_brings_stale_leader_epochs_to_the_start_offset() -> None:
     assert Broker(file_system=after).log.leader_epochs.entries == ((2, 5), (3, 6))
 
 
-def test_a_high_watermark_above_a_cut_tail_comes_down() -> None:
+def test_a_log_ends_at_its_high_watermark_at_least() -> None:
+    """What is below was acknowledged: another record at its offset would be taken for it."""
     broker = Broker()
     for _ in range(3):
         append(broker.log, b"x")
@@ -121,7 +122,9 @@ def test_a_high_watermark_above_a_cut_tail_comes_down() -> None:
     after = broker.file_system.crash()
     del after.nodes[f"{PATH}/{0:020d}.log"].content[-1:]
     restarted = Broker(file_system=after)
-    assert (restarted.log.high_watermark, restarted.log.log_end_offset) == (2, 2)
+    assert (restarted.log.high_watermark, restarted.log.log_end_offset) == (3, 3)
+    assert restarted.log.missing.ranges == ((2, 3),)
+    assert append(restarted.log, b"x") == 3
 
 
 def test_an_index_that_cannot_belong_to_its_log_is_rebuilt() -> None:

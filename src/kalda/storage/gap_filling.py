@@ -1,0 +1,194 @@
+"""Putting records back that a log has lost, from batches that another replica sent.
+
+The batches have their offsets and leader epochs, so the log's bytes become those of the other replica. They
+gather in a segment whose files end in ``.cleaned``, which a start removes. The segment is synced before the
+log shows it, and only then the offsets are no longer missing: a crash in between costs the work only.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kalda.records.batch import Buffer, iter_headers, validate
+from kalda.records.errors import RecordsError
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.errors import CorruptIndexError, LogStorageError, UnexpectedAppendOffsetError
+from kalda.storage.file_names import CLEANED_SUFFIX
+from kalda.storage.missing_offsets import OffsetRange
+from kalda.storage.producer_state import ProducerState
+from kalda.storage.replay import replay_producers
+from kalda.storage.segment import Segment
+from kalda.storage.unified_log import UnifiedLog
+
+_logger: Final = logging.getLogger(__name__)
+
+SEGMENT_BYTES_MAX: Final = 1 << 30
+"""A segment is installed at this size at the latest: positions in it are int32s."""
+
+
+class GapFiller:
+    """Fills one gap of one log from its beginning, as far as batches come. All calls from the log's owner."""
+
+    def __init__(self, log: UnifiedLog, environment: LogEnvironment, gap: OffsetRange) -> None:
+        self._log: Final = log
+        self._environment: Final = environment
+        self._end: Final = gap.end
+        self._segment: Segment | None = None
+        self._has_markers = False
+        self.next_offset = gap.first
+        """The first offset that is still missing."""
+        epochs = log.leader_epochs
+        self._epoch_min: Final = (epochs.epoch_for_offset(gap.first - 1) or 0) if gap.first else 0
+        after = epochs.epoch_for_offset(gap.end)
+        self._epoch_max: Final = epochs.latest_epoch if after is None else after
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something was appended that is not installed."""
+        return self._segment is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether what was appended should be installed now: the gap is filled, or the segment is large."""
+        segment = self._segment
+        return segment is not None and (
+            self.next_offset >= self._end
+            or segment.size >= min(self._log.config.segment_bytes, SEGMENT_BYTES_MAX)
+        )
+
+    def append(self, records: Buffer) -> None:
+        """Take the whole batches in `records` up to the end of the gap.
+
+        Raises:
+            UnexpectedAppendOffsetError: a batch is not the next one: the other replica lacks records, too.
+            RecordsError: a batch is damaged.
+            LogStorageError: the disk failed.
+        """
+        try:
+            for position, header in iter_headers(records):
+                if header.last_offset >= self._end:
+                    if self._log.config.is_compacted:
+                        self.next_offset = self._end
+                    break
+                validate(records, position, header)
+                base, epoch = header.base_offset, header.partition_leader_epoch
+                is_next = base == self.next_offset or (
+                    self._log.config.is_compacted and base > self.next_offset
+                )
+                if not is_next or not self._epoch_min <= max(epoch, 0) <= max(self._epoch_max, 0):
+                    raise UnexpectedAppendOffsetError(
+                        f"{self._log.topic_partition}: batch [{base}, {header.last_offset}] of leader epoch "
+                        f"{epoch} is not what is missing from {self.next_offset} on"
+                    )
+                segment = self._segment or self._begin()
+                batch = memoryview(records)[position : position + header.size]
+                segment.append(
+                    batch, header.size, header.last_offset, header.max_timestamp, header.last_offset
+                )
+                self._has_markers |= header.is_control
+                self.next_offset = header.next_offset
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+    def install(self, done: Callable[[LogStorageError | None], None]) -> None:
+        """Sync what was appended, in the background, and show it in the log; `done` gets what failed.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        segment = self._segment
+        assert segment is not None, "nothing was appended"
+        try:
+            if self._has_markers:
+                self._find_aborts(segment)
+            segment.finish_indexes()
+            sync = segment.prepare_sync()
+        except OSError as error:
+            raise self._storage_error(error) from error
+
+        def synced(error: BaseException | None) -> None:
+            if self._segment is not segment:
+                done(LogStorageError(f"filling {self._log.topic_partition} was given up"))
+                return
+            try:
+                if error is not None:
+                    raise error
+                self._show(segment)
+            except (OSError, LogStorageError) as failed:
+                done(self._storage_error(failed))
+            else:
+                done(None)
+
+        self._environment.executor.submit(sync, synced)
+
+    def abandon(self) -> None:
+        """Remove what was appended and not installed."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.forget()
+            for part in (
+                segment.offset_index,
+                segment.time_index,
+                segment.transaction_index,
+                segment.records,
+            ):
+                try:
+                    self._environment.file_system.remove(part.path)
+                except OSError as error:
+                    # The next start removes it by its suffix.
+                    _logger.warning("cannot remove %s: %s", part.path, error)
+
+    def _begin(self) -> Segment:
+        environment, log = self._environment, self._log
+        segment = Segment(
+            log.directory,
+            self.next_offset,
+            {},
+            log.config,
+            environment.file_system,
+            environment.handles,
+            created_ms=environment.clock.time_ms(),
+            file_suffix=CLEANED_SUFFIX,
+        )
+        segment.create_files()
+        self._segment, self._has_markers = segment, False
+        return segment
+
+    def _show(self, segment: Segment) -> None:
+        log, file_system = self._log, self._environment.file_system
+        if log.failure is not None:
+            raise LogStorageError(log.failure)
+        before = [each for each in log.segments if each.base_offset < segment.base_offset]
+        if before:
+            # Recovery kept there what it knew of aborted transactions whose markers were missing.
+            before[-1].transaction_index.remove_between(segment.base_offset, self.next_offset)
+        for each in log.segments[len(before) :]:
+            if each.base_offset >= self.next_offset:
+                break
+            assert not each.size, f"{each} has records where {segment} has its own"
+            each.remove_files(file_system)
+        segment.drop_file_suffix(file_system, CLEANED_SUFFIX)
+        file_system.sync_directory(log.directory)
+        log.insert_segment(segment, self.next_offset)
+        self._segment = None
+
+    def _find_aborts(self, segment: Segment) -> None:
+        """Write the transaction index, from the producers at the gap's beginning."""
+        log, environment = self._log, self._environment
+        before = tuple(each for each in log.segments if each.base_offset < segment.base_offset)
+        first = before[0].base_offset if before else segment.base_offset
+        producers = ProducerState(
+            environment.file_system,
+            log.directory,
+            log.topic_partition,
+            [each for each in log.producer_state.snapshots if first <= each <= segment.base_offset],
+            log.config.producer_id_expiration_ms,
+        )
+        try:
+            producers.truncate_and_load(first, segment.base_offset, environment.clock.time_ms())
+            replay_producers(producers, (*before, segment), self.next_offset)
+        except (RecordsError, CorruptIndexError) as error:
+            _logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
+
+    def _storage_error(self, error: BaseException) -> LogStorageError:
+        return LogStorageError(f"cannot put missing records back in {self._log.directory}: {error}")

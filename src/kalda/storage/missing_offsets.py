@@ -1,0 +1,99 @@
+"""The offsets that a log has lost: damage on disk that recovery cut, until another replica gives them back.
+
+A log with missing offsets keeps all that follows them. Readers skip them as they skip what compaction
+removed, unless they are withheld: a broker that may still get them from another replica refuses to read
+there, since a consumer that has skipped them never comes back.
+
+The ranges are kept in the file ``missing-offsets`` of the partition's directory, which exists only where
+something is missing. Kafka's loader ignores a file of that name.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
+from kalda.storage.file_names import MISSING_OFFSETS_FILE
+from kalda.storage.filesystem import FileSystem
+
+
+class OffsetRange(NamedTuple):
+    """The offsets [first, end)."""
+
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.end - 1}"
+
+
+class MissingOffsets:
+    """The ranges of one log, ascending and apart, in memory and on disk."""
+
+    __slots__ = ("_file_system", "is_given_up", "is_withheld", "path", "ranges")
+
+    def __init__(self, file_system: FileSystem, directory: str) -> None:
+        self._file_system = file_system
+        self.path: Final = os.path.join(directory, MISSING_OFFSETS_FILE)
+        self.ranges: tuple[OffsetRange, ...] = ()
+        # Whether reads in a range are refused; set while other replicas are asked for the records.
+        self.is_withheld = False
+        # Whether other replicas were asked in vain.
+        self.is_given_up = False
+
+    @property
+    def count(self) -> int:
+        """How many offsets are missing."""
+        return sum(each.end - each.first for each in self.ranges)
+
+    def holds(self, offset: int) -> bool:
+        """Tell whether `offset` is missing."""
+        return any(first <= offset < end for first, end in self.ranges)
+
+    def load(self) -> None:
+        """Read the file; raises `CorruptCheckpointError`."""
+        self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))
+
+    def add(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Note that these offsets are missing. Raises `OSError`; nothing changes then."""
+        self._set(_merged((*self.ranges, *ranges)))
+
+    def remove(self, first: int, end: int) -> None:
+        """Note that nothing in [first, end) is missing any more. Raises `OSError`; nothing changes then.
+
+        Ranges [10,20)[30,40): `remove(15, 35)` leaves [10,15)[35,40).
+        """
+        parts = [
+            part
+            for each in self.ranges
+            for part in ((each.first, min(each.end, first)), (max(each.first, end), each.end))
+        ]
+        self._set(_merged(parts))
+
+    def keep_between(self, start_offset: int, end_offset: int) -> None:
+        """Drop what lies outside of [start_offset, end_offset). Raises `OSError`; nothing changes then."""
+        if self.ranges and (self.ranges[0].first < start_offset or self.ranges[-1].end > end_offset):
+            clipped = [(max(first, start_offset), min(end, end_offset)) for first, end in self.ranges]
+            self._set(_merged(clipped))
+
+    def _set(self, ranges: tuple[OffsetRange, ...]) -> None:
+        if ranges == self.ranges:
+            return
+        if ranges:
+            # Two numbers a line, as leader epochs have them.
+            self._file_system.replace(self.path, format_leader_epochs(ranges), sync=True)
+        else:
+            self._file_system.remove(self.path)
+            self.is_withheld = False
+        self.ranges = ranges
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[OffsetRange, ...]:
+    """Return the same offsets as ranges that ascend and do not touch; empty ones are left out."""
+    merged: list[OffsetRange] = []
+    for first, end in sorted(each for each in ranges if each[0] < each[1]):
+        if merged and first <= merged[-1].end:
+            merged[-1] = OffsetRange(merged[-1].first, max(end, merged[-1].end))
+        else:
+            merged.append(OffsetRange(first, end))
+    return tuple(merged)

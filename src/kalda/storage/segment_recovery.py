@@ -1,0 +1,132 @@
+"""Reading damaged segments of a log in full, each on its own, at a start.
+
+A segment ends at its first bad batch. Good batches that follow the bad one move to a segment of their own,
+and later segments stay as they are: an offset that was acknowledged is never given to another record. What
+the damage took is left to the caller, which compares the segments' ends with where the next ones begin.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
+from kalda.records.batch import BatchHeader
+from kalda.records.errors import RecordsError
+from kalda.storage.errors import CorruptIndexError
+from kalda.storage.file_names import LOG_SUFFIX, offset_file_name
+from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
+from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.producer_state import ProducerState
+from kalda.storage.replay import replay_batch, replay_producers
+from kalda.storage.segment import Recovered, Segment
+
+_logger: Final = logging.getLogger(__name__)
+
+_COPY_BYTES: Final = 1024 * 1024
+SPLITS_MAX: Final = 16
+"""How often the rest of a segment is moved at one start. Each time copies up to ``segment.bytes``; so many
+separate faults in one log are a broken disk, of which little is worth keeping."""
+
+
+class SegmentRecovery:
+    """Recovers segments of one log, in the order of their offsets."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directory: str,
+        topic_partition: TopicPartition,
+        clock: Clock,
+        epochs: LeaderEpochs,
+        new_producers: Callable[[int, int], ProducerState],
+        new_segment: Callable[[int, int], Segment],
+    ) -> None:
+        """`new_producers` makes an empty state that knows the snapshots between two offsets.
+
+        `new_segment` describes a segment by its base offset and size.
+        """
+        self._file_system: Final = file_system
+        self._directory: Final = directory
+        self._topic_partition: Final = topic_partition
+        self._clock: Final = clock
+        self._epochs: Final = epochs
+        self._new_producers: Final = new_producers
+        self._new_segment: Final = new_segment
+        # The producers up to the end of the segment that was recovered last.
+        self._producers: ProducerState | None = None
+        self._splits = 0
+
+    def recover(
+        self, segment: Segment, before: Sequence[Segment], limit: int | None
+    ) -> tuple[Recovered, Segment | None]:
+        """Recover one segment; return what was found and the segment that good batches behind a bad one got.
+
+        `before` are the segments in front, which are in order. `limit` is where the next segment begins.
+
+        Raises:
+            OSError: the disk failed, or has no room for a copy of the good batches.
+        """
+        producers = self._replay_to(segment.base_offset, before)
+        rest: list[Segment] = []
+
+        def on_batch(segment: Segment, header: BatchHeader, batch: memoryview) -> None:
+            if header.partition_leader_epoch > self._epochs.latest_epoch:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            replay_batch(producers, segment, header, batch)
+
+        def keep_rest(position: int, base_offset: int) -> None:
+            if self._splits < SPLITS_MAX and base_offset > segment.base_offset:
+                self._splits += 1
+                rest.append(self._copy_rest(segment, position, base_offset))
+
+        recovered = segment.recover(on_batch, limit, keep_rest)
+        producers.end_offset = recovered.end_offset
+        if recovered.removed:
+            _logger.warning(
+                "%s: %s was damaged at byte %d: cut %d bytes off it%s",
+                self._topic_partition,
+                os.path.basename(segment.records.path),
+                segment.records.size,
+                recovered.removed,
+                f", moved {rest[0].size} of them to {os.path.basename(rest[0].records.path)}" if rest else "",
+            )
+        return recovered, rest[0] if rest else None
+
+    def producers_at(self, end_offset: int) -> ProducerState | None:
+        """Return the producers if they are known up to `end_offset`: the last segment was recovered."""
+        producers = self._producers
+        return None if producers is None or producers.end_offset != end_offset else producers
+
+    def _replay_to(self, offset: int, before: Sequence[Segment]) -> ProducerState:
+        """Return the producers of all batches below `offset`: the transaction index is made from them."""
+        producers = self._producers
+        if producers is None or producers.end_offset != offset:
+            first = before[0].base_offset if before else offset
+            producers = self._producers = self._new_producers(first, offset)
+            producers.truncate_and_load(first, offset, self._clock.time_ms())
+            try:
+                replay_producers(producers, tuple(before), offset)
+            except (RecordsError, CorruptIndexError) as error:
+                _logger.warning("%s: producers not known up to %d: %s", self._topic_partition, offset, error)
+                producers.end_offset = offset
+        return producers
+
+    def _copy_rest(self, segment: Segment, position: int, base_offset: int) -> Segment:
+        """Copy a segment from `position` on to a new one that begins at `base_offset`."""
+        path = os.path.join(self._directory, offset_file_name(base_offset, LOG_SUFFIX))
+        source, size = segment.records.file(), segment.records.size - position
+        target = self._file_system.open(path + TEMPORARY_SUFFIX, create=True)
+        target.truncate(0)
+        copied = 0
+        while copied < size:
+            chunk = memoryview(source.read_at(min(_COPY_BYTES, size - copied), position + copied))
+            if not chunk:
+                raise OSError(f"{segment.records.path} has less than {segment.records.size} bytes")
+            while chunk:
+                taken = target.write_at(chunk, copied)
+                chunk, copied = chunk[taken:], copied + taken
+        target.sync()
+        self._file_system.rename(path + TEMPORARY_SUFFIX, path)
+        return self._new_segment(base_offset, size)
