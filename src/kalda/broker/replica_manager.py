@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from kalda.broker.fetch_session import FetchAnswer, FetchEntry
-from kalda.broker.partition import NO_EPOCH, Partition
+from kalda.broker.partition import DEBUGGING_REPLICA_ID, NO_EPOCH, Partition
 from kalda.broker.purgatory import DelayedOperationPurgatory
 from kalda.broker.replication.follower.ports import FollowerFetching
 from kalda.broker.replication.hosted_replicas import NO_PARTITIONS, HostedReplicas
 from kalda.broker.replication.leader.in_sync import ReplicationRules
 from kalda.broker.replication.leader.isr_changes import IsrChanges
 from kalda.broker.replication.leader.replica_selector import RackAwareReplicaSelector
+from kalda.broker.replication.missing_records import MissingRecords
 from kalda.broker.replication.quota import ReplicationQuota
 from kalda.broker.replication.role_changes import RoleChanges
 from kalda.common.clock import Clock
@@ -26,7 +27,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.coordination.schema import PartitionState
 from kalda.protocol.fast.fetch import FetchPartitionFields, PartitionFetchResult
-from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError
+from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
 from kalda.storage.producer_state import AppendOrigin
@@ -136,6 +137,7 @@ class ReplicaManager:
         lag_seconds: float = LAG_SECONDS_DEFAULT,
         selector: RackAwareReplicaSelector | None = None,
         leader_quota: ReplicationQuota | None = None,
+        missing: MissingRecords | None = None,
     ) -> None:
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
@@ -149,7 +151,9 @@ class ReplicaManager:
         self._by_name: Final = self._hosted.by_name
         self._by_id: Final = self._hosted.by_id
         rules = ReplicationRules(clock, lag_seconds, is_alive)
-        self._roles: Final = RoleChanges(broker_id, self._hosted, log_manager, rules, fetching, self.wake_all)
+        self._roles: Final = RoleChanges(
+            broker_id, self._hosted, log_manager, rules, fetching, self.wake_all, missing
+        )
         self._listener: PartitionListener | None = None
         # Counters of the data path, read by the metrics when they are rendered.
         self.topic_stats: Final = self._hosted.topic_stats
@@ -386,6 +390,9 @@ class ReplicaManager:
             return _read_error(params, partition, index, error.code)
         except LOG_ERRORS as error:
             code: ErrorCode = error.code
+            if isinstance(error, RecordsMissingError) and params.replica_id == DEBUGGING_REPLICA_ID:
+                # Another replica searches for the same records: this one does not have them.
+                code = ErrorCode.OFFSET_NOT_AVAILABLE
             if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 # What the disk did is logged by the log itself, once in a while instead of per request.
                 partition.topic_metrics.failed_fetches += 1

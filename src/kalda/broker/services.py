@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kalda.broker.replica_manager import ReplicaManager
     from kalda.broker.replication.follower.manager import ReplicaFetcherManager
     from kalda.broker.replication.leader.isr_changes import IsrChanges
+    from kalda.broker.replication.missing_records import MissingRecords
     from kalda.broker.topics.topic_admin import TopicAdmin
     from kalda.broker.transactions.assembly import Transactions
     from kalda.broker.transactions.marker_appends import MarkerAppends
@@ -56,6 +57,7 @@ class BrokerServices:
     log_manager: "LogManager"
     replica_fetchers: "ReplicaFetcherManager"
     replica_manager: "ReplicaManager"
+    missing_records: "MissingRecords"
     metadata_cache: "MetadataCache"
     registration: "BrokerRegistration"
     remote_end_offsets: "RemoteEndOffsets"

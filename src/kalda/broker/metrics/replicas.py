@@ -29,6 +29,12 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
     _register_replication_metrics(metrics, services)
     register_fetcher_metrics(metrics, services.replica_fetchers)
 
+    gauge(
+        metric_name("kalda.log", "LogManager", "MissingOffsets"),
+        "Offsets that logs here have lost to damage on disk and that no replica has given back.",
+        lambda: sum(log.missing.count for log in services.log_manager.logs().values()),
+    )
+
     def session_name(attribute: str) -> str:
         return metric_name("kafka.server", "FetchSessionCache", attribute)
 

@@ -16,6 +16,7 @@ from kalda.broker.partition import Partition
 from kalda.broker.replication.follower.ports import FollowerFetching
 from kalda.broker.replication.hosted_replicas import HostedReplicas
 from kalda.broker.replication.leader.in_sync import ReplicationRules
+from kalda.broker.replication.missing_records import MissingRecords
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
@@ -43,6 +44,7 @@ class RoleChanges:
         rules: ReplicationRules,
         fetching: FollowerFetching | None,
         wake: Callable[[Partition], None],
+        missing: MissingRecords | None = None,
     ) -> None:
         self._broker_id: Final = broker_id
         self._replicas: Final = replicas
@@ -50,6 +52,9 @@ class RoleChanges:
         self._rules: Final = rules
         self._fetching: Final = fetching
         self._wake: Final = wake
+        self._missing: Final = missing
+        if missing is not None:
+            missing.on_settled = lambda partition: self._follow([partition])
         self._controller_epoch = -1
         self.on_internal_role: Callable[[Partition], None] | None = None
         """Told of the partitions of internal topics, after each change of role."""
@@ -272,6 +277,8 @@ class RoleChanges:
         if leadership.leader == self._broker_id:
             self._unfollow(topic_partition)
             hosted.become_leader(leadership)
+            if self._missing is not None:
+                self._missing.take(hosted)
             if partition is not None:
                 # Followers whose fetches name the old epoch must learn of the new one now.
                 self._wake(hosted)
@@ -320,6 +327,8 @@ class RoleChanges:
 
     def _forget(self, partition: Partition) -> None:
         self._replicas.forget(partition)
+        if self._missing is not None:
+            self._missing.drop(partition.topic_partition)
         partition.is_gone = True
         partition.resign()
         self._wake(partition)
@@ -330,6 +339,9 @@ class RoleChanges:
             self.on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
+        if self._missing is not None:
+            # A replica must not join those in sync while it lacks records that others have.
+            partitions = [partition for partition in partitions if not self._missing.take(partition)]
         if self._fetching is None or not partitions:
             return
         writable = [partition for partition in partitions if partition.log.is_writable]

@@ -173,7 +173,6 @@ def test_a_leader_that_lets_us_diverge_where_nothing_can_be_cut_is_asked_later()
 @pytest.mark.parametrize(
     "records",
     [
-        pytest.param(at(5, b"gap"), id="gap"),
         pytest.param(at(0, b"again"), id="backwards"),
         pytest.param(at(1, b"later", epoch=EPOCH + 1), id="epoch-of-the-future"),
         pytest.param(at(1, b"earlier", epoch=3), id="epoch-of-the-past"),
@@ -198,12 +197,18 @@ def test_what_does_not_continue_the_log_is_refused_and_told(
     assert ["orders-0"] == [record.getMessage().split(":")[0] for record in caplog.records]
 
 
-def test_compaction_may_leave_gaps() -> None:
-    follower = Follower(LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
+@pytest.mark.parametrize(
+    ("policy", "lines"), [(CleanupPolicy.COMPACT, 0), (CleanupPolicy.DELETE, 1)], ids=["compact", "delete"]
+)
+def test_a_leader_may_have_gaps(policy: CleanupPolicy, lines: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Compaction leaves them, and damage on the leader's disk; only the second is worth a line."""
+    follower = Follower(LogConfig(cleanup_policy=frozenset({policy})))
     state = follower.follow()
     follower.asked()
-    follower.answer(fetched(0, at(5, b"a")))
+    with caplog.at_level(logging.WARNING):
+        follower.answer(fetched(0, at(5, b"a")))
     assert 6 == state.partition.log.log_end_offset
+    assert lines == sum("offsets 0 to 4" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize(

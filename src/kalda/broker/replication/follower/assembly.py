@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.broker.replication.follower.manager import ReplicaFetcherManager
 from kalda.broker.replication.follower.ports import LeaderDialer
+from kalda.broker.replication.missing_records import MissingRecords
 from kalda.broker.replication.quota import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,
@@ -40,7 +41,7 @@ def build_replica_fetchers(
     tasks: asyncio.TaskGroup,
     broker_epoch: Callable[[], int] = lambda: UNKNOWN_BROKER_EPOCH,
 ) -> ReplicaFetcherManager:
-    """Make the fetchers; needs the settings and the metadata cache, and later the replica manager.
+    """Make the fetchers; needs settings, logs and the metadata cache, and later the replica manager.
 
     `broker_epoch` tells leaders which registration of this broker it is that fetches (KIP-903).
     """
@@ -49,6 +50,9 @@ def build_replica_fetchers(
     def find_broker(broker_id: int) -> BrokerEndpoint | None:
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
+    services.missing_records = MissingRecords(
+        services.broker_id, services.log_manager.environment, dialer, find_broker, services.clock
+    )
     fetchers = ReplicaFetcherManager(
         services.broker_id,
         config,

@@ -184,7 +184,7 @@ class FetcherCore:
                 if fetched.diverging_epoch is not None and fetched.diverging_epoch[0] >= 0:
                     self._truncate(state, *fetched.diverging_epoch, now)
                 else:
-                    self._apply(state, fetched)
+                    self._apply(state, fetched, now)
             except LogStorageError as error:
                 self._fail(state, str(error), now, is_disk=True)
             except LOG_ERRORS as error:
@@ -229,7 +229,7 @@ class FetcherCore:
 
     # One partition's answer.
 
-    def _apply(self, state: FetchState, fetched: FetchedPartition) -> None:
+    def _apply(self, state: FetchState, fetched: FetchedPartition, now: float) -> None:
         log = state.partition.log
         records = fetched.records
         if records is not None:
@@ -239,6 +239,11 @@ class FetcherCore:
             info = log.append_as_follower(records, state.leader_epoch)
             if not info.size:
                 raise UnexpectedAppendOffsetError("not one whole batch is among them")
+            if info.first_offset > state.fetch_offset and not log.config.is_compacted:
+                gap = f"offsets {state.fetch_offset} to {info.first_offset - 1}"
+                self._report(
+                    state, f"leader {self.leader_id} has lost {gap}; they are missing here, too", now
+                )
             state.fetch_offset = info.last_offset + 1
             state.last_fetched_epoch = log.leader_epochs.latest_epoch
             self.session.change(state)

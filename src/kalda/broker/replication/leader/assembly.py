@@ -46,6 +46,7 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
         lag_seconds=config.replica_lag_time_max_ms / 1000,
         selector=make_replica_selector(config.replica_selector_class, cache.endpoint),
         leader_quota=build_leader_quota(services),
+        missing=services.missing_records,
     )
 
 
@@ -62,6 +63,7 @@ def start_leader_upkeep(services: "BrokerServices", upkeep: Upkeep) -> None:
     upkeep.run("ISR changes", changes.run(replicas))
     upkeep.run("log directory failures", failures.run())
     upkeep.run("leadership check", check.run())
+    upkeep.run("missing records", services.missing_records.run())
 
 
 class LeadershipCheck:
