@@ -1,0 +1,71 @@
+"""A program as users write it, for type checkers: nothing here runs.
+
+mypy checks it in strict mode with the rest of the repository, and the workflow against the installed wheel,
+where it also shows that the package says that it is typed (`py.typed`).
+"""
+
+from pathlib import Path
+from typing import assert_type
+
+import kalda
+from kalda.testing import (
+    BrokerProcess,
+    Cluster,
+    ClusterError,
+    KaldaProcess,
+    KaldaProcessError,
+    ProcessCluster,
+    ZooKeeperProcess,
+)
+
+
+def in_process(directory: Path) -> None:
+    """Use every call of a cluster in this process."""
+    with Cluster(brokers=3, settings={"min.insync.replicas": "2"}, racks=["a", "b", "c"]) as cluster:
+        assert_type(cluster, Cluster)
+        assert_type(cluster.bootstrap, str)
+        assert_type(cluster.zookeeper, str)
+        assert_type(cluster.directory, Path)
+        assert_type(cluster.log_directories, list[Path])
+        assert_type(cluster.running, list[int])
+        assert_type(cluster.controller_id(), int)
+        cluster.wait_in_sync("topic", timeout_seconds=5.0)
+        cluster.kill(0)
+        cluster.start(0)
+        cluster.partition({0}, {1, 2, "coordinator"})
+        cluster.heal()
+        cluster.start("0")  # type: ignore[arg-type]  # brokers are numbers: this has to be an error
+    with Cluster(directory=directory) as kept:
+        assert_type(kept, Cluster)
+
+
+async def in_a_coroutine() -> None:
+    """The same cluster for asynchronous tests."""
+    async with Cluster() as cluster:
+        assert_type(cluster, Cluster)
+
+
+def as_processes(directory: Path) -> None:
+    """Use clusters of processes."""
+    with KaldaProcess(directory / "one", settings={"num.partitions": "4"}) as process:
+        assert_type(process, KaldaProcess)
+        assert_type(process.bootstrap, str)
+        assert_type(process.pid, int)
+        assert_type(process.log(), str)
+    with ProcessCluster(directory / "three", brokers=3) as cluster:
+        assert_type(cluster, ProcessCluster)
+        assert_type(cluster.broker(0), BrokerProcess)
+        assert_type(cluster.coordinator, ZooKeeperProcess)
+        assert_type(cluster.broker_pids, list[int])
+        cluster.kill(0)
+        cluster.start(0)
+
+
+def errors() -> tuple[type[Exception], type[Exception]]:
+    """Both are exceptions that a test may expect."""
+    return ClusterError, KaldaProcessError
+
+
+def version() -> str:
+    """The version is a string."""
+    return kalda.__version__
