@@ -6,6 +6,7 @@ asked makes no sense. What a maintainer must not break: stdout carries the ready
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -232,6 +233,8 @@ def run(
             # and its parent sends SIGTERM too, must not turn a finished shutdown into a failure.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
+            # The interpreter's last collections would go through all that is left: 0.2 s with 300 partitions.
+            gc.freeze()
             return code
     except Exception as error:
         tell(error)
