@@ -3,7 +3,8 @@
 Run ``python -m tests.chaos.cluster_rounds --rounds 100``; the seed is printed and ``--seed`` replays the
 faults, their victims and pauses (not the scheduling of processes). Replication 3, ``min.insync.replicas`` 2,
 idempotent producers with acks=all, unclean election off. A round is one fault, or two that overlap, then
-quiet until every partition acknowledges again. What must hold after all of it: no acknowledged record lost,
+quiet until every partition acknowledges again. In the end every process gets SIGTERM at the same moment and
+must end within `END_SECONDS`. What must hold after all of it: no acknowledged record lost,
 none twice, no gap, no other order; the logs of all replicas byte-identical up to the high watermark.
 
 Transactional copiers (``--copiers`` on librdkafka, and one on each client of ``--peers``) copy the records
@@ -44,6 +45,7 @@ SESSION_TIMEOUT_MS = 2_000
 PROGRESS_SECONDS = 60.0
 START_SECONDS = 30.0
 IN_SYNC_SECONDS = 60.0
+END_SECONDS = 5.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "log.segment.bytes": str(SEGMENT_BYTES),
@@ -293,8 +295,8 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         # Clients may wait for their brokers; they go first.
         copies.stop()
         reader.stop()
-        for broker in range(BROKERS):
-            cluster.stop(broker)
+        # Coordination goes at the same moment, so nobody can hand over; all must end soon and cleanly anyway.
+        cluster.stop_all(END_SECONDS)
     finally:
         load.abandon()
         copies.stop()

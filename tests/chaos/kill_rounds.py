@@ -27,6 +27,8 @@ SEGMENT_BYTES = 1_048_576
 FINAL_FLUSH_SECONDS = 60.0
 CONSUME_SECONDS = 30.0
 PROGRESS_SECONDS = 30.0
+END_SECONDS = 5.0
+"""From SIGTERM to the end of the process, logs flushed and closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def run(rounds: int, seed: int, directory: Path) -> Report:
         for load in loads:
             load.stop()
         records = sum(check_kept(kalda.bootstrap, load, seed) for load in loads)
+        kalda.stop(END_SECONDS)
     finally:
         for load in loads:
             load._stop.set()
