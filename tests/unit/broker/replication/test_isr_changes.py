@@ -1,6 +1,7 @@
 """In-sync replicas: who leaves, who joins, and what coordination has to say about it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -49,6 +50,21 @@ async def test_a_follower_that_lags_leaves_and_the_high_watermark_moves_on(broke
     assert (1, 2) == broker.partition().isr == (await broker.state()).isr
     assert 1 == broker.partition().log.high_watermark
     assert 1 == broker.changes.shrinks
+
+
+async def test_like_changes_of_many_partitions_are_one_log_line(
+    broker: Leading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that comes back joins the in-sync replicas of 50 partitions of __consumer_offsets at once."""
+    caplog.set_level(logging.INFO, "kalda.broker.replication.leader.isr_changes")
+    await broker.lead(*range(8))
+    for index in range(8):
+        broker.produce({index: batch(b"a")})
+    broker.clock.advance(LAG_SECONDS + 1)
+    broker.replicas.shrink_isrs()
+    await broker.settle()
+    assert await broker.settle()
+    assert ["shrinking the in-sync replicas of 8 partitions of orders from 1, 2, 3 to 1"] == caplog.messages
 
 
 async def test_a_new_leader_gives_every_member_the_whole_time_to_come(broker: Leading) -> None:

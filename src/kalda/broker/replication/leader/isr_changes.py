@@ -12,12 +12,12 @@ the write may have taken effect, so the change stays pending (which is the safe 
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from kalda.broker.partition import Partition
 from kalda.broker.replication.leader.in_sync import IsrChange
 from kalda.common.clock import Clock
-from kalda.common.log_text import numbers_text
+from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
 from kalda.coordination.errors import CoordinationError
 from kalda.coordination.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
@@ -37,6 +37,9 @@ ANNOUNCE_LINGER_SECONDS: Final = 5.0
 """Changes are announced once none has come for so long, so that many go in one notice ..."""
 ANNOUNCE_DELAY_SECONDS_MAX: Final = 60.0
 """... or when the last notice is this old."""
+
+_Move: TypeAlias = tuple[str, bool, tuple[int, ...], tuple[int, ...]]
+"""Topic, whether the change is an expansion, the in-sync replicas before and after it."""
 
 
 class IsrOutcomes(Protocol):
@@ -59,6 +62,8 @@ class IsrChanges:
         self._clock: Final = clock
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._is_queued: Final = asyncio.Event()
+        self._unlogged: Final[dict[_Move, list[int]]] = {}
+        """Partitions whose changes have not been logged: a broker that comes back moves dozens alike."""
         self._is_failing = False
         """Whether the last write failed: coordination may be away for long, and one line says so."""
         self._unannounced: Final[set[TopicPartition]] = set()
@@ -75,13 +80,9 @@ class IsrChanges:
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
         """Have a change written that the partition has just made pending."""
-        logger.info(
-            "%s: %s the in-sync replicas from %s to %s",
-            partition.topic_partition,
-            "expanding" if change.is_expansion else "shrinking",
-            numbers_text(partition.isr),
-            numbers_text(change.isr),
-        )
+        topic, number = partition.topic_partition
+        move = topic, change.is_expansion, partition.isr, change.isr
+        self._unlogged.setdefault(move, []).append(number)
         self._queue[partition.topic_partition] = partition, change
         self._is_queued.set()
 
@@ -94,6 +95,7 @@ class IsrChanges:
 
     async def write_some(self, outcomes: IsrOutcomes) -> bool:
         """Write what is queued, up to a bound; return False where something has to be tried again."""
+        self._log_submitted()
         batch = list(self._queue.values())[:CHANGES_PER_WRITE]
         for partition, _ in batch:
             del self._queue[partition.topic_partition]
@@ -128,6 +130,18 @@ class IsrChanges:
             logger.info("changes of in-sync replicas are written again")
         self._is_failing = bool(errors)
         return not errors
+
+    def _log_submitted(self) -> None:
+        """Log what was submitted since the last write, like changes of a topic in one line."""
+        for (topic, is_expansion, before, after), partitions in self._unlogged.items():
+            logger.info(
+                "%s the in-sync replicas of %s from %s to %s",
+                "expanding" if is_expansion else "shrinking",
+                partitions_text(topic, partitions),
+                numbers_text(before),
+                numbers_text(after),
+            )
+        self._unlogged.clear()
 
     def _settle(
         self,
