@@ -5,6 +5,8 @@ partitions cost nothing. fsync and unlink go to the executor.
 
 A directory whose device fails goes out of service, at the start or while the broker runs; the others go on
 (`kalda.storage.directory_failures`). Only with none left there is nothing to manage.
+
+A log that a start cannot recover for want of space stays closed, and is tried again whenever it is asked for.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -26,6 +29,7 @@ from kalda.storage.checkpoints import (
     write_clean_shutdown,
 )
 from kalda.storage.config import INT64_MAX, LogConfig
+from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     CorruptCheckpointError,
@@ -64,6 +68,15 @@ _CLOSE_THREADS: Final = 8
 ConfigForTopic = Callable[[str], LogConfig]
 
 
+@dataclass(frozen=True, slots=True)
+class _ClosedLog:
+    """A log that could not be recovered for want of space, and what the checkpoints said of it."""
+
+    path: str
+    is_clean: bool
+    offsets: LoadOffsets
+
+
 class LogManager:
     """The logs of one process, in one or several log directories."""
 
@@ -84,6 +97,8 @@ class LogManager:
         )
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._closed: dict[TopicPartition, _ClosedLog] = {}
+        """Logs whose recovery needs more space than there is. Invariant: none of them is in `_logs`."""
         self._locks: dict[str, DirectoryLock] = {}
         self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
@@ -152,6 +167,9 @@ class LogManager:
         gone = [name for name, log in self._logs.items() if os.path.dirname(log.directory) == directory]
         for topic_partition in gone:
             self._logs.pop(topic_partition).forget(f"log directory {directory} is offline: {reason}")
+        for name in [name for name, log in self._closed.items() if os.path.dirname(log.path) == directory]:
+            del self._closed[name]
+            gone.append(name)
         lock = self._locks.pop(directory, None)
         if lock is not None:
             with contextlib.suppress(OSError):
@@ -161,6 +179,10 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         """Return the partition's log if it is here."""
         return self._logs.get(topic_partition)
+
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether the partition's log is here, be it closed for want of space."""
+        return topic_partition in self._logs or topic_partition in self._closed
 
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
         """Return all logs; changes when logs come and go."""
@@ -175,7 +197,7 @@ class LogManager:
         """
         log = self._logs.get(topic_partition)
         if log is None:
-            log = self._create(topic_partition)
+            log = self._reopen(topic_partition) or self._create(topic_partition)
         if topic_id is not None and log.topic_id != topic_id:
             log.assign_topic_id(topic_id)
         return log
@@ -189,11 +211,17 @@ class LogManager:
             LogStorageError: the disk failed; the log is still here.
         """
         log = self._logs.get(topic_partition)
-        if log is None:
+        name = delete_directory_name(topic_partition, uuid.uuid4().hex)
+        if log is not None:
+            target = self._rename(topic_partition, log, name)
+            log.forget("the partition was deleted")
+            config = log.config
+        elif topic_partition in self._closed:
+            target = self._rename(topic_partition, None, name)
+            config = self._config_for_topic(topic_partition.topic)
+        else:
             return False
-        target = self._rename(log, delete_directory_name(topic_partition, uuid.uuid4().hex))
-        log.forget("the partition was deleted")
-        due_ms = self.environment.clock.time_ms() + log.config.file_delete_delay_ms
+        due_ms = self.environment.clock.time_ms() + config.file_delete_delay_ms
         self.environment.deletions.add(target, due_ms, is_directory=True)
         return True
 
@@ -204,24 +232,26 @@ class LogManager:
             LogStorageError: the disk failed; the log is still here.
         """
         log = self._logs[topic_partition]
-        target = self._rename(log, stray_directory_name(topic_partition, uuid.uuid4().hex))
+        target = self._rename(topic_partition, log, stray_directory_name(topic_partition, uuid.uuid4().hex))
         log.forget("the log belongs to an earlier topic of this name")
         _logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
 
-    def _rename(self, log: UnifiedLog, name: str) -> str:
-        """Take a log out by giving its directory another name; return the new path."""
-        parent = os.path.dirname(log.directory)
+    def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
+        """Take a log, or a closed one, out by giving its directory another name; return the new path."""
+        source = log.directory if log is not None else self._closed[topic_partition].path
+        parent = os.path.dirname(source)
         target = os.path.join(parent, name)
         try:
-            if self.environment.compaction is not None:
+            if log is not None and self.environment.compaction is not None:
                 self.environment.compaction.on_removal(log)
-            self.environment.file_system.rename(log.directory, target)
+            self.environment.file_system.rename(source, target)
         except OSError as error:
             self.environment.failures.note(parent, error)
-            raise LogStorageError(f"cannot delete {log.directory}: {error}") from error
-        del self._logs[log.topic_partition]
+            raise LogStorageError(f"cannot delete {source}: {error}") from error
+        self._logs.pop(topic_partition, None)
+        self._closed.pop(topic_partition, None)
         for checkpoint in self._checkpoints[parent].values():
-            checkpoint.forget(log.topic_partition)
+            checkpoint.forget(topic_partition)
         return target
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
@@ -307,11 +337,12 @@ class LogManager:
             try:
                 for checkpoint in self._checkpoints[directory].values():
                     checkpoint.write_now()
-                if not any(log.directory.startswith(directory + os.sep) for log in failed):
+                unclean = (*(log.directory for log in failed), *(log.path for log in self._closed.values()))
+                if not any(path.startswith(directory + os.sep) for path in unclean):
                     write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
             except OSError as error:
                 _logger.error("no clean shutdown of %s: %s", directory, error)
-        self._logs = {}
+        self._logs, self._closed = {}, {}
         self._unlock()
 
     def _close_logs(self) -> set[UnifiedLog]:
@@ -393,12 +424,50 @@ class LogManager:
                 high_watermarks.get(topic_partition, 0),
                 first_dirty_offsets.get(topic_partition, 0),
             )
-            log = self._open(path, topic_partition, config, is_clean, offsets)
-            self._logs[topic_partition] = log
-            for checkpoint in self._checkpoints[directory].values():
-                checkpoint.note(log)
+            try:
+                log = self._open(path, topic_partition, config, is_clean, offsets)
+            except LogDirectoryError as error:
+                if error.__cause__ is None or not is_out_of_space(error.__cause__):
+                    raise
+                _logger.error("%s stays closed until there is room: %s", topic_partition, error.__cause__)
+                self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
+                for name, known in checkpoints.items():
+                    self._checkpoints[directory][name].keep(topic_partition, known.get(topic_partition))
+                continue
+            self._add(topic_partition, log)
+        here = self._logs.keys() | self._closed.keys()
         for name, found in checkpoints.items():
-            self._checkpoints[directory][name].note_stale(found.keys() - self._logs.keys())
+            self._checkpoints[directory][name].note_stale(found.keys() - here)
+
+    def _add(self, topic_partition: TopicPartition, log: UnifiedLog) -> None:
+        self._logs[topic_partition] = log
+        for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
+            checkpoint.note(log)
+
+    def _reopen(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """Open a log at last that a start could not recover for want of space; None if there is none.
+
+        Raises:
+            LogStorageError: there is no room still, or the log cannot be opened.
+        """
+        closed = self._closed.get(topic_partition)
+        if closed is None:
+            return None
+        parent = os.path.dirname(closed.path)
+        failures = self.environment.failures
+        if parent in failures.full:
+            # Recovery reads much before it writes, so it does not begin in vain.
+            raise LogStorageError(f"cannot open {closed.path}: {failures.full[parent]}")
+        config = self._config_for_topic(topic_partition.topic)
+        try:
+            log = self._open(closed.path, topic_partition, config, closed.is_clean, closed.offsets)
+        except LogDirectoryError as error:
+            if error.__cause__ is not None:
+                failures.note(parent, error.__cause__)
+            raise LogStorageError(str(error)) from error
+        del self._closed[topic_partition]
+        self._add(topic_partition, log)
+        return log
 
     def _open(
         self,
@@ -451,9 +520,7 @@ class LogManager:
                 file_system.remove_tree(path)
             self.environment.failures.note(parent, error)
             raise LogStorageError(f"cannot create {path}: {error}") from error
-        self._logs[topic_partition] = log
-        for checkpoint in self._checkpoints[parent].values():
-            checkpoint.note(log)
+        self._add(topic_partition, log)
         return log
 
     def _delete_files(self, now_ms: int | None, executor: BackgroundExecutor) -> None:

@@ -56,9 +56,15 @@ class OffsetCheckpointFile:
         if offset is None:
             self.forget(log.topic_partition)
             return
-        line = offset_checkpoint_line(log.topic_partition, offset)
-        if self._lines.get(log.topic_partition) != line:
-            self._lines[log.topic_partition] = line
+        self.keep(log.topic_partition, offset)
+
+    def keep(self, topic_partition: TopicPartition, offset: int | None) -> None:
+        """Have an offset written; ``None`` changes nothing."""
+        if offset is None:
+            return
+        line = offset_checkpoint_line(topic_partition, offset)
+        if self._lines.get(topic_partition) != line:
+            self._lines[topic_partition] = line
             self._is_changed = True
 
     def forget(self, topic_partition: TopicPartition) -> None:

@@ -262,3 +262,83 @@ def test_a_log_of_an_earlier_topic_is_kept_but_never_opened_again(
     again.load()
     assert 0 == again.logs()[name].log_end_offset
     again.close()
+
+
+def unclean_on_a_full_disk(*values: bytes) -> FaultyFileSystem:
+    """Return files as a crash leaves them, with nothing left of the space that recovery needs."""
+    before_files = FaultyFileSystem()
+    before = make(before_files)
+    before.load()
+    for index in range(2):
+        log = before.get_or_create(partition(index))
+        for value in values:
+            log.append_as_leader(memoryview(batch(value)), 0)
+            log.advance_high_watermark(log.log_end_offset)
+    before.checkpoint_high_watermarks()
+    after = before_files.crash()
+    full_disk(after)
+    return after
+
+
+def full_disk(files: FaultyFileSystem) -> None:
+    """Have writes below the first directory fail as those to a full disk do."""
+
+    def fault(action: str, path: str) -> None:
+        if path.startswith(A) and action in ("write", "replace"):
+            raise OSError(errno.ENOSPC, "full")
+
+    files.fault = fault
+
+
+def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_is_room() -> None:
+    """The broker must start, or nobody could delete a topic to make room."""
+    files = unclean_on_a_full_disk(b"a", b"b")
+    manager = make(files)
+    manager.load()
+    assert [partition(1)] == list(manager.logs())
+    assert manager.has(partition(0))
+    with pytest.raises(LogStorageError, match="full"):
+        manager.get_or_create(partition(0))
+    manager.environment.failures.on_full = lambda _: None
+    with pytest.raises(LogStorageError, match="full"):
+        manager.get_or_create(partition(0))
+    opened: list[str] = []
+    files.fault = lambda action, path: opened.append(path) if action in ("open", "read") else None
+    with pytest.raises(LogStorageError, match="full"):
+        manager.get_or_create(partition(0))
+    assert [] == opened
+    files.fault = None
+    manager.environment.failures.full.clear()
+    log = manager.get_or_create(partition(0))
+    assert (A, 2, 2) == (log.directory.rpartition("/")[0], log.log_end_offset, log.high_watermark)
+    manager.close()
+
+
+def test_a_closed_log_keeps_its_checkpoints_and_its_directory_is_not_called_clean() -> None:
+    files = unclean_on_a_full_disk(b"a", b"b")
+    manager = make(files)
+    manager.load()
+    files.fault = None
+    manager.close()
+    assert f"{A}/.kafka_cleanshutdown" not in files.nodes
+    assert f"{B}/.kafka_cleanshutdown" in files.nodes
+    assert b"orders 0 2" in files.read(f"{A}/replication-offset-checkpoint")
+
+
+def test_a_closed_log_is_deleted_with_its_topic() -> None:
+    """That is how room is made."""
+    files = unclean_on_a_full_disk(b"a")
+    manager = make(files)
+    manager.load()
+    assert manager.delete(partition(0))
+    assert not manager.has(partition(0))
+    assert not any(path.startswith(f"{A}/orders-0/") for path in files.nodes)
+    manager.close()
+
+
+def test_closed_logs_go_offline_with_their_directory() -> None:
+    manager = make(unclean_on_a_full_disk(b"a"))
+    manager.load()
+    assert [partition(0)] == manager.take_offline(A)
+    assert not manager.has(partition(0))
+    manager.close()

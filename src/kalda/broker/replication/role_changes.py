@@ -261,7 +261,7 @@ class RoleChanges:
         Making an empty one elsewhere would lose the records, should this replica be elected.
         """
         failed = self._log_manager.offline_directories
-        if not failed or self._log_manager.get(topic_partition) is not None:
+        if not failed or self._log_manager.has(topic_partition):
             return False
         self._replicas.offline[topic_partition] = next(iter(failed))
         return True
@@ -317,7 +317,7 @@ class RoleChanges:
         if partition is not None:
             self._unfollow(topic_partition)
             self._forget(partition)
-        if delete and self._log_manager.get(topic_partition) is not None:
+        if delete and self._log_manager.has(topic_partition):
             try:
                 self._log_manager.delete(topic_partition)
             except LOG_ERRORS as error:
