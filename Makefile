@@ -68,11 +68,13 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \
 	done
 
-# Long runs with faults, on a cluster (100 rounds) and on one broker (200): ROUNDS sets both, SEED replays a run's
+# Long runs with faults, on a cluster (100 rounds), on one with full disks (50; needs root, and says so where it
+# cannot mount small ones) and on one broker (200): ROUNDS sets all, SEED replays a run's
 # choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper, PROTOCOL=consumer has the copiers'
 # group use KIP-848. Copiers on Java and franz-go need Maven, a JDK and Go; a run without them prints what it skips.
 chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer).
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL))
+	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
 # Peers that need Maven, Go or npm; what is missing is skipped and said.
