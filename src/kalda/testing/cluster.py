@@ -177,9 +177,7 @@ class Cluster:
         Raises:
             ClusterError: the broker does not run.
         """
-        thread = self._running(broker_id)
-        assert isinstance(thread, BrokerThread), f"broker {broker_id} is a {type(thread).__name__}"
-        return thread.server
+        return self._broker(broker_id).server
 
     def controller_id(self, timeout_seconds: float = 10.0) -> int:
         """Return the id of the broker that is the controller, waiting until there is one.
@@ -284,6 +282,22 @@ class Cluster:
             ClusterError: it does not run.
         """
         self._running(broker_id).resume()
+
+    def fill_disk(self, broker_id: int) -> None:
+        """Let a broker's disk be full: writes fail with ENOSPC until `make_room`, reads and deletions go on.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._broker(broker_id).fill_disk(is_full=True)
+
+    def make_room(self, broker_id: int) -> None:
+        """End what `fill_disk` began; the broker finds out within a second or two.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._broker(broker_id).fill_disk(is_full=False)
 
     def partition(self, *groups: Collection[Member]) -> None:
         """Cut the network between groups of members, until the next partition or `heal`.
@@ -393,6 +407,11 @@ class Cluster:
 
     def _names(self) -> str:
         return f"there are brokers 0 to {self._brokers - 1} and {COORDINATOR!r}"
+
+    def _broker(self, broker_id: int) -> BrokerThread:
+        thread = self._running(broker_id)
+        assert isinstance(thread, BrokerThread), f"broker {broker_id} is a {type(thread).__name__}"
+        return thread
 
     def _running(self, member: Member) -> MemberThread:
         self._known(member)

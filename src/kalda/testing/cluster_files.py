@@ -1,7 +1,7 @@
-"""The files of a broker that shares its process with a test: they can be taken away as a crash takes them.
+"""The files of a broker that shares its process with a test; a crash or a full disk refuses writes.
 
-What was written before stays, as it stays in the system's cache when a process is killed. Nothing waits for
-the disk: a test's data need not survive a loss of power.
+What was written before a crash stays, as it stays in the system's cache when a process is killed. Nothing
+waits for the disk: a test's data need not survive a loss of power.
 """
 
 import errno
@@ -17,6 +17,8 @@ class CrashableFileSystem(OsFileSystem):
 
     def __init__(self) -> None:
         self._is_crashed = False
+        self.is_full = False
+        """Whether what needs space fails as on a full disk; reads, renames and deletions go on."""
         self._locks: Final[weakref.WeakSet[_Lock]] = weakref.WeakSet()
 
     def crash(self) -> None:
@@ -34,20 +36,34 @@ class CrashableFileSystem(OsFileSystem):
         if self._is_crashed:
             raise OSError(errno.EIO, "the broker was killed")
 
+    def check_space(self, path: str) -> None:
+        """Refuse if the owner has crashed or the disk is full.
+
+        Raises:
+            OSError: it has, or it is.
+        """
+        self.check()
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Open `path`."""
         self.check()
+        if create and self.is_full and not self.exists(path):
+            self.check_space(path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _CrashableFile(os.open(path, flags, 0o644), self)
+        return _CrashableFile(os.open(path, flags, 0o644), self, path)
 
     def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
         """Write beside `path`, then rename over it."""
-        self.check()
+        self.check_space(path)
         super().replace(path, data, sync=False)
 
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents."""
         self.check()
+        if self.is_full and not self.exists(path):
+            self.check_space(path)
         super().make_directory(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -97,14 +113,15 @@ class _Lock:
 
 
 class _CrashableFile(OsFile):
-    __slots__ = ("_owner",)
+    __slots__ = ("_owner", "_path")
 
-    def __init__(self, descriptor: int, owner: CrashableFileSystem) -> None:
+    def __init__(self, descriptor: int, owner: CrashableFileSystem, path: str) -> None:
         super().__init__(descriptor)
         self._owner = owner
+        self._path = path
 
     def write_at(self, data: Buffer, position: int) -> int:
-        self._owner.check()
+        self._owner.check_space(self._path)
         return super().write_at(data, position)
 
     def truncate(self, size: int) -> None:

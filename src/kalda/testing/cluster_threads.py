@@ -201,6 +201,10 @@ class BrokerThread(MemberThread):
         assert self._server is not None, f"{self.name} has not started"
         return self._server
 
+    def fill_disk(self, *, is_full: bool) -> None:
+        """Have writes to the log directories fail for want of space, or succeed again."""
+        self._files.is_full = is_full
+
     async def _main(self) -> None:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
             try:
