@@ -161,8 +161,9 @@ class Term:
     ) -> None:
         kind, count, first = type(request).__name__, len(partitions), partitions[0]
         if code is ErrorCode.INELIGIBLE_REPLICA:
+            reason = "a log directory is full, or a sync failed"
             _log.warning(
-                "broker %d cannot write to %d partitions (%s, ...): its disk is full", broker_id, count, first
+                "broker %d cannot write to %d partitions (%s, ...): %s", broker_id, count, first, reason
             )
             return
         _log.warning(
