@@ -16,6 +16,7 @@ from benchmarks import (
     end_to_end,
     failover,
     footprint,
+    metrics,
     protocol_codec,
     replication,
     request_rate,
@@ -34,6 +35,7 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
+    "metrics": metrics.run,
     "failover": failover.run,
     "columnar": columnar.run,
     "storage": storage.run,

@@ -92,7 +92,7 @@ def observed_cluster(directory: Path, brokers: int = 3) -> Iterator[ObservedClus
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "6",
     }
-    with KaldaProcess(directory, settings=settings, brokers=brokers) as kalda:
+    with KaldaProcess(directory, settings=settings, brokers=brokers, start_timeout_seconds=120) as kalda:
         admin = AdminClient({"bootstrap.servers": kalda.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, brokers)]).values():
             created.result(30)

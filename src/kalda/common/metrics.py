@@ -107,8 +107,11 @@ class Column:
     help: str
 
 
-Rows = Callable[[], Iterable[tuple[Labels, Sequence[float | None]]]]
-"""Returns one row for each thing there is: its labels, and a value for each column; None leaves it out."""
+Rows = Callable[[], Iterable[tuple[Labels, Sequence[float | None]] | None]]
+"""Returns one row for each thing there is: its labels, and a value for each column; None leaves it out.
+
+A None instead of a row lets other work of the event loop run, where a row takes long to come.
+"""
 
 
 @dataclass(frozen=True, slots=True)

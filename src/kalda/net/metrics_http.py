@@ -12,7 +12,7 @@ connections at a time. It shares the broker's event loop, which a scrape never h
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
@@ -38,6 +38,9 @@ GZIP_LEVEL: Final = 1
 """The text shrinks to a twentieth at any level; a higher one costs up to five times the time."""
 
 _GZIP_WINDOW_BITS: Final = 31
+CHUNK_BYTES: Final = 128 * 1024
+"""How much is handed to the socket at once."""
+
 _PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 _OPENMETRICS_VERSIONS: Final = ("", "0.0.1", "1.0.0")
 
@@ -85,8 +88,9 @@ class MetricsServer:
         self._connection_count += 1
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                writer.write(await self._answer(await reader.readuntil(b"\r\n\r\n")))
-                await writer.drain()
+                for part in await self._answer(await reader.readuntil(b"\r\n\r\n")):
+                    writer.write(part)
+                    await writer.drain()
         except asyncio.LimitOverrunError:
             writer.write(_response("431 Request Header Fields Too Large"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
@@ -95,50 +99,54 @@ class MetricsServer:
             self._connection_count -= 1
             writer.close()
 
-    async def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> Sequence[bytes | bytearray]:
+        """Return an answer in parts, which are sent one by one so that megabytes are not copied at once."""
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _response("400 Bad Request")
+            return [_response("400 Bad Request")]
         method, target, _ = words
         if method not in ("GET", "HEAD"):
-            return _response("405 Method Not Allowed", extra="Allow: GET, HEAD\r\n")
+            return [_response("405 Method Not Allowed", extra="Allow: GET, HEAD\r\n")]
         path = target.split("?", 1)[0]
         with_body = method == "GET"
         if path == "/healthz":
-            return _response("200 OK", b"ok\n", with_body=with_body)
+            return [_response("200 OK", b"ok\n", with_body=with_body)]
         if path == "/readyz":
             reason = self._unready_reason()
             if reason is None:
-                return _response("200 OK", b"ok\n", with_body=with_body)
-            return _response("503 Service Unavailable", f"{reason}\n".encode(), with_body=with_body)
+                return [_response("200 OK", b"ok\n", with_body=with_body)]
+            return [_response("503 Service Unavailable", f"{reason}\n".encode(), with_body=with_body)]
         if path != "/metrics":
-            return _response("404 Not Found", b"this port has /metrics, /healthz and /readyz\n")
+            return [_response("404 Not Found", b"this port has /metrics, /healthz and /readyz\n")]
         try:
             return await self._scrape(_headers(lines[1:]), with_body=with_body)
         except Exception:
             logger.exception("metrics could not be rendered")
-            return _response("500 Internal Server Error")
+            return [_response("500 Internal Server Error")]
 
-    async def _scrape(self, headers: Mapping[str, str], *, with_body: bool) -> bytes:
+    async def _scrape(self, headers: Mapping[str, str], *, with_body: bool) -> Sequence[bytes | bytearray]:
         is_openmetrics = prefers_openmetrics(headers.get("accept", ""))
         is_compressed = accepts_gzip(headers.get("accept-encoding", ""))
         compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS) if is_compressed else None
-        chunks: list[bytes] = []
+        chunks = [bytearray()]
         async with self._rendering:
             slice_end = monotonic() + SLICE_SECONDS
             for piece in exposition(self._metrics, is_openmetrics=is_openmetrics):
                 if piece:
-                    chunks.append(piece if compressor is None else compressor.compress(piece))
+                    chunks[-1] += piece if compressor is None else compressor.compress(piece)
+                    if len(chunks[-1]) >= CHUNK_BYTES:
+                        chunks.append(bytearray())
                 if monotonic() >= slice_end:
                     await asyncio.sleep(0)
                     slice_end = monotonic() + SLICE_SECONDS
         extra = "Vary: Accept, Accept-Encoding\r\n"
         if compressor is not None:
-            chunks.append(compressor.flush())
+            chunks[-1] += compressor.flush()
             extra += "Content-Encoding: gzip\r\n"
         content_type = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
-        return _response("200 OK", b"".join(chunks), content_type, extra, with_body=with_body)
+        head = _head("200 OK", sum(map(len, chunks)), content_type, extra)
+        return [head, *chunks] if with_body else [head]
 
 
 def prefers_openmetrics(accept: str) -> bool:
@@ -191,16 +199,13 @@ def _headers(lines: list[str]) -> dict[str, str]:
     return headers
 
 
-def _response(
-    status: str,
-    body: bytes = b"",
-    content_type: str = _PLAIN_TEXT,
-    extra: str = "",
-    *,
-    with_body: bool = True,
-) -> bytes:
+def _response(status: str, body: bytes = b"", *, extra: str = "", with_body: bool = True) -> bytes:
+    return _head(status, len(body), _PLAIN_TEXT, extra) + (body if with_body else b"")
+
+
+def _head(status: str, body_bytes: int, content_type: str, extra: str = "") -> bytes:
     head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {body_bytes}\r\n"
         f"{extra}Connection: close\r\n\r\n"
     )
-    return head.encode("ascii") + (body if with_body else b"")
+    return head.encode("ascii")

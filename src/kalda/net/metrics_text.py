@@ -57,13 +57,18 @@ def _list_rows(table: Table, listed: dict[str, list[str]]) -> Iterator[bytes]:
         (_sample_name(column.name, column.kind), listed.setdefault(column.name, []).append)
         for column in table.columns
     ]
-    for number, (labels, values) in enumerate(table.rows(), start=1):
+    for number, row in enumerate(table.rows(), start=1):
+        if row is None:
+            yield b""
+            continue
+        labels, values = row
         text = _braced(labels)
         for (name, append), value in zip(columns, values, strict=True):
             if value is not None:
                 append(f"{name}{text} {value}\n")
         if number % ROWS_PER_PIECE == 0:
             yield b""
+    yield b""
 
 
 def _samples(family: Family) -> list[str]:
