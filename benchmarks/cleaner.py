@@ -141,7 +141,7 @@ def _clean(job: CleaningJob) -> float:
 
 
 @contextmanager
-def _watched_steps() -> Iterator[list[float]]:
+def watched_steps() -> Iterator[list[float]]:
     """Note the processor time of each callback of the loop, in ms: other processes do not count in it."""
     run = asyncio.Handle._run
     steps: list[float] = []
@@ -189,7 +189,7 @@ async def _loop_delays(where: str) -> list[Figure]:
         if where == "process":
             runner = ProcessRunner()
             cleaner = LogCleaner(manager, CleanerConfig, lambda: runner)
-            with _watched_steps() as steps:
+            with watched_steps() as steps:
                 assert await cleaner.clean_filthiest(runner), "the log is dirty"
                 await runner.rest()
         elif where == "thread":

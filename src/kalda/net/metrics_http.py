@@ -91,6 +91,8 @@ class MetricsServer:
                 for part in await self._answer(await reader.readuntil(b"\r\n\r\n")):
                     writer.write(part)
                     await writer.drain()
+                    # Draining returns at once while the system takes everything; others get their turn here.
+                    await asyncio.sleep(0)
         except asyncio.LimitOverrunError:
             writer.write(_response("431 Request Header Fields Too Large"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:

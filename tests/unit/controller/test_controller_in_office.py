@@ -249,6 +249,8 @@ async def test_unclean_election_may_be_allowed_while_a_partition_is_offline(stag
     node.driver.on_topic_config_changed("t")
     await until(lambda: stage.brokers.leader(1, P0) == 1)
     assert (await state_of(node, P0)).leader_recovering
+    counts = node.driver.election_counts
+    assert (1, 1) == (counts.elections, counts.unclean)
 
 
 async def test_new_topics_bring_their_settings(stage: Stage) -> None:

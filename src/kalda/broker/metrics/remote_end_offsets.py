@@ -75,7 +75,9 @@ class RemoteEndOffsets:
     def get(self, partition: TopicPartition) -> int | None:
         """Return the high watermark of a partition as last read, and have it read again."""
         now = self._clock.monotonic()
-        if not self._under_way and now - self._asked_at >= REFRESH_SECONDS and self._wanted:
+        # One that is wanted for the second time begins a new pass, so those of the last pass are all known.
+        is_due = not self._under_way and now - self._asked_at >= REFRESH_SECONDS
+        if is_due and partition in self._wanted:
             self._ask(now)
         self._wanted[partition] = None
         found = self._known.get(partition)

@@ -174,7 +174,8 @@ class GroupSimulation:
 
     def commit(self, name: str, offset: int, topic: str = "t", partition: int = 0) -> None:
         client = self.client(name)
-        self._await(client, "commit", self.coordinator.commit_offsets(commit_request(client, offset), LATEST))
+        request = commit_request(client, offset, topic, partition)
+        self._await(client, "commit", self.coordinator.commit_offsets(request, LATEST))
 
     def _await(self, client: Client, kind: str, result: Any) -> None:
         if isinstance(result, Pending):
