@@ -5,9 +5,11 @@ leave no other way: compacted topics (every record needs a key), bounds on times
 `compression.type` of the topic's own.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from kalda.records.batch import (
+    COMPRESSION_MASK,
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
@@ -23,6 +25,7 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
+from kalda.records.record import iter_records
 from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
@@ -92,6 +95,8 @@ class AppendValidator:
         if origin is AppendOrigin.CLIENT:
             if self._opens_records:
                 self._open(records, header, now_ms)
+            if header.max_timestamp < header.base_timestamp:
+                _correct_max_timestamp(records, header)
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 self._take_back_append_time(records, header)
         if self._compression is not None and not header.attributes & CONTROL_FLAG:
@@ -138,6 +143,20 @@ class AppendValidator:
                 f"batch of {len(packed)} bytes, recompressed, is above max.message.bytes={self._bytes_max}"
             )
         return packed, read_header(packed)
+
+
+def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None:
+    """Give a batch that claims to be older than its first record the time of its newest one.
+
+    Lookups by time would pass over its records. Compressed batches are not opened for this.
+    """
+    if header.attributes & COMPRESSION_MASK:
+        return
+    with suppress(CorruptRecordError, InvalidRecordError, NeedMoreBytes):
+        newest = max(record.timestamp for record in iter_records(records, 0, header))
+        if newest > header.max_timestamp and not header.attributes & LOG_APPEND_TIME_FLAG:
+            set_max_timestamp(records, 0, newest)
+            header.max_timestamp = newest
 
 
 def _target_compression(config: LogConfig) -> Compression | None:
