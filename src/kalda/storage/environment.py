@@ -21,24 +21,24 @@ class DeletionQueue:
     __slots__ = ("_due",)
 
     def __init__(self) -> None:
-        self._due: deque[tuple[int, str, bool]] = deque()
+        self._due: deque[tuple[float, str, bool]] = deque()
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, path: str, due_ms: int, *, is_directory: bool = False) -> None:
-        """Have a file, or a directory with its files, removed at `due_ms`."""
-        self._due.append((due_ms, path, is_directory))
+    def add(self, path: str, due: float, *, is_directory: bool = False) -> None:
+        """Have a file, or a directory with its files, removed at `due`, in seconds of the monotonic clock."""
+        self._due.append((due, path, is_directory))
 
-    def take_due(self, now_ms: int | None) -> list[tuple[str, bool]]:
-        """Take out what is due; everything if `now_ms` is ``None``."""
-        if now_ms is None:
+    def take_due(self, now: float | None) -> list[tuple[str, bool]]:
+        """Take out what is due; everything if `now` is ``None``."""
+        if now is None:
             taken = [(path, is_directory) for _, path, is_directory in self._due]
             self._due.clear()
             return taken
-        taken = [(path, is_directory) for due, path, is_directory in self._due if due <= now_ms]
+        taken = [(path, is_directory) for due, path, is_directory in self._due if due <= now]
         if taken:
-            self._due = deque(item for item in self._due if item[0] > now_ms)
+            self._due = deque(item for item in self._due if item[0] > now)
         return taken
 
 

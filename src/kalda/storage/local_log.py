@@ -281,10 +281,10 @@ class LocalLog:
 
     def _mark_deleted(self, segments: list[Segment]) -> None:
         environment = self._environment
-        due_ms = environment.clock.time_ms() + self.config.file_delete_delay_ms
+        due = environment.clock.monotonic() + self.config.file_delete_delay_ms / 1000
         for segment in segments:
             for path in segment.mark_deleted(environment.file_system):
-                environment.deletions.add(path, due_ms)
+                environment.deletions.add(path, due)
 
     def _forget_positions(self) -> None:
         self._tail = {}

@@ -221,8 +221,8 @@ class LogManager:
             config = self._config_for_topic(topic_partition.topic)
         else:
             return False
-        due_ms = self.environment.clock.time_ms() + config.file_delete_delay_ms
-        self.environment.deletions.add(target, due_ms, is_directory=True)
+        due = self.environment.clock.monotonic() + config.file_delete_delay_ms / 1000
+        self.environment.deletions.add(target, due, is_directory=True)
         return True
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
@@ -308,7 +308,7 @@ class LogManager:
 
     def deletion_step(self) -> None:
         """Hand the files whose delay is over to the executor."""
-        self._delete_files(self.environment.clock.time_ms(), self.environment.executor)
+        self._delete_files(self.environment.clock.monotonic(), self.environment.executor)
 
     def checkpoint_recovery_points(self) -> None:
         """Write ``recovery-point-offset-checkpoint`` of each directory, in the background, if it changed."""
@@ -523,8 +523,8 @@ class LogManager:
         self._add(topic_partition, log)
         return log
 
-    def _delete_files(self, now_ms: int | None, executor: BackgroundExecutor) -> None:
-        due = self.environment.deletions.take_due(now_ms)
+    def _delete_files(self, now: float | None, executor: BackgroundExecutor) -> None:
+        due = self.environment.deletions.take_due(now)
         if not due:
             return
         file_system = self.environment.file_system

@@ -55,7 +55,7 @@ __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffs
 _logger: Final = logging.getLogger(__name__)
 
 # A full disk fails every append: one line a log in this time is enough.
-_ERROR_LOG_INTERVAL_MS: Final = 10_000
+_ERROR_LOG_INTERVAL_SECONDS: Final = 10.0
 
 
 class UnifiedLog:
@@ -63,11 +63,11 @@ class UnifiedLog:
 
     __slots__ = (
         "_environment",
-        "_error_logged_ms",
         "_flusher",
         "_is_dirty",
         "_is_moved",
         "_local",
+        "_next_error_line",
         "_validator",
         "high_watermark",
         "is_being_cleaned",
@@ -106,7 +106,7 @@ class UnifiedLog:
         self._validator = AppendValidator(local.config)
         self._is_dirty = False
         self._is_moved = False
-        self._error_logged_ms = 0
+        self._next_error_line = 0.0
         # Set by the log cleaner: retention leaves the segments alone meanwhile.
         self.is_being_cleaned = False
         self._flusher: Final = LogFlusher(
@@ -688,11 +688,11 @@ class UnifiedLog:
         )
         failures = self._environment.failures
         failures.note(os.path.dirname(self.directory), error)
-        now_ms = self._environment.clock.time_ms()
+        now = self._environment.clock.monotonic()
         # Of a full directory one line is enough, and whoever listens for it writes that.
         is_told = is_out_of_space(error) and failures.on_full is not None
-        if not is_told and now_ms - self._error_logged_ms >= _ERROR_LOG_INTERVAL_MS:
-            self._error_logged_ms = now_ms
+        if not is_told and now >= self._next_error_line:
+            self._next_error_line = now + _ERROR_LOG_INTERVAL_SECONDS
             _logger.error("%s", message)
         return LogStorageError(message)
 

@@ -8,7 +8,13 @@ from typing import Any, NoReturn
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.records.batch import TimestampType, read_header, set_log_append_time, validate
+from kalda.records.batch import (
+    TimestampType,
+    read_header,
+    set_log_append_time,
+    set_max_timestamp,
+    validate,
+)
 from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder, iter_records
@@ -637,3 +643,35 @@ def test_preallocated_files_are_cut_at_roll_and_close() -> None:
     assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(7)]
     append(broker.log, b"7")
     assert values_of(read_all(broker.kill().log)) == [b"%d" % number for number in range(8)]
+
+
+def test_a_header_that_claims_to_be_older_than_its_records_is_corrected() -> None:
+    """Lookups by time would pass over the batch, and retention would drop its segment too soon."""
+    log = Broker().log
+    records = batch(b"a", b"b", timestamp=NOW_MS)
+    set_max_timestamp(records, 0, -1)
+    log.append_as_leader(records, 0)
+    found = log.offset_for_timestamp(NOW_MS)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW_MS, 0)
+    written = bytearray(log.read(0, 1_000, FetchIsolation.LOG_END).records.read())
+    header = read_header(written)
+    assert header.max_timestamp == NOW_MS
+    validate(written, 0, header)
+
+
+def test_files_are_deleted_after_their_delay_whatever_the_wall_clock_does() -> None:
+    broker = Broker(LogConfig(segment_bytes=120, file_delete_delay_ms=60_000))
+    for _ in range(3):
+        append(broker.log, b"x" * 50)
+    broker.log.delete_records_before(2)
+    assert broker.log.delete_old_segments() == 2
+    deleted = [name for name in broker.file_names() if name.endswith(".deleted")]
+    assert deleted
+    broker.clock.jump(3_600)
+    broker.manager.deletion_step()
+    assert [name for name in broker.file_names() if name.endswith(".deleted")] == deleted
+    broker.clock.jump(-7_200)
+    broker.clock.advance(60)
+    broker.manager.deletion_step()
+    assert not [name for name in broker.file_names() if name.endswith(".deleted")]

@@ -92,7 +92,7 @@ class LogCleaner:
         self._pause: Final = pause
         self._environment: Final = logs.environment
         self._in_progress: Final[dict[TopicPartition, _Cleaning]] = {}
-        self._postponed: Final[dict[TopicPartition, int]] = {}
+        self._postponed: Final[dict[TopicPartition, float]] = {}
         self._deaths: Final[dict[TopicPartition, int]] = {}
         self._clean_offsets: Final[dict[TopicPartition, int]] = {}
         self._checkpoints: Final[dict[str, OffsetCheckpointFile]] = {}
@@ -231,12 +231,13 @@ class LogCleaner:
     async def _choose(self, slot: int) -> CleanableLog | None:
         """Find the dirtiest log that is due and mark it as in progress."""
         now_ms = self.last_run_ms = self._environment.clock.time_ms()
+        now = self._environment.clock.monotonic()
         best: CleanableLog | None = None
         dirtiest, delay_ms = 0.0, 0
         for count, (topic_partition, log) in enumerate(tuple(self._logs.logs().items()), 1):
             if not count % _LOGS_PER_STEP:
                 await asyncio.sleep(0)
-            if not log.config.is_compacted or not self._is_free(topic_partition, log, now_ms):
+            if not log.config.is_compacted or not self._is_free(topic_partition, log, now):
                 continue
             if self._clean_offsets.get(topic_partition, 0) > log.log_end_offset:
                 _logger.warning(
@@ -260,19 +261,19 @@ class LogCleaner:
         self.last_delays_ms[slot] = delay_ms
         for checkpoint in self._checkpoints.values():
             self._write(checkpoint)
-        if best is None or not self._is_free(best.log.topic_partition, best.log, now_ms):
+        if best is None or not self._is_free(best.log.topic_partition, best.log, now):
             # Taken by another slot, or gone, while the loop had its turns.
             return None
         # Measured again for the same reason: it may have been cut.
         return look_at(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
 
-    def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now_ms: int) -> bool:
+    def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now: float) -> bool:
         return (
             len(log.segments) > 1
             and log.failure is None
             and topic_partition not in self._in_progress
             and topic_partition not in self.uncleanable
-            and self._postponed.get(topic_partition, 0) <= now_ms
+            and self._postponed.get(topic_partition, 0.0) <= now
             and self._logs.get(topic_partition) is log
         )
 
@@ -411,7 +412,7 @@ class LogCleaner:
             self.uncleanable[topic_partition] = str(error)
 
     def _postpone(self, topic_partition: TopicPartition) -> None:
-        self._postponed[topic_partition] = self._environment.clock.time_ms() + RETRY_MS
+        self._postponed[topic_partition] = self._environment.clock.monotonic() + RETRY_MS / 1000
 
     # The checkpoint.
 

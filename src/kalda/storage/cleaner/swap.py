@@ -85,10 +85,10 @@ class SegmentSwap:
     def retire_some(self) -> bool:
         """Mark the files of a few old segments as deleted; tells whether none is left. Raises `OSError`."""
         environment = self._environment
-        due_ms = environment.clock.time_ms() + self._log.config.file_delete_delay_ms
+        due = environment.clock.monotonic() + self._log.config.file_delete_delay_ms / 1000
         for segment in self._to_retire[:RETIRED_PER_STEP]:
             for path in segment.mark_deleted(environment.file_system):
-                environment.deletions.add(path, due_ms)
+                environment.deletions.add(path, due)
             self._to_retire.remove(segment)
         return not self._to_retire
 
