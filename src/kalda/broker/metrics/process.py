@@ -105,8 +105,8 @@ def _boot_time() -> float | None:
 
 def _open_file_count() -> int | None:
     try:
-        # The listing itself has one open.
-        return len(os.listdir("/proc/self/fd")) - 1
+        # Linux 6.2 counts them for the directory's size. To list thousands takes milliseconds.
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
     except OSError:
         return None
 
