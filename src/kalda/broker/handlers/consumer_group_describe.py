@@ -3,11 +3,13 @@
 v1 tells which protocol each member speaks (KIP-1099).
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.authorized_operations import tell_group_operations
 from kalda.broker.services import BrokerServices
+from kalda.broker.slices import SLICE, in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -20,16 +22,20 @@ from kalda.protocol.messages.consumer_group_describe import (
 
 def handle(
     services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
-) -> Pending[ConsumerGroupDescribeResponse]:
+) -> Pending[ConsumerGroupDescribeResponse] | Coroutine[Any, Any, ConsumerGroupDescribeResponse]:
     """Answer when everything that is told is committed."""
 
-    def answer(done: Pending[list[DescribedGroup]]) -> ConsumerGroupDescribeResponse:
-        groups = done.value
+    def answer(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
         if request.include_authorized_operations:
             tell_group_operations(groups)
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    return services.consumer_groups.describe(request.group_ids).then(answer)
+    async def describe_many() -> ConsumerGroupDescribeResponse:
+        return answer(await in_slices(request.group_ids, services.consumer_groups.describe))
+
+    if len(request.group_ids) > SLICE:
+        return describe_many()
+    return services.consumer_groups.describe(request.group_ids).then(lambda done: answer(done.value))
 
 
 def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> ConsumerGroupDescribeResponse:

@@ -3,10 +3,12 @@
 v1 throttles after the response, v2 is flexible.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.slices import SLICE, in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -19,10 +21,21 @@ from kalda.protocol.messages.delete_groups import (
 
 def handle(
     services: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
-) -> Pending[DeleteGroupsResponse]:
+) -> Pending[DeleteGroupsResponse] | Coroutine[Any, Any, DeleteGroupsResponse]:
     """Answer when every deletion is committed or refused."""
+    if len(request.groups_names) > SLICE:
+        return _delete_many(services, request)
     deleted = services.group_coordinator.delete_groups(request.groups_names)
     return deleted.then(lambda done: DeleteGroupsResponse(results=_results(done.value)))
+
+
+async def _delete_many(services: BrokerServices, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    coordinator = services.group_coordinator
+    codes = await in_slices(
+        list(dict.fromkeys(request.groups_names)),
+        lambda names: coordinator.delete_groups(names).then(lambda done: list(done.value.items())),
+    )
+    return DeleteGroupsResponse(results=_results(dict(codes)))
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:

@@ -4,11 +4,13 @@ v3 tells what the client may do with a group (KIP-430), v4 the static members' i
 on a group that does not exist, or speaks another protocol, is GROUP_ID_NOT_FOUND (KIP-1043); before, Dead.
 """
 
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.authorized_operations import tell_group_operations
 from kalda.broker.services import BrokerServices
+from kalda.broker.slices import SLICE, in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -21,16 +23,28 @@ from kalda.protocol.messages.describe_groups import (
 
 def handle(
     services: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
-) -> Pending[DescribeGroupsResponse]:
+) -> Pending[DescribeGroupsResponse] | Coroutine[Any, Any, DescribeGroupsResponse]:
     """Answer when everything that is told is committed."""
 
-    def answer(done: Pending[list[DescribedGroup]]) -> DescribeGroupsResponse:
-        groups = done.value
+    def answer(groups: list[DescribedGroup]) -> DescribeGroupsResponse:
         if request.include_authorized_operations:
             tell_group_operations(groups)
         return DescribeGroupsResponse(groups=groups)
 
-    return services.group_coordinator.describe_groups(request.groups, context.api_version).then(answer)
+    def describe(group_ids: Sequence[str]) -> Pending[list[DescribedGroup]]:
+        return services.group_coordinator.describe_groups(group_ids, context.api_version)
+
+    if len(request.groups) > SLICE:
+        return _describe_many(request.groups, describe, answer)
+    return describe(request.groups).then(lambda done: answer(done.value))
+
+
+async def _describe_many(
+    group_ids: Sequence[str],
+    describe: Callable[[Sequence[str]], Pending[list[DescribedGroup]]],
+    answer: Callable[[list[DescribedGroup]], DescribeGroupsResponse],
+) -> DescribeGroupsResponse:
+    return answer(await in_slices(group_ids, describe))
 
 
 def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.slices import SLICE, in_slices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -48,7 +49,16 @@ def handle(
         return _response([_failure(key, code, message) for key in keys], many)
     if topic not in services.metadata_cache:
         return _create(services, topic, keys, many)
+    if len(keys) > SLICE:
+        return _find_many(services, topic, keys, context.listener)
     return _response([_find(services, topic, key, context.listener) for key in keys], many)
+
+
+async def _find_many(
+    services: BrokerServices, topic: str, keys: list[str], listener: str
+) -> FindCoordinatorResponse:
+    found = await in_slices(keys, lambda part: [_find(services, topic, key, listener) for key in part])
+    return _response(found, many=True)
 
 
 async def _create(

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.services import BrokerServices
+from kalda.broker.slices import SLICE, in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
@@ -20,6 +21,7 @@ from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffs
 from kalda.coordinator.group.records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -45,21 +47,39 @@ def handle(
         return _fetch_from_zookeeper(services, request)
     coordinator = services.group_coordinator
     if context.api_version >= _MANY_GROUPS_FROM:
-        fetches = [
-            coordinator.fetch_offsets(
-                group.group_id,
-                _wanted(group.topics),
-                member_id=group.member_id,
-                epoch=group.member_epoch,
-                require_stable=request.require_stable,
-            )
-            for group in request.groups
-        ]
-        return gather(fetches, lambda done: OffsetFetchResponse(groups=[_group(each.value) for each in done]))
+        if len(request.groups) > SLICE:
+            return _fetch_many(services, request)
+        fetched_groups = _fetch_groups(services, request.groups, require_stable=request.require_stable)
+        return fetched_groups.then(lambda done: OffsetFetchResponse(groups=done.value))
     fetched = coordinator.fetch_offsets(
         request.group_id, _wanted(request.topics), require_stable=request.require_stable
     )
     return fetched.then(lambda done: _single(request, done.value, context.api_version))
+
+
+def _fetch_groups(
+    services: BrokerServices, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
+) -> Pending[list[OffsetFetchResponseGroup]]:
+    fetches = [
+        services.group_coordinator.fetch_offsets(
+            group.group_id,
+            _wanted(group.topics),
+            member_id=group.member_id,
+            epoch=group.member_epoch,
+            require_stable=require_stable,
+        )
+        for group in groups
+    ]
+    return gather(fetches, lambda done: [_group(each.value) for each in done])
+
+
+async def _fetch_many(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    stable = request.require_stable
+    return OffsetFetchResponse(
+        groups=await in_slices(
+            request.groups, lambda groups: _fetch_groups(services, groups, require_stable=stable)
+        )
+    )
 
 
 def _wanted(
