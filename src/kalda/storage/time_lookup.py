@@ -1,40 +1,56 @@
-"""Offsets by time: what ListOffsets asks of a log. Each raises `OSError` where the disk fails."""
+"""Offsets by time: what ListOffsets asks of a log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kalda.storage.log_types import TimestampAndOffset
-from kalda.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from kalda.storage.unified_log import UnifiedLog
 
 
-def first_since(
-    segments: Iterable[Segment], timestamp: int, log_start_offset: int
-) -> TimestampAndOffset | None:
-    """Find the first record whose time is `timestamp` or later."""
-    for segment in segments:
-        if segment.largest.timestamp >= timestamp:
-            found = segment.find_timestamp(timestamp, log_start_offset)
-            if found is not None:
-                return TimestampAndOffset(*found)
+def offset_for_timestamp(log: "UnifiedLog", timestamp: int) -> TimestampAndOffset | None:
+    """Find the first record whose time is `timestamp` or later; ``None`` if there is none.
+
+    Raises:
+        LogStorageError: the disk failed.
+    """
+    with log.disk_errors.raised("read"):
+        for segment in log.segments:
+            if segment.largest.timestamp >= timestamp:
+                found = segment.find_timestamp(timestamp, log.log_start_offset)
+                if found is not None:
+                    return TimestampAndOffset(*found)
     return None
 
 
-def first_of_newest(segments: Iterable[Segment]) -> TimestampAndOffset | None:
-    """Find the first record that has the largest timestamp of all (KIP-734)."""
-    newest = max(segments, key=lambda segment: segment.largest.timestamp)
-    found = newest.find_largest_timestamp()
+def offset_for_max_timestamp(log: "UnifiedLog") -> TimestampAndOffset | None:
+    """Find the first record that has the largest timestamp of the log (KIP-734).
+
+    Raises:
+        LogStorageError: the disk failed.
+    """
+    with log.disk_errors.raised("read"):
+        newest = max(log.segments, key=lambda segment: segment.largest.timestamp)
+        found = newest.find_largest_timestamp()
     return None if found is None else TimestampAndOffset(*found)
 
 
-def starts_of(segments: Iterable[Segment], log_start_offset: int) -> list[tuple[int, int]]:
-    """Return where each segment begins for readers, and when it was last written."""
-    return [(max(each.base_offset, log_start_offset), each.modified_ms) for each in segments]
+def offsets_before(log: "UnifiedLog", timestamp: int, now_ms: int, count_max: int) -> list[int]:
+    """Return segment starts that were written at `timestamp` or before, newest first.
+
+    What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
+    """
+    starts = [(max(each.base_offset, log.log_start_offset), each.modified_ms) for each in log.segments]
+    if log.segments[-1].size:
+        starts.append((log.log_end_offset, now_ms))
+    return _starts_until(starts, timestamp, count_max)
 
 
-def starts_until(starts: Sequence[tuple[int, int]], timestamp: int, count_max: int) -> list[int]:
+def _starts_until(starts: Sequence[tuple[int, int]], timestamp: int, count_max: int) -> list[int]:
     """Choose among offsets with the times they were written at, both ascending; newest first.
 
-    What ListOffsets version 0 asks for: -1 means all, -2 the first. Starts 0, 30, 70 at 1, 2, 3 ms:
-    until 2 ms they are 30 and 0.
+    Starts 0, 30, 70 at 1, 2, 3 ms: until 2 ms they are 30 and 0.
     """
     if timestamp == -1:
         chosen = starts

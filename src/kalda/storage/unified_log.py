@@ -9,7 +9,6 @@ behind. ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_of
 """
 
 import contextlib
-import errno
 import logging
 import os
 import uuid
@@ -26,10 +25,11 @@ from kalda.records.batch import (
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.records.errors import RecordsError
-from kalda.storage import retention, time_lookup
+from kalda.storage import retention
 from kalda.storage.checkpoints import write_partition_metadata
 from kalda.storage.config import LogConfig
 from kalda.storage.directory_failures import is_out_of_space
+from kalda.storage.disk_errors import DiskErrors
 from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     InconsistentTopicIdError,
@@ -54,9 +54,6 @@ __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffs
 
 _logger: Final = logging.getLogger(__name__)
 
-# A full disk fails every append: one line a log in this time is enough.
-_ERROR_LOG_INTERVAL_SECONDS: Final = 10.0
-
 
 class UnifiedLog:
     """The log of one partition. `loader.load_log` makes it."""
@@ -67,8 +64,8 @@ class UnifiedLog:
         "_is_dirty",
         "_is_moved",
         "_local",
-        "_next_error_line",
         "_validator",
+        "disk_errors",
         "high_watermark",
         "is_being_cleaned",
         "leader_epochs",
@@ -93,6 +90,8 @@ class UnifiedLog:
     ) -> None:
         self.topic_partition: Final[TopicPartition] = local.topic_partition
         self.topic_id = topic_id
+        # What reports the errors of the disk under this log.
+        self.disk_errors: Final = DiskErrors(local.topic_partition, local.directory, environment)
         # Offsets below are gone for readers, though their segment may still be there.
         self.log_start_offset = log_start_offset
         # What all in-sync replicas have; moved by the partition's leader or by fetches from it.
@@ -106,7 +105,6 @@ class UnifiedLog:
         self._validator = AppendValidator(local.config)
         self._is_dirty = False
         self._is_moved = False
-        self._next_error_line = 0.0
         # Set by the log cleaner: retention leaves the segments alone meanwhile.
         self.is_being_cleaned = False
         self._flusher: Final = LogFlusher(
@@ -206,7 +204,7 @@ class UnifiedLog:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             self._write(records, size, first_offset, last_offset, timestamp, last_offset, now_ms)
         except OSError as error:
-            raise self._storage_error("append to", error) from error
+            raise self.disk_errors.error("append to", error) from error
         if header.producer_id >= 0:
             self._update_producer(header, marker, first_offset, last_offset)
         self._note_appended()
@@ -263,7 +261,7 @@ class UnifiedLog:
                 self._environment.clock.time_ms(),
             )
         except OSError as error:
-            raise self._storage_error("append to", error) from error
+            raise self.disk_errors.error("append to", error) from error
         for position, header in batches.headers:
             if header.producer_id >= 0:
                 marker = read_end_transaction_marker(records, position, header) if header.is_control else None
@@ -306,43 +304,11 @@ class UnifiedLog:
                 is_committed = isolation is FetchIsolation.TXN_COMMITTED
                 records, upper = local.read(offset, max_bytes, bound, min_one_batch, is_committed)
             except OSError as error:
-                raise self._storage_error("read", error) from error
+                raise self.disk_errors.error("read", error) from error
         if isolation is not FetchIsolation.TXN_COMMITTED:
             return FetchDataInfo(records, offset, self.high_watermark)
         aborted = local.collect_aborted(offset, upper) if records.size else []
         return FetchDataInfo(records, offset, self.high_watermark, aborted)
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Find the first record whose time is `timestamp` or later; ``None`` if there is none.
-
-        Raises:
-            LogStorageError: the disk failed.
-        """
-        try:
-            return time_lookup.first_since(self.segments, timestamp, self.log_start_offset)
-        except OSError as error:
-            raise self._storage_error("read", error) from error
-
-    def offset_for_max_timestamp(self) -> TimestampAndOffset | None:
-        """Find the first record that has the largest timestamp of the log (KIP-734).
-
-        Raises:
-            LogStorageError: the disk failed.
-        """
-        try:
-            return time_lookup.first_of_newest(self.segments)
-        except OSError as error:
-            raise self._storage_error("read", error) from error
-
-    def offsets_before(self, timestamp: int, count_max: int) -> list[int]:
-        """Return segment starts that were written at `timestamp` or before, newest first.
-
-        What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
-        """
-        starts = time_lookup.starts_of(self.segments, self.log_start_offset)
-        if self._local.segments.active.size:
-            starts.append((self.log_end_offset, self._environment.clock.time_ms()))
-        return time_lookup.starts_until(starts, timestamp, count_max)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
         """Note that the leader of this epoch begins at the log's end: the first thing a new leader does.
@@ -355,7 +321,7 @@ class UnifiedLog:
         try:
             self.leader_epochs.assign(leader_epoch, self.log_end_offset)
         except OSError as error:
-            failure = self._storage_error("write a leader epoch of", error)
+            failure = self.disk_errors.error("write a leader epoch of", error)
             if not is_out_of_space(error):
                 raise failure from error
             self.leader_epochs.assign_unwritten(leader_epoch, self.log_end_offset)
@@ -366,10 +332,8 @@ class UnifiedLog:
         Raises:
             LogStorageError: it does not.
         """
-        try:
+        with self.disk_errors.raised("write again in"):
             self.leader_epochs.rewrite()
-        except OSError as error:
-            raise self._storage_error("write again in", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if not known."""
@@ -409,10 +373,8 @@ class UnifiedLog:
 
     def roll(self) -> None:
         """Begin a new segment at the log's end; raises `LogStorageError`."""
-        try:
+        with self.disk_errors.raised("roll"):
             self._roll(self.log_end_offset)
-        except OSError as error:
-            raise self._storage_error("roll", error) from error
 
     def flush(self, done: Callable[[], None] | None = None) -> None:
         """Bring everything appended so far to the device, in the background; `done` follows.
@@ -425,7 +387,7 @@ class UnifiedLog:
         try:
             self._flusher.flush(self.log_end_offset, done)
         except OSError as error:
-            raise self._storage_error("flush", error) from error
+            raise self.disk_errors.error("flush", error) from error
 
     def delete_old_segments(self) -> int:
         """Drop the segments that retention no longer keeps; return how many.
@@ -437,12 +399,10 @@ class UnifiedLog:
             self.config, self.log_start_offset, self.high_watermark, self._environment.clock.time_ms()
         )
         count = 0
-        try:
+        with self.disk_errors.raised("delete segments of"):
             for expired, reason in rules:
                 facts = retention.facts_of(self.segments, self.log_end_offset)
                 count += self._drop(expired(facts), reason)
-        except OSError as error:
-            raise self._storage_error("delete segments of", error) from error
         return count
 
     def truncate_to(self, offset: int) -> bool:
@@ -454,7 +414,7 @@ class UnifiedLog:
             LogStorageError: the disk failed; call again.
         """
         assert offset >= 0, f"offsets are not negative, got {offset}"
-        try:
+        with self.disk_errors.raised("truncate"):
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(self.log_end_offset)
                 return False
@@ -473,8 +433,6 @@ class UnifiedLog:
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
             self._reload_producers()
-        except OSError as error:
-            raise self._storage_error("truncate", error) from error
         self._mark_dirty()
         self._mark_moved()
         self._environment.on_truncation(self)
@@ -486,10 +444,8 @@ class UnifiedLog:
         Raises:
             LogStorageError: the disk failed; call again.
         """
-        try:
+        with self.disk_errors.raised("truncate"):
             self._restart_at(offset)
-        except OSError as error:
-            raise self._storage_error("truncate", error) from error
 
     def replace_segments(self, segment: Segment, base_offsets: Collection[int]) -> list[Segment]:
         """Put what compaction made in the place of the segments that begin at `base_offsets`; return those.
@@ -527,10 +483,8 @@ class UnifiedLog:
             raise InconsistentTopicIdError(
                 f"{self.directory} belongs to topic id {self.topic_id}, not to {topic_id}"
             )
-        try:
+        with self.disk_errors.raised("write the topic id of"):
             write_partition_metadata(self._environment.file_system, self.directory, topic_id)
-        except OSError as error:
-            raise self._storage_error("write the topic id of", error) from error
         self.topic_id = topic_id
 
     def take_moved(self) -> None:
@@ -562,7 +516,7 @@ class UnifiedLog:
             self._local.close()
             self._local.recovery_point = self.log_end_offset
         except OSError as error:
-            raise self._storage_error("close", error) from error
+            raise self.disk_errors.error("close", error) from error
         finally:
             self.forget("the log is closed")
         return sync
@@ -680,21 +634,6 @@ class UnifiedLog:
     def _mark_clean(self) -> None:
         self._is_dirty = False
         self._environment.dirty.discard(self)
-
-    def _storage_error(self, action: str, error: OSError) -> LogStorageError:
-        kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
-        message = (
-            f"cannot {action} {self.topic_partition} in {self.directory}: {error.strerror or error} ({kind})"
-        )
-        failures = self._environment.failures
-        failures.note(os.path.dirname(self.directory), error)
-        now = self._environment.clock.monotonic()
-        # Of a full directory one line is enough, and whoever listens for it writes that.
-        is_told = is_out_of_space(error) and failures.on_full is not None
-        if not is_told and now >= self._next_error_line:
-            self._next_error_line = now + _ERROR_LOG_INTERVAL_SECONDS
-            _logger.error("%s", message)
-        return LogStorageError(message)
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"

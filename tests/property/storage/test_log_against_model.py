@@ -12,6 +12,7 @@ from kalda.records.record import iter_records
 from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogStorageError, OutOfOrderSequenceError
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.time_lookup import offset_for_timestamp
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, batch, read_all
 
 VALUE: Final = st.binary(max_size=60)
@@ -166,7 +167,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def find_timestamp(self, data: st.DataObject) -> None:
         timestamp = NOW_MS + data.draw(st.integers(-10, len(self.model.records) + 10))
-        found = self.broker.log.offset_for_timestamp(timestamp)
+        found = offset_for_timestamp(self.broker.log, timestamp)
         expected = next(
             (
                 offset

@@ -15,6 +15,7 @@ from kalda.storage.handles import HandleCache
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.offset_index import PENDING_ENTRIES_MAX, OffsetIndex, OffsetPosition
 from kalda.storage.producer_snapshot import format_snapshot
+from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import (
@@ -194,9 +195,9 @@ def test_a_time_index_that_does_not_fit_its_log_is_made_again(number: int, damag
     else:
         index.content[-12:-4] = (NOW_MS + 500).to_bytes(8)
     restarted = Broker(config, after)
-    found = [restarted.log.offset_for_timestamp(NOW_MS + offset) for offset in range(30)]
+    found = [offset_for_timestamp(restarted.log, NOW_MS + offset) for offset in range(30)]
     assert [(NOW_MS + offset, offset) for offset in range(30)] == [each and each[:2] for each in found]
-    newest = restarted.log.offset_for_max_timestamp()
+    newest = offset_for_max_timestamp(restarted.log)
     assert newest is not None
     assert (NOW_MS + 29, 29) == newest[:2]
     append(restarted.log, b"y", timestamp=NOW_MS + 30)
@@ -239,9 +240,9 @@ def test_a_disk_that_fails_a_look_up_by_time_is_a_storage_error() -> None:
 
     restarted.file_system.fault = fail
     with pytest.raises(LogStorageError):
-        restarted.log.offset_for_timestamp(NOW_MS)
+        offset_for_timestamp(restarted.log, NOW_MS)
     with pytest.raises(LogStorageError):
-        restarted.log.offset_for_max_timestamp()
+        offset_for_max_timestamp(restarted.log)
 
 
 def test_an_index_finds_entries_wherever_they_are() -> None:

@@ -8,6 +8,7 @@ from kalda.records.control import ControlRecordType
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES
 from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.cleaning_fixtures import (
     COMPACT_AND_DELETE,
@@ -313,10 +314,10 @@ def test_reads_by_time_and_offset_after_cleaning(at: str) -> None:
         if at == "time":
             for number in range(100):
                 expected = next(record for record in left if record.timestamp >= NOW_MS + 10 * number)
-                found = log.offset_for_timestamp(NOW_MS + 10 * number)
+                found = offset_for_timestamp(log, NOW_MS + 10 * number)
                 assert found is not None
                 assert (expected.timestamp, expected.offset) == (found.timestamp, found.offset)
-            newest = log.offset_for_max_timestamp()
+            newest = offset_for_max_timestamp(log)
             assert newest is not None
             assert 99 == newest.offset
         else:

@@ -7,6 +7,7 @@ import pytest
 from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.time_lookup import offset_for_timestamp
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, append, batch, read_all, values_of
 
@@ -146,7 +147,7 @@ def test_a_power_cut_between_log_and_index_rebuilds_the_index() -> None:
         after.nodes[path].content[:] = b"\x00" * 7
     restarted = Broker(SMALL, after)
     assert read_all(restarted.log) == expected(20)
-    found = restarted.log.offset_for_timestamp(NOW_MS + 13)
+    found = offset_for_timestamp(restarted.log, NOW_MS + 13)
     assert found is not None
     assert found.offset == 13
 

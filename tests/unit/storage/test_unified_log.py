@@ -27,6 +27,7 @@ from kalda.storage.errors import (
     UnexpectedAppendOffsetError,
 )
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp, offsets_before
 from tests.unit.storage.log_fixtures import NOW_MS, Broker, QueueExecutor, append, batch, read_all, values_of
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
@@ -340,21 +341,21 @@ def test_find_by_timestamp() -> None:
     assert len(broker.log.segments) > 2
     for number in range(20):
         for asked in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
-            found = broker.log.offset_for_timestamp(asked)
+            found = offset_for_timestamp(broker.log, asked)
             assert found is not None
             assert (found.timestamp, found.offset, found.leader_epoch) == (
                 NOW_MS + 10 * number,
                 2 * number,
                 0,
             )
-    assert broker.log.offset_for_timestamp(NOW_MS + 191) is None
+    assert offset_for_timestamp(broker.log, NOW_MS + 191) is None
 
 
 def test_find_by_timestamp_skips_what_was_deleted() -> None:
     log = Broker().log
     append(log, b"a", b"b", b"c")
     log.delete_records_before(2)
-    found = log.offset_for_timestamp(0)
+    found = offset_for_timestamp(log, 0)
     assert found is not None
     assert found.offset == 2
 
@@ -365,8 +366,8 @@ def test_find_inside_a_batch_with_mixed_times() -> None:
     for timestamp in (NOW_MS, NOW_MS + 50, NOW_MS + 20):
         builder.append(None, b"x", timestamp)
     log.append_as_leader(builder.build(), 0)
-    found = log.offset_for_timestamp(NOW_MS + 10)
-    newest = log.offset_for_max_timestamp()
+    found = offset_for_timestamp(log, NOW_MS + 10)
+    newest = offset_for_max_timestamp(log)
     assert found is not None
     assert newest is not None
     assert (found.offset, found.timestamp) == (1, NOW_MS + 50)
@@ -375,8 +376,8 @@ def test_find_inside_a_batch_with_mixed_times() -> None:
 
 def test_an_empty_log_has_no_timestamps() -> None:
     log = Broker().log
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_for_max_timestamp() is None
+    assert offset_for_timestamp(log, 0) is None
+    assert offset_for_max_timestamp(log) is None
 
 
 def test_the_largest_timestamp_may_be_in_an_old_segment() -> None:
@@ -384,7 +385,7 @@ def test_the_largest_timestamp_may_be_in_an_old_segment() -> None:
     append(broker.log, b"newest", timestamp=NOW_MS + 1_000_000)
     for number in range(10):
         append(broker.log, b"%d" % number)
-    found = broker.log.offset_for_max_timestamp()
+    found = offset_for_max_timestamp(broker.log)
     assert found is not None
     assert (found.offset, found.timestamp) == (0, NOW_MS + 1_000_000)
 
@@ -394,9 +395,9 @@ def test_legacy_offsets_before_a_time_are_segment_starts_newest_first() -> None:
     for _ in range(12):
         append(broker.log, b"x")
     starts = [segment.base_offset for segment in broker.log.segments]
-    assert broker.log.offsets_before(-1, 10) == [12, *reversed(starts)]
-    assert broker.log.offsets_before(-1, 2) == [12, starts[-1]]
-    assert broker.log.offsets_before(-2, 10) == [0]
+    assert offsets_before(broker.log, -1, broker.clock.time_ms(), 10) == [12, *reversed(starts)]
+    assert offsets_before(broker.log, -1, broker.clock.time_ms(), 2) == [12, starts[-1]]
+    assert offsets_before(broker.log, -2, broker.clock.time_ms(), 10) == [0]
 
 
 @pytest.mark.parametrize("offset", [0, 1, 5, 11, 12, 13, 19])
@@ -651,7 +652,7 @@ def test_a_header_that_claims_to_be_older_than_its_records_is_corrected() -> Non
     records = batch(b"a", b"b", timestamp=NOW_MS)
     set_max_timestamp(records, 0, -1)
     log.append_as_leader(records, 0)
-    found = log.offset_for_timestamp(NOW_MS)
+    found = offset_for_timestamp(log, NOW_MS)
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW_MS, 0)
     written = bytearray(log.read(0, 1_000, FetchIsolation.LOG_END).records.read())

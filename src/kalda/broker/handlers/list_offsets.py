@@ -21,6 +21,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kalda.storage.errors import LOG_ERRORS
+from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp, offsets_before
 from kalda.storage.unified_log import UnifiedLog
 
 LATEST: Final = -1
@@ -79,7 +80,9 @@ def _look_up(
     partition.check_leader_epoch(wanted.current_leader_epoch, request.replica_id != DEBUGGING_REPLICA_ID)
     end = _end_offset(partition, request)
     if version == 0:
-        offsets = partition.log.offsets_before(wanted.timestamp, wanted.max_num_offsets)
+        offsets = offsets_before(
+            partition.log, wanted.timestamp, services.clock.time_ms(), wanted.max_num_offsets
+        )
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index,
             # What lies above the end that this reader may see is told as that end.
@@ -124,9 +127,9 @@ def _offset(log: UnifiedLog, timestamp: int, end: int) -> tuple[int, int, int]:
     if timestamp == LATEST_TIERED:
         return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_for_max_timestamp()
+        found = offset_for_max_timestamp(log)
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = offset_for_timestamp(log, timestamp)
     if found is None or found.offset >= end:
         return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
     return found.timestamp, found.offset, _epoch_at(log, found.offset)

@@ -1,0 +1,57 @@
+"""What a disk error under one log becomes: a `LogStorageError`, a note about the directory, a log line.
+
+The note (`directory_failures`) is what takes a failed log directory out of service and moves leaderships
+away from a full one, so every `OSError` of an append, a read or an upkeep step must pass here.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.storage.directory_failures import is_out_of_space
+from kalda.storage.environment import LogEnvironment
+from kalda.storage.errors import LogStorageError
+
+_logger: Final = logging.getLogger(__name__)
+
+LINE_INTERVAL_SECONDS: Final = 10.0
+"""A full disk fails every append: one line a log in this time is enough."""
+
+
+class DiskErrors:
+    """Reports the errors of the disk under one log."""
+
+    __slots__ = ("_directory", "_environment", "_next_line", "_topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, directory: str, environment: LogEnvironment) -> None:
+        self._topic_partition: Final = topic_partition
+        self._directory: Final = directory
+        self._environment: Final = environment
+        self._next_line = 0.0
+
+    def error(self, action: str, error: OSError) -> LogStorageError:
+        """Note and log an error, and return the one to raise: "cannot <action> <topic partition> in …"."""
+        kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        reason = error.strerror or error
+        message = f"cannot {action} {self._topic_partition} in {self._directory}: {reason} ({kind})"
+        failures = self._environment.failures
+        failures.note(os.path.dirname(self._directory), error)
+        now = self._environment.clock.monotonic()
+        # The listener writes one line for a directory that became full.
+        is_logged_elsewhere = is_out_of_space(error) and failures.on_full is not None
+        if not is_logged_elsewhere and now >= self._next_line:
+            self._next_line = now + LINE_INTERVAL_SECONDS
+            _logger.error("%s", message)
+        return LogStorageError(message)
+
+    @contextlib.contextmanager
+    def raised(self, action: str) -> Iterator[None]:
+        """Raise `LogStorageError` for an `OSError` in the block. Appends and reads spare themselves this."""
+        try:
+            yield
+        except OSError as error:
+            raise self.error(action, error) from error
