@@ -10,13 +10,16 @@ them, too, or when the patience with those that do not answer is over. A followe
 answer in any case. Replicas that come back later are still asked.
 
 The records are asked for as Kafka's tools ask, by replica id -2: any replica answers, up to its own high
-watermark. What was never committed is not worth a search: a follower cuts it off.
+watermark. What was never committed is not worth a search: a follower cuts it off as soon as its leader has
+answered that it has committed nothing there. Without that answer it keeps its end: it may be elected next,
+and a leader with a shorter log would cut committed records off the others.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.partition import DEBUGGING_REPLICA_ID
@@ -55,8 +58,22 @@ FETCH_BYTES: Final = 4 * 1024 * 1024
 _REPLICA_STATE_FROM: Final = 15
 """The version of Fetch in which the replica id moved into a struct."""
 _CONSUMER_ID: Final = -1
-_LACKING: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE)
-"""What a replica answers that does not have the records: the second while it searches for them itself."""
+
+
+class _Answer(Enum):
+    """What a replica says of a gap."""
+
+    FILLED = "it has all records"
+    NOTHING_COMMITTED = "its high watermark is not above the next record"
+    LACKING = "it lacks the next record for good"
+    SEARCHING = "it lacks the next record and searches for it itself"
+    UNCLEAR = "it cannot say now"
+
+
+_ANSWERS: Final[dict[int, _Answer]] = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: _Answer.LACKING,
+    ErrorCode.OFFSET_NOT_AVAILABLE: _Answer.SEARCHING,
+}
 
 
 class _Search:
@@ -154,8 +171,6 @@ class MissingRecords:
         """Ask every other replica once, then decide how the search stands."""
         partition = search.partition
         log = partition.log
-        if not partition.is_leader and search.is_held:
-            self._cut_uncommitted(search)
         lacking: set[int] = set()
         others = self._others(partition)
         for broker_id in others:
@@ -171,9 +186,7 @@ class MissingRecords:
             if not self._is_current(search):
                 return
         if not log.missing.ranges:
-            _logger.warning(
-                "%s: nothing is missing any more: the other replicas had it", partition.topic_partition
-            )
+            _logger.warning("%s: nothing is missing any more", partition.topic_partition)
             del self._searches[partition.topic_partition]
             self._settle(search)
             return
@@ -193,16 +206,19 @@ class MissingRecords:
             others, key=lambda replica: (replica != partition.leader_id, replica not in partition.isr)
         )
 
-    def _cut_uncommitted(self, search: _Search) -> None:
-        """Cut a follower's log at a gap with nothing committed behind it: fetching brings the rest."""
+    def _cut_uncommitted(self, search: _Search, offset: int, end: int) -> None:
+        """Cut a follower's log at `offset`, in a gap up to `end`, if nothing behind it is committed.
+
+        The leader has answered that it has committed nothing at `offset`; fetching brings the rest.
+        """
         log = search.partition.log
-        for gap in log.missing.ranges:
-            if gap.end >= log.log_end_offset or gap.first >= log.high_watermark:
-                try:
-                    log.truncate_to(gap.first)
-                except LogStorageError as error:
-                    _logger.error("%s: not cut at %d: %s", search.partition.topic_partition, gap.first, error)
-                return
+        if end >= log.log_end_offset or offset >= log.high_watermark:
+            log.truncate_to(offset)
+            _logger.warning(
+                "%s: cut at %d, where records are missing that the leader has not committed",
+                search.partition.topic_partition,
+                offset,
+            )
 
     def _settle(self, search: _Search) -> None:
         partition = search.partition
@@ -246,8 +262,8 @@ class MissingRecords:
         try:
             is_lacking = False
             for gap in self._gaps(search):
-                if await self._fill(search, connection, gap):
-                    is_lacking = True
+                answer = await self._fill(search, connection, gap, broker_id)
+                is_lacking |= answer in (_Answer.LACKING, _Answer.SEARCHING)
             return is_lacking
         finally:
             connection.close()
@@ -264,36 +280,43 @@ class MissingRecords:
             after = gap.end - 1
             yield gap
 
-    async def _fill(self, search: _Search, connection: LeaderConnection, gap: OffsetRange) -> bool:
-        """Fill one gap from its beginning; tell whether the replica lacks the next record for good."""
-        log = search.partition.log
+    async def _fill(
+        self, search: _Search, connection: LeaderConnection, gap: OffsetRange, broker_id: int
+    ) -> _Answer:
+        """Fill one gap from its beginning; return why not all of it, if so."""
+        partition, log = search.partition, search.partition.log
         filler = search.filler = GapFiller(log, self._environment, gap)
         try:
-            is_lacking = await self._fetch_into(filler, search, connection, gap)
+            answer = await self._fetch_into(filler, search, connection, gap)
             if not self._is_current(search):
-                return False
+                return _Answer.UNCLEAR
             if filler.has_records:
                 await self._install(filler)
+                if not self._is_current(search):
+                    return _Answer.UNCLEAR
             if filler.next_offset >= gap.end and log.missing.holds(gap.end - 1):
                 # Compaction has left nothing of the end of the gap, or of all of it.
                 log.missing.remove(gap.first, gap.end)
-            return is_lacking
+            is_uncommitted = answer in (_Answer.LACKING, _Answer.NOTHING_COMMITTED)
+            if is_uncommitted and search.is_held and broker_id == partition.leader_id:
+                self._cut_uncommitted(search, filler.next_offset, gap.end)
+            return answer
         finally:
             filler.abandon()
             search.filler = None
 
     async def _fetch_into(
         self, filler: GapFiller, search: _Search, connection: LeaderConnection, gap: OffsetRange
-    ) -> bool:
-        """Fetch until the gap is filled or nothing more comes; tell whether that is for good."""
+    ) -> _Answer:
+        """Fetch until the gap is filled or nothing more comes; return what the last answer says."""
         while filler.next_offset < gap.end:
             data = await self._fetch(connection, search.partition, filler.next_offset)
             if not self._is_current(search):
-                return False
+                return _Answer.UNCLEAR
             if data.error_code:
-                return data.error_code in _LACKING
+                return _ANSWERS.get(data.error_code, _Answer.UNCLEAR)
             if not data.records:
-                return False
+                return _Answer.NOTHING_COMMITTED
             assert isinstance(data.records, bytes | bytearray | memoryview), f"a {type(data.records)}"
             before = filler.next_offset
             try:
@@ -302,12 +325,12 @@ class MissingRecords:
                 raise
             except LOG_ERRORS as error:
                 _logger.info("%s: broker asked for %s: %s", search.partition.topic_partition, gap, error)
-                return True
+                return _Answer.LACKING
             if filler.is_due:
                 await self._install(filler)
             elif filler.next_offset == before:
-                return True
-        return False
+                return _Answer.LACKING
+        return _Answer.FILLED
 
     async def _install(self, filler: GapFiller) -> None:
         finished: asyncio.Future[LogStorageError | None] = asyncio.get_running_loop().create_future()
