@@ -29,7 +29,8 @@ REQUEST_SECONDS_MAX: Final = 5.0
 """For the whole exchange; a scraper's own time-out is 10 seconds by default."""
 
 CONNECTIONS_MAX: Final = 16
-"""More scrapers than this at once are turned away, so that they cannot take the broker's descriptors."""
+"""Connections at once, so that they cannot take the broker's descriptors. One more than this closes the one
+that has been silent for longest, so that idle connections do not keep a health check out."""
 
 SLICE_SECONDS: Final = 0.001
 """How long a scrape is rendered before the loop may do something else; a piece more may be added."""
@@ -55,7 +56,9 @@ class MetricsServer:
         self._metrics: Final = metrics
         self._unready_reason: Final = unready_reason
         self._server: asyncio.Server | None = None
-        self._connection_count = 0
+        self._silent: Final[dict[asyncio.StreamWriter, None]] = {}
+        """Connections whose request has not arrived, the oldest first."""
+        self._answering_count = 0
         self._rendering: Final = asyncio.Lock()
         """One scrape is rendered at a time, or several would hold the loop for a slice each."""
 
@@ -82,24 +85,46 @@ class MetricsServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connection_count >= CONNECTIONS_MAX:
+        if not self._make_place():
             writer.close()
             return
-        self._connection_count += 1
+        self._silent[writer] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                for part in await self._answer(await reader.readuntil(b"\r\n\r\n")):
-                    writer.write(part)
-                    await writer.drain()
-                    # Draining returns at once while the system takes everything; others get their turn here.
-                    await asyncio.sleep(0)
+                head = await self._read_head(reader, writer)
+                self._answering_count += 1
+                try:
+                    for part in await self._answer(head):
+                        writer.write(part)
+                        await writer.drain()
+                        # Draining returns at once while the system takes everything; others get their turn.
+                        await asyncio.sleep(0)
+                finally:
+                    self._answering_count -= 1
         except asyncio.LimitOverrunError:
             writer.write(_response("431 Request Header Fields Too Large"))
         except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
             logger.debug("a metrics request was not finished: %s", error_text(error))
         finally:
-            self._connection_count -= 1
             writer.close()
+
+    def _make_place(self) -> bool:
+        """Return whether another connection may be served; close the one that has been silent for longest
+        where there are `CONNECTIONS_MAX` already."""
+        if len(self._silent) + self._answering_count < CONNECTIONS_MAX:
+            return True
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        del self._silent[oldest]
+        oldest.transport.abort()
+        return True
+
+    async def _read_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        try:
+            return await reader.readuntil(b"\r\n\r\n")
+        finally:
+            self._silent.pop(writer, None)
 
     async def _answer(self, head: bytes) -> Sequence[bytes | bytearray]:
         """Return an answer in parts, which are sent one by one so that megabytes are not copied at once."""

@@ -140,13 +140,16 @@ async def test_endless_head_is_cut_off() -> None:
         assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
-async def test_silent_peers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that connects and says nothing holds one of few places."""
+async def test_silent_peers_keep_no_health_check_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold a bounded number of places, and a liveness probe that fails would restart the broker."""
     monkeypatch.setattr(metrics_http, "REQUEST_SECONDS_MAX", 60)
     monkeypatch.setattr(metrics_http, "CONNECTIONS_MAX", 2)
     async with serving(Metrics()) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        assert await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        assert (await exchange(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await asyncio.wait_for(silent[0][0].read(), 5) == b""
+        silent[1][1].write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await asyncio.wait_for(silent[1][0].read(), 5)).startswith(b"HTTP/1.1 200")
         for _, writer in silent:
             writer.close()
 
