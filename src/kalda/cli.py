@@ -1,11 +1,12 @@
 """The `kalda` command."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
@@ -24,16 +25,62 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_Choice = TypeVar("_Choice", bound=StrEnum)
+_UsageError: Final[type[typer.BadParameter]] = typer.BadParameter.__bases__[0]
+"""The base of all errors in a command line, of which Typer exports this subclass only."""
+
+
+def _one_of(option: str, choices: type[_Choice]) -> Callable[[str], _Choice]:
+    """Return a parser of an option's value that names the choices where the value is none of them."""
+
+    def parse(value: str) -> _Choice:
+        try:
+            return choices(value.lower())
+        except ValueError:
+            *first, last = choices
+            allowed = f"{', '.join(first)} or {last}"
+            raise typer.BadParameter(f"{option}={value} is not allowed: it takes {allowed}") from None
+
+    return parse
+
+
+def _integer(option: str, least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a parser of an option's value that names the bounds where the value is outside."""
+    allowed = f"an int, at least {least}" if most is None else f"an int, {least} to {most}"
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if number < least or (most is not None and number > most):
+            raise typer.BadParameter(f"{option}={value} is not allowed: it takes {allowed}")
+        return number
+
+    return parse
+
+
+def _port_option(option: str, description: str) -> Any:
+    parser = _integer(option, 0, 65535)
+    return typer.Option(option, parser=parser, metavar="PORT", help=description)
+
+
 _Level = Annotated[
     LogLevel | None,
-    typer.Option("--log-level", case_sensitive=False, help="The least level to log; info by default."),
+    typer.Option(
+        "--log-level",
+        parser=_one_of("--log-level", LogLevel),
+        metavar="LEVEL",
+        help="The least level to log: debug, info (the default), warning or error.",
+    ),
 ]
 _Format = Annotated[
     LogFormat | None,
     typer.Option(
         "--log-format",
-        case_sensitive=False,
-        help="Lines for people, or a JSON object a line for programs; text by default.",
+        parser=_one_of("--log-format", LogFormat),
+        metavar="FORMAT",
+        help="text (the default) writes lines for people, json an object a line for programs.",
     ),
 ]
 
@@ -79,17 +126,21 @@ def start(
     ] = Path("kalda-data"),
     port: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="The first broker's port on 127.0.0.1, 9092 by default; the next ones follow; 0: any.",
+        _port_option(
+            "--port", "The first broker's port on 127.0.0.1, 9092 by default; the next ones follow; 0: any."
         ),
     ] = None,
     brokers: Annotated[
-        int, typer.Option(min=1, max=_BROKERS_MAX, help="How many brokers to run, one per core at best.")
+        int,
+        typer.Option(
+            parser=_integer("--brokers", 1, _BROKERS_MAX),
+            metavar="COUNT",
+            help="How many brokers to run, one per core at best.",
+        ),
     ] = 1,
     zookeeper_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The coordination server's port; 0 picks a free one.")
+        int,
+        _port_option("--zookeeper-port", "The coordination server's port; 0 picks a free one."),
     ] = 0,
     settings: _Settings = None,
     config: _ConfigFile = None,
@@ -145,11 +196,17 @@ def broker(
         Path, typer.Option("--dir", help="The log directory, unless log.dirs says otherwise.")
     ] = Path("kalda-data"),
     broker_id: Annotated[
-        int | None, typer.Option("--id", min=-1, help="The broker's id; without one it is given one.")
+        int | None,
+        typer.Option(
+            "--id",
+            parser=_integer("--id", -1),
+            metavar="ID",
+            help="The broker's id; without one, or with -1, it is generated.",
+        ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="The port on 127.0.0.1, 9092 by default; 0 picks a free one."),
+        _port_option("--port", "The port on 127.0.0.1, 9092 by default; 0 picks a free one."),
     ] = None,
     zookeeper: Annotated[
         str | None,
@@ -188,7 +245,7 @@ def zookeeper(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="The port; clientPort, or 2181. 0 picks a free one."),
+        _port_option("--port", "The port; clientPort, or 2181. 0 picks a free one."),
     ] = None,
     settings: _Settings = None,
     config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
@@ -266,8 +323,19 @@ def _fail(message: str) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line."""
-    app(prog_name="kalda")
+    """Run the command line; a wrong option is one line on stderr and exit code 2."""
+    try:
+        sys.exit(app(prog_name="kalda", standalone_mode=False))
+    except typer.Abort:
+        sys.exit(1)
+    except _UsageError as error:
+        if getattr(error, "param", None) is not None:
+            _fail(error.message)  # ours: it names the option already
+        message = error.format_message().rstrip().removesuffix(".")
+        if message:  # Typer has printed the help where there is no command
+            command = "kalda" if error.ctx is None else error.ctx.command_path
+            _fail(f"{message}; see `{command} -h`")
+        sys.exit(2)
 
 
 if __name__ == "__main__":
