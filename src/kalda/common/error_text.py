@@ -1,7 +1,12 @@
 """Exceptions as text for log lines and messages, in place of Python's own spelling of them."""
 
 import os
+import re
 import socket
+from typing import Final
+
+_ERRNO: Final = re.compile(r"\[Errno \d+\] ")
+"""What Python puts before the text of an `OSError`, also where another error quotes that text."""
 
 
 def error_text(error: BaseException) -> str:
@@ -14,4 +19,4 @@ def error_text(error: BaseException) -> str:
             return str(error.strerror)
         text = os.strerror(error.errno)
         return text if error.filename is None else f"{text}: {os.fsdecode(error.filename)}"
-    return str(error) or type(error).__name__
+    return _ERRNO.sub("", str(error)) or type(error).__name__

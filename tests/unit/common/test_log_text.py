@@ -23,6 +23,7 @@ from kalda.common.log_text import bytes_text, numbers_text, partitions_text
         ),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
         (ConnectionError("no connection to 127.0.0.1:9092"), "no connection to 127.0.0.1:9092"),
+        (ConnectionError("no session: [Errno 111] Connection refused"), "no session: Connection refused"),
         (TimeoutError(), "TimeoutError"),
     ],
 )

@@ -443,8 +443,8 @@ def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[Lis
         names = ", ".join(listener.name for listener in advertised)
         raise ConfigError(
             setting,
-            f"`{setting}`={find_key(setting).shown(get[setting])} is not an advertised listener, "
-            f"which are {names}",
+            f"`{setting}`={find_key(setting).shown(get[setting])} matches no advertised listener; "
+            f"those are {names}",
         )
     return found[0]
 

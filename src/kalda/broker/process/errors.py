@@ -1,13 +1,13 @@
-"""Why a process does not start or go on, told as an operator needs it: one line for what can be mended.
+"""Reports why a process does not start or go on: one line for what an operator can mend.
 
 Imports nothing heavy: the coordination server's process uses it too.
 """
 
 import logging
-import re
 from typing import Final
 
 from kalda.common.config_def import ConfigError
+from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
 from kalda.coordination.cluster import BrokerIdInUseError
 from kalda.coordination.errors import CoordinationError
@@ -17,12 +17,9 @@ from kalda.zk.server.errors import CorruptionError, DirectoryInUseError
 
 logger: Final = logging.getLogger(__name__)
 
-_ERRNO: Final = re.compile(r"\[Errno \d+\] ")
-"""What Python puts before the text of an `OSError`, also where the text is quoted by another error."""
-
 
 class ProcessError(Exception):
-    """The process cannot start or go on, for a reason that an operator can mend; the message says which."""
+    """The process cannot start or go on, for a reason that an operator can mend, which the message names."""
 
 
 MENDABLE_ERRORS: Final = (
@@ -36,11 +33,11 @@ MENDABLE_ERRORS: Final = (
     StorageError,
     OSError,
 )
-"""What an operator can mend: told in one line, without a traceback."""
+"""What an operator can mend: reported in one line, without a traceback."""
 
 
-def tell(error: Exception) -> None:
-    """Say why the process ends: in one line for what an operator can mend, else with all there is to know."""
+def report_end(error: Exception) -> None:
+    """Report why the process ends: in one line what an operator can mend, all else with its traceback."""
     mendable: BaseExceptionGroup[Exception] | None
     other: BaseExceptionGroup[Exception] | None
     group = error if isinstance(error, ExceptionGroup) else ExceptionGroup("the process failed", [error])
@@ -49,7 +46,7 @@ def tell(error: Exception) -> None:
         logger.critical("the process ends because one of its tasks failed", exc_info=other)
     if mendable is not None:
         for leaf in _leaves(mendable):
-            report_failure(_ERRNO.sub("", str(leaf)))
+            report_failure(error_text(leaf))
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

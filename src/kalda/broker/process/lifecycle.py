@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kalda.broker.process.announcement import Announcement
-from kalda.broker.process.errors import ProcessError, tell
+from kalda.broker.process.errors import ProcessError, report_end
 from kalda.broker.process.garbage import collecting_in_steps
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.undo import StartUndo
@@ -237,5 +237,5 @@ def run(
             gc.freeze()
             return code
     except Exception as error:
-        tell(error)
+        report_end(error)
         return 1

@@ -104,7 +104,7 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "is not NAME:PROTOCOL"),
         ({"advertised.listeners": "SSL://host:1"}, "is not among `listeners`"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect"),
-        ({"inter.broker.listener.name": "INSIDE"}, "is not an advertised listener"),
+        ({"inter.broker.listener.name": "INSIDE"}, "matches no advertised listener; those are PLAINTEXT"),
         ({"metrics.port": "-1"}, "an int, 0 to 65535"),
     ],
 )
