@@ -35,13 +35,14 @@ class Cluster:
     them for a few milliseconds; asynchronous tests can hand them to `asyncio.to_thread`. Everything listens
     on 127.0.0.1, at free ports that stay the same over restarts.
 
-    Example::
-
+    Example:
+        ```python
         with Cluster(brokers=3, settings={"min.insync.replicas": "2"}) as cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
             cluster.kill(cluster.controller_id())
             cluster.partition({0}, {1, 2})
             cluster.heal()
+        ```
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
     3000, ``group.initial.rebalance.delay.ms`` is 0, and the replication factors of the internal topics fit

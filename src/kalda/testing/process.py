@@ -252,12 +252,13 @@ class KaldaProcess(CommandProcess):
     The ports are kept over restarts, so that clients find the brokers again. The log goes to
     ``<directory>.kalda.stderr`` beside the directory.
 
-    Example::
-
+    Example:
+        ```python
         with KaldaProcess(tmp_path / "data", settings={"num.partitions": "4"}) as kalda:
             producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
             kalda.kill()      # SIGKILL
             kalda.start()     # recovers, at the same port
+        ```
 
     Args:
         directory: Where everything is kept; made if it is not there. It stays after the process.

@@ -109,12 +109,13 @@ class ProcessCluster:
     take the id of a broker and raise `KaldaProcessError` where there is none, or where its process is not in
     the state that they need.
 
-    Example::
-
+    Example:
+        ```python
         with ProcessCluster(tmp_path, brokers=3) as cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
             cluster.kill(0)
             cluster.start(0)
+        ```
 
     As in `Cluster`, ``group.initial.rebalance.delay.ms`` is 0 and the replication factors of the internal
     topics fit the number of brokers, unless `settings` says otherwise.

@@ -66,10 +66,11 @@ class FoundOffset:
 class ClusterClient:
     """Talks to all brokers of a cluster over connections that it keeps.
 
-    Example::
-
+    Example:
+        ```python
         with ClusterClient(ClientConfig((("localhost", 9092),))) as client:
             ends = client.end_offsets([TopicPartition("orders", 0)])
+        ```
     """
 
     def __init__(

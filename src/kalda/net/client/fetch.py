@@ -58,11 +58,12 @@ class FetchedRecords:
 class PartitionFetcher:
     """Fetches one partition, in order, up to a given end.
 
-    Example::
-
+    Example:
+        ```python
         with PartitionFetcher(client, TopicPartition("orders", 0), start=0, end=1000) as fetcher:
             while fetcher.position < 1000:
                 fetched = fetcher.next()
+        ```
     """
 
     def __init__(
