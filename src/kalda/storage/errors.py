@@ -26,6 +26,10 @@ class RecordsMissingError(LogStorageError):
     """The records at an offset are damaged here and are being fetched from another replica."""
 
 
+class GapChangedError(StorageError):
+    """Offsets whose records were fetched from another replica are not missing any more."""
+
+
 class OffsetOutOfRangeError(StorageError):
     """The offset is below the log start offset or above the log end offset."""
 

@@ -12,7 +12,12 @@ from typing import Final
 from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
 from kalda.storage.environment import LogEnvironment
-from kalda.storage.errors import CorruptIndexError, LogStorageError, UnexpectedAppendOffsetError
+from kalda.storage.errors import (
+    CorruptIndexError,
+    GapChangedError,
+    LogStorageError,
+    UnexpectedAppendOffsetError,
+)
 from kalda.storage.file_names import CLEANED_SUFFIX
 from kalda.storage.missing_offsets import OffsetRange
 from kalda.storage.producer_state import ProducerState
@@ -45,7 +50,7 @@ class GapFiller:
     @property
     def has_records(self) -> bool:
         """Whether something was appended that is not installed."""
-        return self._segment is not None
+        return self._segment is not None and self._segment.size > 0
 
     @property
     def is_due(self) -> bool:
@@ -56,30 +61,36 @@ class GapFiller:
             or segment.size >= min(self._log.config.segment_bytes, SEGMENT_BYTES_MAX)
         )
 
-    def append(self, records: Buffer) -> None:
+    def append(self, records: Buffer) -> int | None:
         """Take the whole batches in `records` up to the end of the gap.
 
+        Gap [10,20), batches [10,12] and [15,19] → the first is taken, and the answer is 15.
+
+        Returns:
+            The offset in the gap at which the replica goes on after records that it lacks, too; ``None`` if
+            it lacks none of what it sent.
+
         Raises:
-            UnexpectedAppendOffsetError: a batch is not the next one: the other replica lacks records, too.
+            UnexpectedAppendOffsetError: a batch does not fit into the gap.
             RecordsError: a batch is damaged.
             LogStorageError: the disk failed.
         """
+        is_compacted = self._log.config.is_compacted
         try:
             for position, header in iter_headers(records):
                 if header.last_offset >= self._end:
-                    if self._log.config.is_compacted:
+                    if is_compacted and header.base_offset >= self.next_offset:
                         self.next_offset = self._end
                     break
                 validate(records, position, header)
                 base, epoch = header.base_offset, header.partition_leader_epoch
-                is_next = base == self.next_offset or (
-                    self._log.config.is_compacted and base > self.next_offset
-                )
-                if not is_next or not self._epoch_min <= max(epoch, 0) <= max(self._epoch_max, 0):
+                if base < self.next_offset or not self._epoch_min <= max(epoch, 0) <= max(self._epoch_max, 0):
                     raise UnexpectedAppendOffsetError(
                         f"{self._log.topic_partition}: batch [{base}, {header.last_offset}] of leader epoch "
                         f"{epoch} is not what is missing from {self.next_offset} on"
                     )
+                if base > self.next_offset and not is_compacted:
+                    return base
                 segment = self._segment or self._begin()
                 batch = memoryview(records)[position : position + header.size]
                 segment.append(
@@ -89,9 +100,12 @@ class GapFiller:
                 self.next_offset = header.next_offset
         except OSError as error:
             raise self._storage_error(error) from error
+        return None
 
-    def install(self, done: Callable[[LogStorageError | None], None]) -> None:
+    def install(self, done: Callable[[Exception | None], None]) -> None:
         """Sync what was appended, in the background, and show it in the log; `done` gets what failed.
+
+        It gets a `GapChangedError` if the filler was abandoned or the gap was cut off meanwhile.
 
         Raises:
             LogStorageError: the disk failed.
@@ -107,15 +121,16 @@ class GapFiller:
             raise self._storage_error(error) from error
 
         def synced(error: BaseException | None) -> None:
-            if self._segment is not segment:
-                done(LogStorageError(f"filling {self._log.topic_partition} was given up"))
-                return
             try:
+                self._check_gap(segment)
                 if error is not None:
                     raise error
                 self._show(segment)
-            except (OSError, LogStorageError) as failed:
+            except OSError as failed:
                 done(self._storage_error(failed))
+            except Exception as failed:
+                # A defect, too, must reach the caller that waits.
+                done(failed)
             else:
                 done(None)
 
@@ -150,9 +165,19 @@ class GapFiller:
             created_ms=environment.clock.time_ms(),
             file_suffix=CLEANED_SUFFIX,
         )
-        segment.create_files()
+        # It is known before its files are, so that `abandon` removes those that could be made.
         self._segment, self._has_markers = segment, False
+        segment.create_files()
         return segment
+
+    def _check_gap(self, segment: Segment) -> None:
+        """Raise `GapChangedError` if what was fetched is not missing any more."""
+        is_abandoned = self._segment is not segment
+        if is_abandoned or not self._log.missing.covers(segment.base_offset, self.next_offset):
+            raise GapChangedError(
+                f"{self._log.topic_partition}: offsets {segment.base_offset} to {self.next_offset - 1} were "
+                "fetched, but the search was stopped or the log cut meanwhile"
+            )
 
     def _show(self, segment: Segment) -> None:
         log, file_system = self._log, self._environment.file_system
@@ -190,5 +215,5 @@ class GapFiller:
         except (RecordsError, CorruptIndexError) as error:
             _logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
 
-    def _storage_error(self, error: BaseException) -> LogStorageError:
-        return LogStorageError(f"cannot put missing records back in {self._log.directory}: {error}")
+    def _storage_error(self, error: OSError) -> LogStorageError:
+        return self._log.disk_errors.error("put missing records back in", error)

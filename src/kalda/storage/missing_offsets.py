@@ -50,6 +50,10 @@ class MissingOffsets:
         """Tell whether `offset` is missing."""
         return any(first <= offset < end for first, end in self.ranges)
 
+    def covers(self, first: int, end: int) -> bool:
+        """Tell whether everything in [first, end) is missing."""
+        return any(each.first <= first and end <= each.end for each in self.ranges)
+
     def load(self) -> None:
         """Read the file; raises `CorruptCheckpointError`."""
         self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))

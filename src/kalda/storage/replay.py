@@ -7,6 +7,14 @@ from kalda.storage.segment import Segment
 from kalda.storage.transaction_index import TransactionIndex
 
 
+def reload_producers(
+    state: ProducerState, segments: tuple[Segment, ...], end_offset: int, now_ms: int
+) -> None:
+    """Bring `state` back to `end_offset` after a truncation: from a snapshot and the batches behind it."""
+    state.truncate_and_load(segments[0].base_offset, end_offset, now_ms)
+    replay_producers(state, segments, end_offset)
+
+
 def replay_producers(state: ProducerState, segments: tuple[Segment, ...], end_offset: int) -> None:
     """Bring `state` from its end offset to `end_offset` by walking the batches between."""
     for index, segment in enumerate(segments):

@@ -213,6 +213,9 @@ class Segment:
 
     def find_batch(self, offset: int) -> BatchPosition | None:
         """Find the batch that holds `offset`, or the first one after it; ``None`` past the last."""
+        if not self.records.size:
+            # Its files may be gone: those of records that were missing are about to take its place.
+            return None
         return self.records.search_offset(offset, self.offset_index.lookup(offset).position)
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:

@@ -45,7 +45,7 @@ from kalda.storage.local_log import LocalLog
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
 from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state import AppendOrigin, ProducerState
-from kalda.storage.replay import replay_producers, take_batch
+from kalda.storage.replay import reload_producers, take_batch
 from kalda.storage.segment import Segment
 from kalda.storage.validation import AppendValidator, WritableBuffer
 
@@ -432,7 +432,9 @@ class UnifiedLog:
             self.missing.keep_between(0, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
-            self._reload_producers()
+            now_ms = self._environment.clock.time_ms()
+            reload_producers(self.producer_state, self.segments, offset, now_ms)
+            self.producer_state.on_high_watermark(self.high_watermark)
         self._mark_dirty()
         self._mark_moved()
         self._environment.on_truncation(self)
@@ -459,12 +461,15 @@ class UnifiedLog:
         return gone
 
     def insert_segment(self, segment: Segment, end_offset: int) -> None:
-        """Show a segment with records that were missing, up to `end_offset`. Raises `OSError`."""
+        """Show a segment with records that were missing, up to `end_offset`.
+
+        Raises `OSError`: the log is as it was, and the segment's files are the caller's.
+        """
         if self._environment.compaction is not None:
             # What compaction removed elsewhere may be in it.
             self._environment.compaction.on_truncation(self, segment.base_offset)
-        self._local.insert(segment, end_offset)
         self.missing.remove(segment.base_offset, end_offset)
+        self._local.insert(segment, end_offset)
 
     def update_config(self, config: LogConfig) -> None:
         """Put new settings in force."""
@@ -597,9 +602,12 @@ class UnifiedLog:
         self._mark_moved()
         try:
             self.leader_epochs.truncate_from_start(offset)
+            self.missing.keep_between(offset, max(offset, self.log_end_offset))
         except OSError as error:
-            # Deleting must work on a full disk; entries below the start are dropped again at the next load.
-            _logger.warning("%s: leader epochs not written: %s", self.topic_partition, error)
+            # Deleting must work on a full disk; what lies below the start is dropped again at the next load.
+            _logger.warning(
+                "%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error
+            )
 
     def _restart_at(self, offset: int) -> None:
         if self._environment.compaction is not None:
@@ -615,13 +623,6 @@ class UnifiedLog:
         self._mark_dirty()
         self._mark_moved()
         self._environment.on_truncation(self)
-
-    def _reload_producers(self) -> None:
-        now_ms = self._environment.clock.time_ms()
-        first_offset = self._local.segments.items[0].base_offset
-        self.producer_state.truncate_and_load(first_offset, self.log_end_offset, now_ms)
-        replay_producers(self.producer_state, self._local.segments.items, self.log_end_offset)
-        self.producer_state.on_high_watermark(self.high_watermark)
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

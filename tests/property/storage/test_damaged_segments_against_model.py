@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from kalda.records.batch import iter_headers
 from kalda.records.errors import RecordsError
 from kalda.storage.config import LogConfig
-from kalda.storage.errors import LogStorageError
 from kalda.storage.gap_filling import GapFiller
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
@@ -98,7 +97,7 @@ def fill(broker: Broker, source: UnifiedLog) -> None:
         filler = GapFiller(broker.log, broker.manager.environment, gap)
         while filler.next_offset < gap.end:
             filler.append(source.read(filler.next_offset, 300, FetchIsolation.LOG_END).records.read())
-        errors: list[LogStorageError | None] = []
+        errors: list[Exception | None] = []
         filler.install(errors.append)
         assert [None] == errors
 

@@ -172,11 +172,13 @@ def test_only_what_is_missing_is_put_back() -> None:
     other = Broker(SMALL)
     for number in range(20):
         other.log.append_as_leader(batch(b"%d" % number), 0)
-    for offset in (0, gap.first + 1):
-        filler = GapFiller(broker.log, broker.manager.environment, gap)
-        with pytest.raises(UnexpectedAppendOffsetError, match="is not what is missing"):
-            filler.append(other.log.read(offset, 60, FetchIsolation.LOG_END).records.read())
-        filler.abandon()
+    filler = GapFiller(broker.log, broker.manager.environment, gap)
+    with pytest.raises(UnexpectedAppendOffsetError, match="is not what is missing"):
+        filler.append(other.log.read(0, 60, FetchIsolation.LOG_END).records.read())
+    later = other.log.read(gap.first + 1, 60, FetchIsolation.LOG_END).records.read()
+    assert filler.append(later) == gap.first + 1, "where to begin another filler"
+    assert not filler.has_records
+    filler.abandon()
     assert broker.log.missing.ranges == (gap,)
     assert not [name for name in broker.file_names() if "cleaned" in name]
 
