@@ -49,9 +49,15 @@ def encode_chunks(message: Message, version: int) -> list[bytes | SizedRecords]:
     Raises:
         MessageError: as `encode`.
     """
+    parts = _encode_parts(message, version)
+    try:
+        return [b"".join(parts)] if parts else []
+    except TypeError:
+        # Some records are not bytes-like.
+        pass
     chunks: list[bytes | SizedRecords] = []
     pending: list[bytes] = []
-    for part in _encode_parts(message, version):
+    for part in parts:
         if type(part) in _BYTES_LIKE:
             pending.append(part)
             continue
