@@ -148,10 +148,17 @@ class GapFiller:
                 segment.records,
             ):
                 try:
-                    self._environment.file_system.remove(part.path)
+                    if part is segment.records and self._has_replaced(segment):
+                        self._environment.file_system.open(part.path).truncate(0)
+                    else:
+                        self._environment.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
                     _logger.warning("cannot remove %s: %s", part.path, error)
+
+    def _has_replaced(self, segment: Segment) -> bool:
+        """Tell whether the file has taken the name of an empty segment of the log, which must stay there."""
+        return any(each.records.path == segment.records.path for each in self._log.segments)
 
     def _begin(self) -> Segment:
         environment, log = self._environment, self._log
@@ -191,7 +198,11 @@ class GapFiller:
             if each.base_offset >= self.next_offset:
                 break
             assert not each.size, f"{each} has records where {segment} has its own"
-            each.remove_files(file_system)
+            if each.base_offset == segment.base_offset:
+                # The log itself is replaced: after a crash the partition must still begin there.
+                each.remove_indexes(file_system)
+            else:
+                each.remove_files(file_system)
         segment.drop_file_suffix(file_system, CLEANED_SUFFIX)
         file_system.sync_directory(log.directory)
         log.insert_segment(segment, self.next_offset)

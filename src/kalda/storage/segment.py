@@ -427,9 +427,14 @@ class Segment:
 
     def remove_files(self, file_system: FileSystem) -> None:
         """Remove the files at once."""
+        self.remove_indexes(file_system)
+        file_system.remove(self.records.path)
+
+    def remove_indexes(self, file_system: FileSystem) -> None:
+        """Let go of all files, and remove those of the indexes at once."""
         self.forget()
         stem = self.records.path[: -len(LOG_SUFFIX)]
-        for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        for suffix in INDEX_SUFFIXES:
             file_system.remove(stem + suffix)
 
     def forget(self) -> None:

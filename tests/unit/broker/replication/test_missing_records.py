@@ -24,6 +24,7 @@ from tests.unit.broker.replication.missing_records_fakes import (
     fail_with,
     whole,
 )
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import QueueExecutor, batch
 
 
@@ -446,9 +447,50 @@ async def test_a_disk_that_fails_at_any_step_leaves_the_log_as_it_was(operation:
     assert here.log.missing.ranges == (OffsetRange(0, 5), OffsetRange(10, 15))
     assert not here.leftovers()
     here.files.fault = None
+    killed = here.broker.kill().log
+    assert (killed.log_start_offset, killed.missing.count) == (0, 10)
     assert await here.search(DISK_PAUSE_SECONDS) is None
     assert here.records() == ALL
     assert Damaged(here.broker.stop()).records() == ALL
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+async def test_a_crash_at_any_step_costs_the_work_only(is_power_cut: bool) -> None:
+    """Two gaps, one of them with an empty segment in the log at its beginning."""
+    steps = 0
+    while True:
+        here = Damaged(damaged(0, 10), whole())
+        here.broker.manager.environment.failures.on_full = lambda directory: None
+        is_done = crash_after(here.files, steps)
+        here.lead()
+        await here.search()
+        restarted = here.broker.cut_power() if is_power_cut else here.broker.kill()
+        again = Damaged(restarted, whole())
+        found = again.records()
+        assert [pair for pair in ALL if pair in found] == found
+        assert set(without(0, 1, 2, 3, 4, 10, 11, 12, 13, 14)) <= set(found)
+        assert again.log.missing.count == RECORDS - len(found)
+        again.lead()
+        await again.search()
+        assert again.records() == ALL, f"after a crash at step {steps}"
+        if is_done():
+            return
+        steps += 1
+
+
+def crash_after(files: FaultyFileSystem, steps: int) -> Callable[[], bool]:
+    """Have everything fail after some operations that change files; tell whether nothing had to."""
+    left = steps
+
+    def fault(operation: str, name: str) -> None:
+        nonlocal left
+        if operation != "read":
+            left -= 1
+        if left < 0:
+            raise OSError(errno.EDQUOT, "the process was killed", name)
+
+    files.fault = fault
+    return lambda: left >= 0
 
 
 async def test_a_broker_that_cannot_be_reached_is_dialled_once_in_a_pass() -> None:
