@@ -357,3 +357,18 @@ def test_a_checkpoint_above_the_end_counts_for_nothing() -> None:
     assert again.clean()
     assert 2 == again.cleaner.clean_offset(PARTITION)
     assert b"0\n1\norders 0 2\n" == again.file_system.read(path)
+
+
+def test_a_checkpoint_in_a_full_directory_waits_for_room() -> None:
+    """Each pass of the cleaner, every 15 s, used to log that it cannot be written."""
+    broker = CompactedBroker()
+    broker.put((b"k", b"1"))
+    broker.put((b"k", b"2"))
+    broker.roll()
+    full = broker.manager.environment.failures.full
+    full["/data"] = "No space left on device"
+    assert broker.clean()
+    assert not broker.file_system.exists("/data/cleaner-offset-checkpoint")
+    full.clear()
+    assert not broker.clean()
+    assert b"0\n1\norders 0 2\n" == broker.file_system.read("/data/cleaner-offset-checkpoint")

@@ -444,8 +444,8 @@ class LogCleaner:
 
     def _write(self, checkpoint: OffsetCheckpointFile) -> None:
         directory = os.path.dirname(checkpoint.path)
-        if directory in self._logs.offline_directories:
+        failures = self._environment.failures
+        if directory in self._logs.offline_directories or directory in failures.full:
+            # In a full directory it would fail, and say so, every few seconds.
             return
-        checkpoint.write(
-            self._environment.executor, lambda error: self._environment.failures.note(directory, error)
-        )
+        checkpoint.write(self._environment.executor, lambda error: failures.note(directory, error))
