@@ -115,6 +115,7 @@ class GapFiller:
         try:
             if self._has_markers:
                 self._find_aborts(segment)
+            self._keep_aborts(segment)
             segment.finish_indexes()
             sync = segment.prepare_sync()
         except OSError as error:
@@ -150,7 +151,8 @@ class GapFiller:
                 try:
                     if part is segment.records and self._has_replaced(segment):
                         self._environment.file_system.open(part.path).truncate(0)
-                    else:
+                    elif part is not segment.transaction_index or not self._has_replaced(segment):
+                        # One that replaced another has the other's entries, too.
                         self._environment.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
@@ -191,22 +193,35 @@ class GapFiller:
         if log.failure is not None:
             raise LogStorageError(log.failure)
         before = [each for each in log.segments if each.base_offset < segment.base_offset]
-        if before:
-            # Recovery kept there what it knew of aborted transactions whose markers were missing.
-            before[-1].transaction_index.remove_between(segment.base_offset, self.next_offset)
         for each in log.segments[len(before) :]:
             if each.base_offset >= self.next_offset:
                 break
             assert not each.size, f"{each} has records where {segment} has its own"
             if each.base_offset == segment.base_offset:
                 # The log itself is replaced: after a crash the partition must still begin there.
-                each.remove_indexes(file_system)
+                each.remove_offset_indexes(file_system)
             else:
                 each.remove_files(file_system)
         segment.drop_file_suffix(file_system, CLEANED_SUFFIX)
+        if not segment.transaction_index.size:
+            file_system.remove(segment.transaction_index.path)
         file_system.sync_directory(log.directory)
         log.insert_segment(segment, self.next_offset)
         self._segment = None
+        if before:
+            try:
+                before[-1].transaction_index.remove_between(segment.base_offset, self._end)
+            except OSError as error:
+                # Readers get these aborted transactions twice, which does no harm.
+                _logger.warning("%s: aborted transactions are listed twice: %s", log.topic_partition, error)
+
+    def _keep_aborts(self, segment: Segment) -> None:
+        """Take over what recovery kept of aborted transactions whose markers are still missing."""
+        for each in self._log.segments:
+            for aborted in each.transaction_index.entries() if each.base_offset < self._end else ():
+                if self.next_offset <= aborted.last_offset < self._end:
+                    segment.transaction_index.append(aborted)
+        segment.transaction_index.write_pending()
 
     def _find_aborts(self, segment: Segment) -> None:
         """Write the transaction index, from the producers at the gap's beginning."""

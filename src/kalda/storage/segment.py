@@ -427,15 +427,15 @@ class Segment:
 
     def remove_files(self, file_system: FileSystem) -> None:
         """Remove the files at once."""
-        self.remove_indexes(file_system)
+        self.remove_offset_indexes(file_system)
+        file_system.remove(self.transaction_index.path)
         file_system.remove(self.records.path)
 
-    def remove_indexes(self, file_system: FileSystem) -> None:
-        """Let go of all files, and remove those of the indexes at once."""
+    def remove_offset_indexes(self, file_system: FileSystem) -> None:
+        """Let go of all files, and remove the indexes that a start makes again from the log."""
         self.forget()
-        stem = self.records.path[: -len(LOG_SUFFIX)]
-        for suffix in INDEX_SUFFIXES:
-            file_system.remove(stem + suffix)
+        file_system.remove(self.offset_index.path)
+        file_system.remove(self.time_index.path)
 
     def forget(self) -> None:
         """Let go of descriptors and caches without writing anything."""

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
 from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
@@ -162,6 +163,31 @@ def test_an_abort_whose_marker_is_lost_stays_known() -> None:
     filler.install(lambda error: None)
     assert aborted_of(broker) == before
     assert aborted_of(broker.stop()) == before
+
+
+@pytest.mark.parametrize("size", [0, 60])
+def test_an_abort_stays_known_while_its_marker_is_still_missing(size: int) -> None:
+    """Another replica may have committed only the records in front of the marker."""
+    _, broker = transactions()
+    before = aborted_of(broker)
+    files = stopped(broker)
+    cut(files, 2, size)
+    broker = Broker(broker.config, files)
+    original = Broker(broker.config, transactions()[1].file_system.crash())
+    for end in (3, 5):
+        [gap] = broker.log.missing.ranges
+        records = original.log.read(gap.first, 10_000, FetchIsolation.LOG_END).records.read()
+        wanted = [(at, header) for at, header in iter_headers(records) if header.base_offset < end]
+        filler = GapFiller(broker.log, broker.manager.environment, gap)
+        filler.append(records[: wanted[-1][0] + wanted[-1][1].size])
+        errors: list[Exception | None] = []
+        filler.install(errors.append)
+        assert errors == [None]
+        assert aborted_of(broker) == before
+        assert aborted_of(broker.kill()) == before
+        broker = broker.stop()
+        assert aborted_of(broker) == before
+    assert not broker.log.missing.ranges
 
 
 def test_only_what_is_missing_is_put_back() -> None:
