@@ -77,8 +77,8 @@ chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTO
 	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
-# Peers that need Maven, Go or npm; what is missing is skipped and said.
-compat: install ## Tests with peers that need Maven, Go or npm.
+# What is missing is skipped, and named.
+compat: install ## Tests with peers that need Maven, Go, npm or Prometheus.
 	@$(BIN)/pytest tests/compat
 
 # The documentation as a site, in build/site. A broken link, a page outside the navigation or a link to a function

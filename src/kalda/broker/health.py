@@ -32,12 +32,12 @@ class BrokerHealth:
     def unready_reason(self) -> str | None:
         """Return why the broker cannot serve clients, or None if it can.
 
-        It is ready while it is registered and has been told of the whole cluster. A broker that cannot reach
+        It is ready while it is registered and has the whole cluster's metadata. A broker that cannot reach
         coordination stays ready: it serves from what it knows, and if all brokers were taken out of service
         for that, an outage of coordination would become one of everything.
         """
         if self.state is BrokerState.STARTING:
-            return "starting: the controller has not told this broker of the cluster yet"
+            return "starting: this broker has not received the cluster's metadata from the controller yet"
         if self.state is not BrokerState.RUNNING:
             return "shutting down"
         if self._services.registration.state is RegistrationState.NOT_REGISTERED:

@@ -97,7 +97,7 @@ class RefusedBatches:
         return missing.code if _is_behind(sequence, missing.sequence) else None
 
     def is_early(self, partition: Partition, records: memoryview) -> bool:
-        """Tell whether a batch that is out of sequence is to wait for one that the new leader has not got."""
+        """Return whether a batch out of sequence waits for one that the new leader does not have yet."""
         producer_id, epoch, sequence = read_producer(records)
         entry = partition.log.producer_state.producers.get(producer_id)
         start_offset = partition.leader_epoch_start_offset
@@ -124,12 +124,12 @@ class RefusedBatches:
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """Tell whether a sequence number comes after another; they begin again at 0."""
+    """Return whether a sequence number comes after another; they begin again at 0."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _is_in(log: UnifiedLog, producer_id: int, missing: _Refused) -> bool:
-    """Tell whether the missing batch came, here or at another leader, or its epoch is over."""
+    """Return whether the missing batch came, here or at another leader, or its epoch is over."""
     entry = log.producer_state.producers.get(producer_id)
     if entry is None or entry.producer_epoch != missing.epoch:
         return entry is not None and entry.producer_epoch > missing.epoch

@@ -436,7 +436,7 @@ class ReplicaManager:
         )
 
     def is_throttled(self, params: FetchParams, partition: Partition) -> bool:
-        """Tell whether a follower has to wait; never one in sync, or the throttle would push it out."""
+        """Return whether a follower has to wait; never one in sync, or the throttle would push it out."""
         quota = self._leader_quota
         return (
             quota is not None

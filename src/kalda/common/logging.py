@@ -147,7 +147,7 @@ def configure(
 
 
 def report_failure(message: str) -> None:
-    """Tell the user in one line on stderr why the command ends.
+    """Write one line to stderr that says why the command ends.
 
     In text the line is ``kalda: MESSAGE``, without a timestamp, as commands do; in JSON it is an event as all
     others, of level ERROR.

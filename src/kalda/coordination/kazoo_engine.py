@@ -167,7 +167,7 @@ class KazooCoordination:
         return result
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Tell whether a znode is there."""
+        """Return whether a znode is there."""
 
         def convert(raw: Any) -> Stat | None:
             stat = None if raw is None else stat_of(raw)

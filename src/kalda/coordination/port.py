@@ -165,7 +165,7 @@ class Coordination(Protocol):
         ...
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Tell whether a znode is there; `watch` reports its next creation, change of data or deletion."""
+        """Return whether a znode is there; `watch` reports its next creation, change of data or deletion."""
         ...
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:

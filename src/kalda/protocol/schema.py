@@ -43,7 +43,7 @@ class VersionRange(NamedTuple):
     highest: int
 
     def includes(self, version: int) -> bool:
-        """Tell whether the version is in the range."""
+        """Return whether the version is in the range."""
         return self.lowest <= version <= self.highest
 
     def __str__(self) -> str:

@@ -41,7 +41,7 @@ def anchor_offset() -> SparkOffset:
 
 
 def is_anchor(offset: SparkOffset) -> bool:
-    """Tell whether the offset is the symbolic start."""
+    """Return whether the offset is the symbolic start."""
     return not isinstance(offset.get(_ANCHOR_KEY, {}), dict)
 
 

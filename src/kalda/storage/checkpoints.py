@@ -158,7 +158,7 @@ def write_clean_shutdown(file_system: FileSystem, directory: str, broker_epoch: 
 
 
 def take_clean_shutdown(file_system: FileSystem, directory: str) -> bool:
-    """Tell whether the marker is there, and remove it: from now on a crash must be noticed."""
+    """Return whether the marker is there, and remove it: from now on a crash must be noticed."""
     path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
     if not file_system.exists(path):
         return False

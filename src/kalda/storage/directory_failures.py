@@ -74,7 +74,7 @@ class DirectoryFailures:
             self.on_failure(directory)
 
     def is_lasting(self, directory: str, error: BaseException) -> bool:
-        """Tell whether the directory as a whole can no longer be used."""
+        """Return whether the directory as a whole can no longer be used."""
         if not isinstance(error, OSError):
             return False
         if error.errno in LASTING:
@@ -83,5 +83,5 @@ class DirectoryFailures:
 
 
 def is_out_of_space(error: BaseException) -> bool:
-    """Tell whether a write failed only because the disk is full."""
+    """Return whether a write failed only because the disk is full."""
     return isinstance(error, OSError) and error.errno in OUT_OF_SPACE

@@ -72,7 +72,7 @@ def _unique_directory_name(topic_partition: TopicPartition, unique: str, suffix:
 
 
 def is_delete_directory(name: str) -> bool:
-    """Tell whether the directory waits for deletion."""
+    """Return whether the directory waits for deletion."""
     return name.endswith(DELETE_DIRECTORY_SUFFIX) and _UNIQUE_DIRECTORY.match(name) is not None
 
 

@@ -85,7 +85,7 @@ class FileSystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether the name exists."""
+        """Return whether the name exists."""
         ...
 
     def make_directory(self, path: str) -> None:
@@ -211,7 +211,7 @@ class OsFileSystem:
         return list(_scan(path))
 
     def exists(self, path: str) -> bool:
-        """Tell whether `path` exists."""
+        """Return whether `path` exists."""
         return os.path.exists(path)
 
     def make_directory(self, path: str) -> None:

@@ -337,7 +337,7 @@ class _Loader:
             )
 
     def _is_loss(self, first: int, end: int) -> bool:
-        """Tell whether a gap in front of a segment means lost records; compaction leaves gaps, too."""
+        """Return whether a gap in front of a segment means lost records; compaction leaves gaps, too."""
         if self._is_clean and any(first <= base_offset < end for base_offset in self._orphans):
             return True
         return not self._config.is_compacted and end > self._offsets.first_dirty_offset

@@ -181,7 +181,7 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether the partition's log is here, be it closed for want of space."""
+        """Return whether the partition's log is here, be it closed for want of space."""
         return topic_partition in self._logs or topic_partition in self._closed
 
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:

@@ -47,11 +47,11 @@ class MissingOffsets:
         return sum(each.end - each.first for each in self.ranges)
 
     def holds(self, offset: int) -> bool:
-        """Tell whether `offset` is missing."""
+        """Return whether `offset` is missing."""
         return any(first <= offset < end for first, end in self.ranges)
 
     def covers(self, first: int, end: int) -> bool:
-        """Tell whether everything in [first, end) is missing."""
+        """Return whether everything in [first, end) is missing."""
         return any(each.first <= first and end <= each.end for each in self.ranges)
 
     def load(self) -> None:

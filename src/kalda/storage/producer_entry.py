@@ -36,7 +36,7 @@ def decrement_sequence(sequence: int, decrement: int) -> int:
 
 
 def is_next_sequence(last: int, following: int) -> bool:
-    """Tell whether `following` comes right after `last`."""
+    """Return whether `following` comes right after `last`."""
     return following == last + 1 or (following == 0 and last == SEQUENCE_MAX)
 
 

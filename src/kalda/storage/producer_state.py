@@ -131,7 +131,7 @@ class ProducerState:
         return not self.producers and not self._unreplicated
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Tell whether the producer has a transaction open here in this very epoch."""
+        """Return whether the producer has a transaction open here in this very epoch."""
         entry = self.producers.get(producer_id)
         return (
             entry is not None
@@ -140,7 +140,7 @@ class ProducerState:
         )
 
     def has_batch(self, header: BatchHeader) -> bool:
-        """Tell whether a batch is one of the last five that its producer wrote."""
+        """Return whether a batch is one of the last five that its producer wrote."""
         entry = self.producers.get(header.producer_id)
         return (
             entry is not None
@@ -157,7 +157,7 @@ class ProducerState:
         return guard
 
     def is_being_verified(self, producer_id: int, guard: "VerificationGuard") -> bool:
-        """Tell whether no transaction of the producer ended here since the guard was given."""
+        """Return whether no transaction of the producer ended here since the guard was given."""
         return self._verifications.get(producer_id) is guard
 
     def end_verification(self, producer_id: int, guard: "VerificationGuard") -> None:
@@ -333,7 +333,7 @@ class ProducerState:
         self.end_offset = offset
 
     def know_snapshots(self, offsets: Iterable[int]) -> None:
-        """Take over snapshot files that this state was not told of when it was made."""
+        """Take over snapshot files that this state did not know when it was created."""
         self._snapshots = sorted({*self._snapshots, *offsets})
 
     def remove_stray_snapshots(self, base_offsets: set[int]) -> None:

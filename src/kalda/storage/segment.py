@@ -195,7 +195,7 @@ class Segment:
     def should_roll(
         self, size: int, last_offset: int, timestamp: int, now_ms: int, segment_bytes: int
     ) -> bool:
-        """Tell whether an append of `size` bytes up to `last_offset` must go to a new segment."""
+        """Return whether an append of `size` bytes up to `last_offset` must go to a new segment."""
         held = self.records.size
         if not held:
             return last_offset - self.base_offset > INT32_MAX
@@ -451,7 +451,7 @@ class Segment:
             self.forget()
 
     def _has_largest(self, entry: TimestampOffset) -> bool:
-        """Tell whether a few batches agree that `entry`, the time index's last, is the largest timestamp.
+        """Return whether a few batches agree that `entry`, the time index's last, is the largest timestamp.
 
         A segment that was closed, or that takes no more appends, has its largest timestamp as last entry. So
         the batch that the entry names must have it, the batches after the last entry of the offset index

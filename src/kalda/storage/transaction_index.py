@@ -78,7 +78,7 @@ class TransactionIndex:
         return entries
 
     def ends_before(self, offset: int) -> bool:
-        """Tell whether no entry's marker is at `offset` or above."""
+        """Return whether no entry's marker is at `offset` or above."""
         entries = self.entries()
         return not entries or entries[-1].last_offset < offset
 

@@ -219,7 +219,7 @@ class UnifiedLog:
         )
 
     def is_retry(self, records: WritableBuffer) -> bool:
-        """Tell whether a batch is one of its producer's last five here: sent again, for want of an answer."""
+        """Return whether a batch is one of its producer's last five: sent again, for want of an answer."""
         try:
             header = read_header(records)
         except RecordsError:

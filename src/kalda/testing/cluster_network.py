@@ -62,7 +62,7 @@ class Network:
             self._cuts.clear()
 
     def is_cut(self, one: Member, other: Member) -> bool:
-        """Tell whether a partition stands between two members."""
+        """Return whether a partition stands between two members."""
         with self._lock:
             return frozenset((one, other)) in self._cuts
 

@@ -103,7 +103,7 @@ class DelayedFetch(DelayedOperation):
         """Time is over; `on_complete` answers with what there is."""
 
     def _is_over(self, wait: _Wait) -> bool:
-        """Tell whether this partition, together with what is known of the others, ends the wait."""
+        """Return whether this partition, together with what is known of the others, ends the wait."""
         partition, offset, params = wait.partition, wait.offset, self._params
         if partition.leader_epoch != wait.epoch or (params.leader_only and not partition.is_leader):
             return True

@@ -98,5 +98,5 @@ class SteppedCollection:
 
 
 def is_whole_due(seconds: float, share: float) -> bool:
-    """Tell whether to look at everything, `seconds` after the last time; `share` of a core is in use."""
+    """Return whether to look at everything, `seconds` after the last time; `share` of a core is in use."""
     return seconds >= (WHOLE_SECONDS_MIN if share <= REST_SHARE_MAX else WHOLE_SECONDS_MAX)

@@ -101,7 +101,7 @@ class Termination:
 
     def _on_signal(self, number: int) -> None:
         if self.is_asked and not self.hurried.is_set():
-            logger.info("a second signal: the shutdown hurries")
+            logger.info("second signal: shutting down without waiting for leaders to move")
             self.hurried.set()
         self.ask()
 

@@ -17,7 +17,7 @@ from kalda.storage.file_names import META_PROPERTIES_FILE
 from kalda.storage.filesystem import OsFileSystem
 
 _LOG_LOCK: Final = ".lock"
-"""Whoever uses a log directory holds this lock in it."""
+"""The process that uses a log directory holds this lock in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class GapSearch:
         self._answers[broker_id, offset] = answer
 
     def is_uncommitted(self, broker_id: int, offset: int, gap_end: int) -> bool:
-        """Tell whether a follower's log is cut at `offset`, in a gap up to `gap_end`: fetching is enough.
+        """Return whether a follower's log is cut at `offset`, in a gap up to `gap_end`: fetching is enough.
 
         The leader must have said that it has committed nothing there, and nothing committed may lie behind
         the gap. Gap 15 to 19: so it is for a log that ends at 20, or whose high watermark is at most 15.
@@ -169,7 +169,7 @@ class GapSearch:
         return Verdict.GOES_ON
 
     def _has_leader_answered(self) -> bool:
-        """Tell whether this broker leads, or the leader could say what it has.
+        """Return whether this broker leads, or the leader could say what it has.
 
         A leader whose high watermark lies below the gap counts: with ``min.insync.replicas`` it may be this
         follower that the high watermark waits for, and only a follower that fetches moves it.

@@ -67,7 +67,7 @@ class ReplicationQuota:
         self._topics.pop(topic, None)
 
     def is_throttled(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition's replica here counts."""
+        """Return whether a partition's replica here counts."""
         topic = partition.topic
         if topic not in self._topics:
             text = self._overrides(topic).get(self._setting, "")
@@ -76,7 +76,7 @@ class ReplicationQuota:
         return partitions is _ALL or partition.partition in partitions
 
     def is_exceeded(self) -> bool:
-        """Tell whether throttled replicas must wait for now."""
+        """Return whether throttled replicas must wait for now."""
         return self.is_limited and self._rate.per_second() > self._bytes_per_second
 
     def record(self, size: int) -> None:

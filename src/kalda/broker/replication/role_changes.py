@@ -256,7 +256,7 @@ class RoleChanges:
         return ErrorCode.NONE
 
     def _is_lost(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether the log of an old replica must be in a directory that could not be opened.
+        """Return whether the log of an old replica must be in a directory that could not be opened.
 
         Making an empty one elsewhere would lose the records, should this replica be elected.
         """

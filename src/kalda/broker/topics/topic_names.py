@@ -46,12 +46,12 @@ def validate_topic_name(name: str) -> None:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Tell whether the brokers keep their own state in the topic."""
+    """Return whether the brokers keep their own state in the topic."""
     return name in INTERNAL_TOPICS
 
 
 def has_collision_characters(name: str) -> bool:
-    """Tell whether another name could collide with this one."""
+    """Return whether another name could collide with this one."""
     return "." in name or "_" in name
 
 

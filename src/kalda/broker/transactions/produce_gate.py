@@ -146,7 +146,7 @@ class ProduceGate:
     def verify(
         self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, *, adds: bool
     ) -> Pending[ErrorCode]:
-        """Tell whether a producer may write to one partition in its transaction.
+        """Return whether a producer may write to one partition in its transaction.
 
         NOT_LEADER_OR_FOLLOWER is about that partition, all else is the transaction coordinator's word.
         Whoever asks must write in the very turn in which it is told.
@@ -289,7 +289,7 @@ class ProduceGate:
 
 
 def _is_void(state: ProducerState, producer: Identity, guard: VerificationGuard) -> bool:
-    """Tell whether a transaction of the producer ended since the guard was given, and none is open."""
+    """Return whether a transaction of the producer ended since the guard was given, and none is open."""
     return not (
         state.is_being_verified(producer.producer_id, guard)
         or state.is_in_transaction(producer.producer_id, producer.epoch)

@@ -153,7 +153,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
-        """Tell whether partitions are in a producer's transaction."""
+        """Return whether partitions are in a producer's transaction."""
         if not transactional_id:
             return Pending.of(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
 

@@ -437,7 +437,7 @@ class Cleaning:
         return empty_batch(header) if self._is_last_of_producer(header) else bytearray()
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Tell whether a producer goes on from this batch: its sequence numbers, or its epoch alone."""
+        """Return whether a producer goes on from this batch: its sequence numbers, or its epoch alone."""
         if header.producer_id < 0:
             return False
         last = self._last_records.get(header.producer_id)

@@ -33,7 +33,7 @@ def shorten(key: bytes) -> bytes:
 
 
 def is_long(keys: Sequence[bytes | None]) -> bool:
-    """Tell whether a key among these must be shortened."""
+    """Return whether a key among these must be shortened."""
     try:
         return max(map(len, keys), default=0) > KEY_BYTES_MAX  # type: ignore[arg-type] # see below
     except TypeError:
@@ -115,7 +115,7 @@ class Survivors:
         self.tombstone_batches: Final = tombstone_batches
 
     def has_tombstones(self, base_offset: int) -> bool:
-        """Tell whether the batch deletes a key."""
+        """Return whether the batch deletes a key."""
         return base_offset in self.tombstone_batches
 
     def take(self, last_place: int) -> list[int]:

@@ -70,7 +70,7 @@ def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
 
 
 def is_super(identity: Identity, super_digest: str) -> bool:
-    """Tell whether an identity is the one that the setting ``superDigest`` names.
+    """Return whether an identity is the one that the setting ``superDigest`` names.
 
     Who shows it has `SUPER` as a further identity.
     """

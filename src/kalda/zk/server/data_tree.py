@@ -298,7 +298,7 @@ class DataTree:
         return owner
 
     def _make_room(self, path: str, parent: str, body: AnyCreateTxn, zxid: int) -> bool:
-        """Tell whether a creation is still to be done, where a snapshot may have it already."""
+        """Return whether a creation is still to be done, where a snapshot may have it already."""
         parent_node = self.nodes.get(parent)
         if parent_node is None:
             return False

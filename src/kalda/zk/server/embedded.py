@@ -239,7 +239,7 @@ class EmbeddedCoordination:
         return await self._read(read)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Tell whether a znode is there."""
+        """Return whether a znode is there."""
 
         def read(tree: DataTree, watches: WatchTable) -> Stat | None:
             if watch is not None:

@@ -32,7 +32,7 @@ _READ_INTEREST: Final = 1
 
 
 def is_four_letter_word(word: bytes) -> bool:
-    """Tell whether a connection's first four bytes are a word instead of a frame's length."""
+    """Return whether a connection's first four bytes are a word instead of a frame's length."""
     return word in _WORDS
 
 

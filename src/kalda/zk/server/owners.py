@@ -44,5 +44,5 @@ def client_owner(owner: int) -> int:
 
 
 def is_session(owner: int) -> bool:
-    """Tell whether an owner field names a session: whether the znode is ephemeral."""
+    """Return whether an owner field names a session: whether the znode is ephemeral."""
     return owner != 0 and owner != CONTAINER_OWNER and owner >> 56 != -1

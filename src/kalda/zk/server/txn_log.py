@@ -359,7 +359,7 @@ class TxnLog:
 
 
 def _is_next_epoch(previous: int, zxid: int) -> bool:
-    """Tell whether a gap is that between two leaders of an ensemble, each of whom counts from 1."""
+    """Return whether a gap is that between two leaders of an ensemble, each of whom counts from 1."""
     return zxid >> 32 > previous >> 32
 
 

@@ -205,7 +205,7 @@ def peek_zxid(data: bytes) -> int:
 
 
 def is_error(data: bytes) -> bool:
-    """Tell whether a record is that of a request that failed.
+    """Return whether a record is that of a request that failed.
 
     Raises:
         JuteError: it is shorter than a header.

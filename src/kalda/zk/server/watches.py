@@ -84,7 +84,7 @@ class WatchTable:
             self._add(self._children, path, watcher, _PERSISTENT)
 
     def has(self, path: str, watcher: Watcher, kind: WatchKind) -> bool:
-        """Tell whether a watcher has a watch of this kind on the path."""
+        """Return whether a watcher has a watch of this kind on the path."""
         return any(table.get(path, {}).get(watcher, 0) & modes for table, modes in self._places(kind))
 
     def remove_watch(self, path: str, watcher: Watcher, kind: WatchKind) -> bool:

@@ -61,7 +61,7 @@ class FollowerState:
         self.last_fetch_leader_end_offset = leader_end_offset
 
     def is_caught_up(self, leader_end_offset: int, now: float, lag_seconds: float) -> bool:
-        """Tell whether it has everything, or had at some moment of the last `lag_seconds`."""
+        """Return whether it has everything, or had at some moment of the last `lag_seconds`."""
         return self.log_end_offset == leader_end_offset or now - self.last_caught_up <= lag_seconds
 
 
