@@ -105,6 +105,7 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         (["--port", "9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092"], "--port=9093 and `listeners`"),
         (["--set", "ssl.client.auth=required"], "`ssl.client.auth`=required needs TLS"),
         (["--set", "process.roles=broker,controller"], "KRaft"),
+        (["--brokers", "3", "--set", "process.roles=broker", "--set", "node.id=1"], "KRaft"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
     ],
 )

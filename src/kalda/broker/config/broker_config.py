@@ -160,7 +160,7 @@ class BrokerConfig:
         Raises:
             ConfigError: a setting is unknown or not allowed, alone or together with another.
         """
-        _refuse_kraft(properties)
+        refuse_kraft(properties)
         return cls(_with_id_synonyms(properties))
 
     def value(self, name: str) -> ConfigValue:
@@ -319,7 +319,7 @@ def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
     }
 
 
-def _refuse_kraft(properties: Mapping[str, str]) -> None:
+def refuse_kraft(properties: Mapping[str, str]) -> None:
     """Refuse a file that was written for KRaft, before names that only Kafka 4 knows are complained about.
 
     Raises:

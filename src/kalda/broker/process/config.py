@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.config.broker_config import refuse_kraft
 from kalda.broker.config.summary import settings_without_effect
 from kalda.common.config_def import ConfigError
 from kalda.zk.server.config import ZooKeeperConfig
@@ -67,6 +68,7 @@ def started_properties(
         **properties,
     }
     if brokers > 1:
+        refuse_kraft(properties)
         _require_shared(properties, brokers)
         # One machine is one rack: replicas that are spread by rack end up on several machines.
         settings.setdefault("broker.rack", socket.gethostname())
