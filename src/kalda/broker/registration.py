@@ -300,12 +300,16 @@ class BrokerRegistration:
             if self._state is RegistrationState.REGISTERED:
                 self._state = RegistrationState.OUT_OF_REACH
                 logger.warning(
-                    "broker %d cannot reach coordination; what it knows may grow old", self._broker_id
+                    "broker %d lost its connection to coordination; it serves from cached metadata until it "
+                    "is connected again",
+                    self._broker_id,
                 )
         elif session is SessionState.CONNECTED:
             if self._state is RegistrationState.OUT_OF_REACH:
                 self._state = RegistrationState.REGISTERED
-                logger.info("broker %d reaches coordination again and is still registered", self._broker_id)
+                logger.info(
+                    "broker %d is connected to coordination again and still registered", self._broker_id
+                )
             self._changed.set()
 
 

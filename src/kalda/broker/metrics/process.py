@@ -5,13 +5,12 @@ not by prometheus-client, whose import alone holds the loop for 50 ms. Where the
 left out.
 """
 
-import asyncio
 import os
 import resource
 from functools import cache
 from typing import Final
 
-from kalda.common.measured_loop import IdleShare, MeasuredEventLoop
+from kalda.common.busy_time import IdleShare, busy_seconds
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 
 __all__ = ["register_loop_metrics", "register_process_metrics"]
@@ -47,20 +46,18 @@ def register_process_metrics(metrics: Metrics) -> None:
     )
 
 
-def register_loop_metrics(metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
-    """Publish how busy the event loop is, if it is one that measures it.
+def register_loop_metrics(metrics: Metrics) -> None:
+    """Publish how busy the event loop is, whose thread calls this and reads the figures.
 
     Kafka has two pools of threads, one for the network and one for requests. Here one loop does both, so
     both of Kafka's figures are the share of time in which the loop waits.
     """
-    if not isinstance(loop, MeasuredEventLoop):
-        return
     metrics.counter_function(
         "kalda_loop_busy_seconds",
-        "Seconds in which the event loop was not waiting; its rate is the busy share.",
-        lambda: loop.busy_seconds,
+        "Seconds in which the event loop ran or waited for a processor; its rate is the busy share.",
+        busy_seconds,
     )
-    idle = IdleShare(loop)
+    idle = IdleShare()
     for kind, attribute, of_what in (
         ("kafka.network:SocketServer", "NetworkProcessorAvgIdlePercent", "network"),
         ("kafka.server:KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", "requests"),

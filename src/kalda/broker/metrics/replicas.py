@@ -1,6 +1,5 @@
 """Kafka's figures of a broker as a whole: replicas, fetch sessions, controller, coordination session."""
 
-import asyncio
 from collections.abc import Callable
 
 from kalda.broker.metrics.consumer_groups import register_consumer_group_metrics
@@ -20,7 +19,7 @@ def register_broker_metrics(metrics: Metrics, services: BrokerServices) -> None:
     register_partition_metrics(metrics, services)
     register_consumer_group_metrics(metrics, services)
     register_process_metrics(metrics)
-    register_loop_metrics(metrics, asyncio.get_running_loop())
+    register_loop_metrics(metrics)
 
     def replica_name(attribute: str) -> str:
         return metric_name("kafka.server", "ReplicaManager", attribute)

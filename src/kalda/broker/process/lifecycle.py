@@ -22,7 +22,6 @@ from kalda.broker.process.errors import ProcessError, report_end
 from kalda.broker.process.garbage import collecting_in_steps
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.undo import StartUndo
-from kalda.common.measured_loop import run_measured
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
 logger: Final = logging.getLogger(__name__)
@@ -225,7 +224,7 @@ def run(
             announcement.log(directory.path)
             try:
                 require_free(ports)
-                code = run_measured(with_signals())
+                code = asyncio.run(with_signals())
             finally:
                 if not is_ready:
                     directory.undo_start()
