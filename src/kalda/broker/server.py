@@ -61,9 +61,6 @@ DRAIN_SECONDS: Final = 5.0
 _SILENT_DRAIN_SECONDS: Final = 0.25
 """The same while coordination does not answer: what waits for coordination is never answered."""
 
-_SILENT_FAREWELL_SECONDS: Final = 0.25
-"""How long tasks may take to end while coordination does not answer."""
-
 HAND_OVER_SECONDS_MAX: Final = 30.0
 """How long a shutdown may try to have its leaders moved. Kafka's retries alone come to 15 seconds."""
 
@@ -186,7 +183,7 @@ class BrokerServer:
         machinery.dispatcher.close()
         await services.replica_fetchers.close()
         broker_epoch = services.registration.broker_epoch
-        await upkeep.end(_SILENT_FAREWELL_SECONDS if silent.done() else FAREWELL_SECONDS_MAX)
+        await upkeep.end(silent)
         machinery.controller_channel.close()
         await services.config_store.close()
         if not silent.done():

@@ -17,6 +17,9 @@ FAREWELL_SECONDS_MAX: Final = 2.0
 """How long the end of a task may wait for coordination, which does not need to hear of it: sessions end
 anyway."""
 
+SILENT_FAREWELL_SECONDS_MAX: Final = 0.25
+"""The same while coordination does not answer."""
+
 _CANCELS_MAX: Final = 3
 
 _STEP_MS_MAX: Final = 1_000
@@ -51,21 +54,28 @@ class Upkeep:
         for task in self._tasks:
             task.cancel()
 
-    async def end(self, farewell_seconds: float = FAREWELL_SECONDS_MAX) -> None:
-        """Cancel all, and once more those that have not ended after `farewell_seconds`.
+    async def end(self, silent: asyncio.Future[None]) -> None:
+        """Cancel all, and once more those that have not ended in time.
 
         The controller resigns on its way out, which waits for coordination; if that is out of reach, the end
-        of the session ends the term.
+        of the session ends the term. So once `silent` is done, which says that coordination does not answer,
+        the tasks are cancelled again at once.
         """
+        silent.add_done_callback(self._cancel_again)
         remaining = set(self._tasks)
         for _ in range(_CANCELS_MAX):
             for task in remaining:
                 task.cancel()
             if remaining:
-                _, remaining = await asyncio.wait(remaining, timeout=farewell_seconds)
+                seconds = SILENT_FAREWELL_SECONDS_MAX if silent.done() else FAREWELL_SECONDS_MAX
+                _, remaining = await asyncio.wait(remaining, timeout=seconds)
+        silent.remove_done_callback(self._cancel_again)
         if remaining:
             names = ", ".join(sorted(task.get_name() for task in remaining))
             logger.error("these tasks do not end: %s", names)
+
+    def _cancel_again(self, _: asyncio.Future[None]) -> None:
+        self.cancel()
 
 
 def start_log_upkeep(upkeep: Upkeep, services: BrokerServices) -> None:

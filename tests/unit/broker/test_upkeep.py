@@ -1,7 +1,10 @@
 """What a broker does beside requests, and how often."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, cast
+
+import pytest
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.services import BrokerServices
@@ -27,3 +30,29 @@ def test_idle_producers_are_looked_for_apart_from_retention() -> None:
     services.log_manager = cast("Any", type("Logs", (), {"__getattr__": lambda *_: None})())
     start_log_upkeep(cast("Upkeep", upkeep), services)
     assert (70, 9000) == (upkeep.intervals["producer expiration"], upkeep.intervals["log retention"])
+
+
+async def test_tasks_that_wait_for_coordination_end_when_it_falls_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller resigns on its way out; a coordination server that ends meanwhile never answers."""
+    monkeypatch.setattr("kalda.broker.upkeep.FAREWELL_SECONDS_MAX", 3600.0)
+    silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    resigning = asyncio.Event()
+
+    async def controller() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            resigning.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        upkeep = Upkeep(tasks)
+        upkeep.run("controller", controller())
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(upkeep.end(silent))
+        await resigning.wait()
+        silent.set_result(None)
+        async with asyncio.timeout(10):
+            await ending
