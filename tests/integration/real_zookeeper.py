@@ -61,7 +61,7 @@ class RealZooKeeper:
     """One standalone server as a child process; a context manager.
 
     >>> with RealZooKeeper(tmp_path) as zookeeper:
-    ...     coordination = await KazooCoordination.connect(zookeeper.hosts, ...)
+    ...     coordination = await EnsembleClient.connect(zookeeper.hosts, ...)
     """
 
     def __init__(self, directory: Path, *, tick_ms: int = 200) -> None:

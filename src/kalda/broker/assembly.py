@@ -64,7 +64,7 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
     Raises:
         ConfigError: a setting names something that does not exist here.
     """
-    config, cluster, clock = services.config, services.coordination, services.clock
+    config, cluster, clock = services.config, services.cluster_store, services.clock
     registration, logs = services.registration, services.log_manager
     wheel: TimingWheel[DelayedOperation] = TimingWheel(clock)
     timer = LoopTimer(wheel, asyncio.get_running_loop(), DelayedOperation.expire)

@@ -23,9 +23,9 @@ from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordination import paths
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.schema import SchemaError
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.schema import SchemaError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ConfigAdmin:
         self,
         broker_id: int,
         config: BrokerConfig,
-        cluster: Cluster,
+        cluster: ClusterStore,
         metadata_cache: MetadataCache,
         config_store: ConfigStore,
     ) -> None:
@@ -82,7 +82,7 @@ class ConfigAdmin:
 
         Raises:
             ApiError: they are not allowed, or the resource does not exist.
-            CoordinationError: coordination could not be asked.
+            ZooKeeperError: coordination could not be asked.
         """
         changes = [ConfigChangeRequest(key, ConfigOperation.SET, value) for key, value in settings.items()]
         await self._change(resource_type, name, changes, keeps_others=False, validate_only=validate_only)
@@ -99,7 +99,7 @@ class ConfigAdmin:
 
         Raises:
             ApiError: a change is not allowed, or the resource does not exist.
-            CoordinationError: coordination could not be asked.
+            ZooKeeperError: coordination could not be asked.
         """
         await self._change(resource_type, name, changes, keeps_others=True, validate_only=validate_only)
 

@@ -16,10 +16,10 @@ from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_ST
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.coordination.errors import CoordinationError
 from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.ports import Loop, Shard
 from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.zk.client.errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
@@ -130,7 +130,7 @@ class Coordinators:
         self._being_created.add(topic)
         try:
             codes = await self._services.topic_admin.auto_create([topic])
-        except (CoordinationError, ApiError) as error:
+        except (ZooKeeperError, ApiError) as error:
             logger.warning("%s cannot be created now: %s", topic, error)
         else:
             code = codes.get(topic, ErrorCode.NONE)

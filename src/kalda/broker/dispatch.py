@@ -22,13 +22,13 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics, RequestMetrics
-from kalda.coordination.errors import CoordinationError
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
 from kalda.protocol.wire_format import skip_tagged_fields
+from kalda.zk.client.errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
@@ -320,7 +320,7 @@ class Dispatcher:
     ) -> object:
         if isinstance(error, ApiError):
             code = error.code
-        elif isinstance(error, CoordinationError):
+        elif isinstance(error, ZooKeeperError):
             # What was asked may have been done or not; clients try again after this code.
             code = ErrorCode.REQUEST_TIMED_OUT
             self._limiter.log(

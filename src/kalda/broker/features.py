@@ -18,9 +18,9 @@ from typing import Final
 from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
-from kalda.coordination import paths
-from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
-from kalda.coordination.port import Coordination, SessionState, WatchEvent
+from kalda.zk.client import paths
+from kalda.zk.client.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
+from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class FeatureUpdate:
 class Features:
     """What is in force now; nothing is, until it was read."""
 
-    def __init__(self, coordination: Coordination) -> None:
-        self._coordination: Final = coordination
+    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+        self._zookeeper: Final = zookeeper
         self._is_due: Final = asyncio.Event()
         self.levels: Mapping[str, int] = {}
         """By feature: the level in force."""
@@ -74,15 +74,15 @@ class Features:
         """Finalise what this broker supports if nobody has decided yet, and read what is in force.
 
         Raises:
-            CoordinationError: coordination cannot be asked.
+            ZooKeeperError: coordination cannot be asked.
         """
-        self._coordination.add_state_listener(self._on_state)
+        self._zookeeper.add_state_listener(self._on_state)
         try:
             await self._read()
         except NoNodeError:
             levels = {name: highest for name, (_, highest) in SUPPORTED.items()}
             try:
-                await self._coordination.create(paths.FEATURE, encode_features(levels))
+                await self._zookeeper.create(paths.FEATURE, encode_features(levels))
             except NodeExistsError:
                 logger.info("another broker has finalised the features")
             await self._read()
@@ -94,12 +94,12 @@ class Features:
 
         Raises:
             ApiError: INVALID_UPDATE_VERSION, and nothing was changed.
-            CoordinationError: coordination cannot be asked; whether the change was made is unknown.
+            ZooKeeperError: coordination cannot be asked; whether the change was made is unknown.
         """
         while True:
             version: int | None
             try:
-                data, stat = await self._coordination.get(paths.FEATURE)
+                data, stat = await self._zookeeper.get(paths.FEATURE)
                 present, version = _decode_all(data), stat.version
             except NoNodeError:
                 present, version = {}, None
@@ -108,9 +108,9 @@ class Features:
                 return
             try:
                 if version is None:
-                    await self._coordination.create(paths.FEATURE, encode_features(wanted))
+                    await self._zookeeper.create(paths.FEATURE, encode_features(wanted))
                 else:
-                    await self._coordination.set(paths.FEATURE, encode_features(wanted), version)
+                    await self._zookeeper.set(paths.FEATURE, encode_features(wanted), version)
             except (BadVersionError, NodeExistsError, NoNodeError):
                 # Somebody was faster: what is asked for may no longer be allowed.
                 continue
@@ -126,14 +126,14 @@ class Features:
                 await self._read()
             except NoNodeError:
                 self.levels, self.epoch = {}, -1
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 logger.warning("the features cannot be read now: %s", error)
                 self._is_due.set()
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self) -> None:
-        await self._coordination.watch_data(paths.FEATURE, self._on_event)
-        data, stat = await self._coordination.get(paths.FEATURE)
+        await self._zookeeper.watch_data(paths.FEATURE, self._on_event)
+        data, stat = await self._zookeeper.get(paths.FEATURE)
         levels = decode_features(data)
         if levels != self.levels:
             text = ", ".join(f"{name}={level}" for name, level in sorted(levels.items()))

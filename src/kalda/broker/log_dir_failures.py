@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from kalda.common.types import TopicPartition
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.isr_store import IsrStore
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
 from kalda.storage.volume import volume_bytes
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.isr_store import IsrStore
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class LogDirFailures:
         """Leave a note for the controller; tell whether it could be left."""
         try:
             await self._store.announce_log_dir_failure(self._broker_id)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             logger.warning("the controller is not notified of the log directories yet: %s", error)
             return False
         return True

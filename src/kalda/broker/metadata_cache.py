@@ -14,7 +14,7 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.coordination.schema import LEADER_DURING_DELETE, BrokerInfo
+from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo
 
 ChangeListener = Callable[[frozenset[str]], None]
 

@@ -24,9 +24,9 @@ from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.coordination.schema import PartitionState
 from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
+from kalda.zk.client.schema import PartitionState
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kalda.common.errors import ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER
 from kalda.controller.effects import PartitionLeadership
-from kalda.coordination.schema import BrokerInfo
+from kalda.zk.client.schema import BrokerInfo
 
 
 class PartitionView(NamedTuple):

@@ -7,13 +7,13 @@ left of a block when the broker stops is never used; there are 2^63 ids.
 import asyncio
 from typing import Final
 
-from kalda.coordination.cluster import Cluster
+from kalda.zk.client.cluster_store import ClusterStore
 
 
 class ProducerIds:
     """The next free producer id of one broker."""
 
-    def __init__(self, broker_id: int, cluster: Cluster) -> None:
+    def __init__(self, broker_id: int, cluster: ClusterStore) -> None:
         self._broker_id: Final = broker_id
         self._cluster: Final = cluster
         self._next = 0
@@ -33,7 +33,7 @@ class ProducerIds:
         """Return an id that no producer ever had.
 
         Raises:
-            CoordinationError: the block is used up and there is no other to be had.
+            ZooKeeperError: the block is used up and there is no other to be had.
         """
         async with self._refill:
             producer_id = self.take_nowait()

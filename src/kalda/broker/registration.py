@@ -20,13 +20,13 @@ from typing import Final
 
 from kalda.broker.session_memory import SessionMemory
 from kalda.common.clock import Clock
-from kalda.coordination import paths, schema
-from kalda.coordination.cluster import BrokerIdInUseError, Cluster
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import SessionState, WatchEvent
-from kalda.coordination.schema import BrokerInfo
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client import paths, schema
+from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.port import SessionState, WatchEvent
+from kalda.zk.client.schema import BrokerInfo
 
 logger: Final = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class BrokerRegistration:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterStore,
         info_factory: Callable[[], BrokerInfo],
         *,
         clock: Clock,
@@ -128,9 +128,9 @@ class BrokerRegistration:
 
         Raises:
             BrokerIdInUseError: another live broker has the id.
-            CoordinationError: coordination refuses, or cannot be reached for as long as a session lasts.
+            ZooKeeperError: coordination refuses, or cannot be reached for as long as a session lasts.
         """
-        self._cluster.coordination.add_state_listener(self._on_session)
+        self._cluster.zookeeper.add_state_listener(self._on_session)
         return await self._register()
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class BrokerRegistration:
                     await self._register()
                 elif self._state is RegistrationState.REGISTERED:
                     await self._watch()
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 if self._state is RegistrationState.NOT_REGISTERED:
                     logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -161,7 +161,7 @@ class BrokerRegistration:
         self._epoch = -1
         try:
             await self._cluster.unregister_broker(self._broker_id)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, error)
         else:
             logger.info("broker %d is withdrawn from the cluster", self._broker_id)
@@ -186,11 +186,11 @@ class BrokerRegistration:
                         "%s; waiting at most %.1f s for that session to end", error, self._wait_seconds
                     )
                 await self._wait_gone()
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 # What was under way when the connection broke may have been done; registering again tells.
                 if (
                     self._clock.monotonic() >= deadline
-                    or self._cluster.coordination.state is SessionState.CLOSED
+                    or self._cluster.zookeeper.state is SessionState.CLOSED
                 ):
                     raise
                 logger.warning("broker %d is not registered yet: %s", info.id, error)
@@ -203,12 +203,12 @@ class BrokerRegistration:
 
     def _accept(self, info: BrokerInfo, session_id: int, epoch: int) -> bool:
         """Take note of a registration, unless its session is over already."""
-        coordination = self._cluster.coordination
-        if coordination.session_id != session_id or coordination.state is SessionState.EXPIRED:
+        zookeeper = self._cluster.zookeeper
+        if zookeeper.session_id != session_id or zookeeper.state is SessionState.EXPIRED:
             return False
         self._epoch = epoch
         self._registrations += 1
-        is_out_of_reach = coordination.state is SessionState.SUSPENDED
+        is_out_of_reach = zookeeper.state is SessionState.SUSPENDED
         self._state = RegistrationState.OUT_OF_REACH if is_out_of_reach else RegistrationState.REGISTERED
         logger.info(
             "broker %d is registered at %s with epoch %d: %s",
@@ -224,25 +224,25 @@ class BrokerRegistration:
         key, self._former_key = self._former_key, None
         if key is None:
             return False
-        coordination = self._cluster.coordination
+        zookeeper = self._cluster.zookeeper
         try:
-            data, stat = await coordination.get(paths.broker(info.id))
+            data, stat = await zookeeper.get(paths.broker(info.id))
             found = schema.decode_broker(info.id, data)
-        except (CoordinationError, schema.SchemaError):
+        except (ZooKeeperError, schema.SchemaError):
             return False
         if stat.ephemeral_owner != key.session_id or found.endpoints != info.endpoints:
             return False
         logger.info("broker %d ends session %#x, which its former life left", info.id, key.session_id)
-        await coordination.end_session(key)
+        await zookeeper.end_session(key)
         return True
 
     async def _watch(self) -> None:
         """Notice a registration that somebody deleted, or put another in the place of."""
-        coordination = self._cluster.coordination
-        session_id, epoch = coordination.session_id, self._epoch
+        zookeeper = self._cluster.zookeeper
+        session_id, epoch = zookeeper.session_id, self._epoch
         if self._watched_session == session_id:
             return
-        stat = await coordination.exists(paths.broker(self._broker_id), self._on_znode)
+        stat = await zookeeper.exists(paths.broker(self._broker_id), self._on_znode)
         self._watched_session = session_id
         is_ours = stat is not None and stat.czxid == epoch
         if is_ours or self._state is not RegistrationState.REGISTERED or self._epoch != epoch:
@@ -262,8 +262,8 @@ class BrokerRegistration:
         self._changed.set()
 
     def _note_session(self) -> int:
-        session_id = self._cluster.coordination.session_id
-        key = self._cluster.coordination.session_key
+        session_id = self._cluster.zookeeper.session_id
+        key = self._cluster.zookeeper.session_key
         # Before it is used: whatever it holds when this process is killed, the next one can let go of.
         if self._memory is not None and key is not None and session_id not in self._own_sessions:
             self._memory.note(key)
@@ -279,7 +279,7 @@ class BrokerRegistration:
         def on_event(_: WatchEvent) -> None:
             gone.set()
 
-        if await self._cluster.coordination.exists(paths.broker(self._broker_id), on_event) is None:
+        if await self._cluster.zookeeper.exists(paths.broker(self._broker_id), on_event) is None:
             return
         try:
             async with asyncio.timeout(_RETRY_SECONDS):
@@ -340,7 +340,7 @@ def read_stored_identities(file_system: FileSystem, log_dirs: tuple[str, ...]) -
 
 
 async def decide_broker_id(
-    cluster: Cluster,
+    cluster: ClusterStore,
     stored: Mapping[str, MetaProperties],
     *,
     configured: int,

@@ -25,13 +25,13 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
-from kalda.coordination.schema import PartitionState
 from kalda.protocol.fast.fetch import FetchPartitionFields, PartitionFetchResult
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
 from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
+from kalda.zk.client.schema import PartitionState
 
 logger = logging.getLogger(__name__)
 

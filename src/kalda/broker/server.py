@@ -41,10 +41,6 @@ from kalda.broker.upkeep import FAREWELL_SECONDS_MAX, Upkeep, start_log_upkeep
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.common.types import BrokerEndpoint
-from kalda.coordination import paths
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.port import Coordination, SessionState
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
@@ -52,6 +48,10 @@ from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.handles import Handles
 from kalda.storage.log_manager import LogManager
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.port import SessionState, ZooKeeperClient
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 logger: Final = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class BrokerServer:
     def __init__(
         self,
         config: BrokerConfig,
-        coordination: Coordination,
+        zookeeper: ZooKeeperClient,
         *,
         file_system: FileSystem,
         clock: Clock,
@@ -92,7 +92,7 @@ class BrokerServer:
         self._file_system: Final = file_system
         self._clock: Final = clock
         self._executor: Final = executor
-        self._cluster: Final = Cluster(coordination, clock)
+        self._cluster: Final = ClusterStore(zookeeper, clock)
         self.metrics: Final = Metrics()
         self.services: Final = BrokerServices()
         self._health: Final = BrokerHealth(self.services)
@@ -120,7 +120,7 @@ class BrokerServer:
         Raises:
             BrokerStartError: a port is taken, or a log directory belongs to another cluster or broker.
             StorageError: a log directory is in use or cannot be opened.
-            CoordinationError, BrokerIdInUseError: the cluster does not take the broker.
+            ZooKeeperError, BrokerIdInUseError: the cluster does not take the broker.
         """
         services = self.services
         try:
@@ -157,7 +157,7 @@ class BrokerServer:
         answer. Every step is bounded in time but the flushing of the logs.
         """
         hurried = asyncio.Event() if hurried is None else hurried
-        silent = asyncio.ensure_future(wait_coordination_silent(self._cluster.coordination))
+        silent = asyncio.ensure_future(wait_coordination_silent(self._cluster.zookeeper))
         try:
             await self._stop_in_order(hurried, silent)
         finally:
@@ -209,12 +209,12 @@ class BrokerServer:
         """Find out which cluster and which broker this is."""
         services, config = self.services, self._config
         services.config, services.clock, services.metrics = config, self._clock, self.metrics
-        services.coordination = self._cluster
+        services.cluster_store = self._cluster
         try:
             stored = read_stored_identities(self._file_system, config.log_dirs)
             await self._check_coordination(stored)
             await self._cluster.ensure_layout()
-            services.features = Features(self._cluster.coordination)
+            services.features = Features(self._cluster.zookeeper)
             await services.features.start()
             services.cluster_id = await self._cluster.cluster_id()
             check_cluster_id(stored, services.cluster_id)
@@ -231,7 +231,7 @@ class BrokerServer:
 
     async def _check_coordination(self, stored: Mapping[str, MetaProperties]) -> None:
         """Refuse to begin a new cluster over the logs of one: lost coordination data must not pass unseen."""
-        if await self._cluster.coordination.exists(paths.CLUSTER_ID) is not None:
+        if await self._cluster.zookeeper.exists(paths.CLUSTER_ID) is not None:
             return
         for directory, properties in stored.items():
             if properties.cluster_id:
@@ -382,7 +382,7 @@ class BrokerServer:
 
     async def _withdraw(self) -> None:
         """Leave the cluster, unless coordination takes its time: the session's end does the same, later."""
-        if self._cluster.coordination.state is SessionState.SUSPENDED:
+        if self._cluster.zookeeper.state is SessionState.SUSPENDED:
             # Nobody is there to be told, as when the coordinator was ended first.
             return
         try:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from kalda.common.metrics import Metrics
     from kalda.common.types import BrokerEndpoint
     from kalda.controller.driver import ControllerDriver
-    from kalda.coordination.cluster import Cluster
     from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
     from kalda.coordinator.group.coordinator import GroupCoordinator
     from kalda.coordinator.transaction.coordinator import TransactionCoordinator
     from kalda.storage.log_manager import LogManager
+    from kalda.zk.client.cluster_store import ClusterStore
 
 
 class BrokerServices:
@@ -47,7 +47,7 @@ class BrokerServices:
     config: "BrokerConfig"
     clock: "Clock"
     metrics: "Metrics"
-    coordination: "Cluster"
+    cluster_store: "ClusterStore"
     controller: "ControllerDriver"
     consumer_groups: "ConsumerGroupCoordinator"
     coordinators: "Coordinators"

@@ -11,8 +11,8 @@ import os.path
 from collections.abc import Sequence
 from typing import Final
 
-from kalda.coordination.port import SessionKey
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.port import SessionKey
 
 logger: Final = logging.getLogger(__name__)
 

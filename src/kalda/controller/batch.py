@@ -12,7 +12,7 @@ from kalda.controller.effects import (
     StopReplica,
     UpdateMetadata,
 )
-from kalda.coordination.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
+from kalda.zk.client.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
 
 _NO_STATE = PartitionState(NO_LEADER, -1, (), -1)
 

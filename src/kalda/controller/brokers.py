@@ -11,7 +11,7 @@ from kalda.controller.effects import Effect, RevisitBrokers
 from kalda.controller.events import RolesAnswered
 from kalda.controller.repair import Write, lose_replica, not_rewritten, repair, settle_status
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import BrokerInfo
+from kalda.zk.client.schema import BrokerInfo
 
 
 def on_brokers_changed(

@@ -15,7 +15,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, StopReplica
 from kalda.controller.ports import BrokerChannel
-from kalda.coordination.schema import BrokerInfo
+from kalda.zk.client.schema import BrokerInfo
 
 _RETRY_SECONDS: Final = 0.3
 """Kafka's pause between attempts to reach a broker."""

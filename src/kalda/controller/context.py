@@ -12,7 +12,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller import partitions, replicas
 from kalda.controller.partitions import PartitionStatus
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 _NOWHERE: Final = ReplicaAssignment(())
 

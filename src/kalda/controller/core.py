@@ -45,7 +45,7 @@ from kalda.controller.events import (
 from kalda.controller.partitions import ElectionStrategy, PartitionStatus
 from kalda.controller.repair import Write, adopt, adopt_updated, not_rewritten, repair, take_over
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import PartitionState, TopicAssignment
+from kalda.zk.client.schema import PartitionState, TopicAssignment
 
 
 def step(context: ControllerContext, event: Event) -> list[Effect]:

@@ -15,7 +15,7 @@ from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDelet
 from kalda.controller.events import ReplicasStopped
 from kalda.controller.partitions import PartitionStatus
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import LEADER_DURING_DELETE
+from kalda.zk.client.schema import LEADER_DURING_DELETE
 
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Answers after which a broker does not have the replica."""

@@ -26,17 +26,17 @@ from kalda.controller.requests import Requests
 from kalda.controller.session import TermSession
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
-from kalda.coordination import paths
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.coordination.errors import (
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.zk.client.errors import (
     ConnectionLossError,
-    CoordinationError,
     NoNodeError,
     SessionExpiredError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import SessionState
-from kalda.coordination.schema import BrokerInfo, ReplicaAssignment, SchemaError
+from kalda.zk.client.port import SessionState
+from kalda.zk.client.schema import BrokerInfo, ReplicaAssignment, SchemaError
 
 _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
 """From an election to the first look at the leaders' balance, as in Kafka."""
@@ -57,7 +57,7 @@ class ControllerDriver:
     def __init__(
         self,
         broker_id: int,
-        cluster: Cluster,
+        cluster: ClusterStore,
         channel: BrokerChannel,
         clock: Clock,
         *,
@@ -68,7 +68,7 @@ class ControllerDriver:
     ) -> None:
         self._broker_id = broker_id
         self._cluster = cluster
-        self._coordination = cluster.coordination
+        self._zookeeper = cluster.zookeeper
         self._channel = channel
         self._clock = clock
         self._is_topic_deletion_enabled = is_topic_deletion_enabled
@@ -80,7 +80,7 @@ class ControllerDriver:
         self._requests = Requests(self._wake.set)
         self._known = asyncio.Event()
         self._controller_id: int | None = None
-        self._session = TermSession(cluster.coordination)
+        self._session = TermSession(cluster.zookeeper)
         self._epoch = 0
         self.election_counts: Final = ElectionCounts()
         self._term: Term | None = None
@@ -120,7 +120,7 @@ class ControllerDriver:
 
         Leaves office when cancelled, so that another broker is elected at once.
         """
-        self._coordination.add_state_listener(self._on_state)
+        self._zookeeper.add_state_listener(self._on_state)
         self._mark(Signal.CONTROLLER)
         async with asyncio.TaskGroup() as group:
             self._channels = Channels(self._channel, group, self._on_answer, self._on_overflow)
@@ -242,7 +242,7 @@ class ControllerDriver:
             self._leave_office()
             await self._session.pause()
             self._mark(Signal.CONTROLLER)
-        except (CoordinationError, SchemaError) as error:
+        except (ZooKeeperError, SchemaError) as error:
             # What was read or written by halves is done again from a clean slate.
             _log.error("the controller could not work, starting over: %s", error)
             await self._resign_quietly()
@@ -260,21 +260,21 @@ class ControllerDriver:
                 self._set_balance_timer(self._balance_check_seconds)
 
     async def _take_up_session(self) -> None:
-        coordination = self._coordination
+        zookeeper = self._zookeeper
         is_same = self._session.is_same
-        if coordination.state is SessionState.CONNECTED and is_same and self._term is not None:
+        if zookeeper.state is SessionState.CONNECTED and is_same and self._term is not None:
             # Back before the session expired: still in office, but watches may have been missed.
             _log.info("coordination can be reached again, broker %d is still controller", self._broker_id)
             self._term.note_reconnected()
             self._signals.update((Signal.CONTROLLER, *IN_OFFICE))
             return
-        if coordination.state is SessionState.SUSPENDED and is_same:
+        if zookeeper.state is SessionState.SUSPENDED and is_same:
             # Lost again already; the next return brings the next signal.
             return
-        if not is_same or coordination.state is not SessionState.CONNECTED:
+        if not is_same or zookeeper.state is not SessionState.CONNECTED:
             self._leave_office()
             self._readings.forget()
-        if coordination.state is SessionState.CONNECTED:
+        if zookeeper.state is SessionState.CONNECTED:
             await self._elect()
 
     # Elections.
@@ -290,7 +290,7 @@ class ControllerDriver:
             await self._clear_lost_term()
             controller_id = await self._readings.controller_id()
         if controller_id is None:
-            store = await elect(self._coordination, self._clock, self._broker_id)
+            store = await elect(self._zookeeper, self._clock, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
                 await self._take_office(store)
@@ -303,10 +303,10 @@ class ControllerDriver:
     async def _clear_lost_term(self) -> None:
         # A term of this session that could not be resigned, e.g. because the disk was full. One of an
         # earlier session ends when that expires; the watch tells.
-        stat = await self._coordination.exists(paths.CONTROLLER)
-        if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
+        stat = await self._zookeeper.exists(paths.CONTROLLER)
+        if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
             with contextlib.suppress(NoNodeError):
-                await self._coordination.delete(paths.CONTROLLER, stat.version)
+                await self._zookeeper.delete(paths.CONTROLLER, stat.version)
 
     async def _take_office(self, store: ControllerStore) -> None:
         _log.info("broker %d is controller with epoch %d", self._broker_id, store.epoch)
@@ -354,7 +354,7 @@ class ControllerDriver:
             return
         try:
             await term.store.resign()
-        except (CoordinationError, ControllerMovedError) as error:
+        except (ZooKeeperError, ControllerMovedError) as error:
             _log.info("the end of the session will end the term: %s", error)
 
     def _set_balance_timer(self, seconds: float | None) -> None:

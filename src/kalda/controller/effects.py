@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kalda.common.types import TopicPartition
 from kalda.controller.partitions import ElectionStrategy
-from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.partitions import ElectionStrategy
-from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 
 class ElectionType(IntEnum):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from kalda.coordination.schema import NO_LEADER, PartitionState
+from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 
 class PartitionStatus(Enum):

@@ -5,7 +5,7 @@ from typing import Protocol
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest
-from kalda.coordination.schema import BrokerInfo
+from kalda.zk.client.schema import BrokerInfo
 
 
 class BrokerChannel(Protocol):

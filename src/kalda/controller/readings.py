@@ -12,11 +12,11 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from kalda.common.types import TopicPartition
-from kalda.coordination import paths, schema
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.errors import NoNodeError
-from kalda.coordination.port import WatchEvent
-from kalda.coordination.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
+from kalda.zk.client import paths, schema
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.errors import NoNodeError
+from kalda.zk.client.port import WatchEvent
+from kalda.zk.client.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
@@ -54,10 +54,10 @@ class Readings:
     """The reads of one broker's driver. Methods raise what `Cluster`'s do."""
 
     def __init__(
-        self, cluster: Cluster, mark: Callable[[Signal], None], is_unclean_default: Callable[[], bool]
+        self, cluster: ClusterStore, mark: Callable[[Signal], None], is_unclean_default: Callable[[], bool]
     ) -> None:
         self._cluster: Final = cluster
-        self._coordination: Final = cluster.coordination
+        self._zookeeper: Final = cluster.zookeeper
         self._mark: Final = mark
         self._is_unclean_default: Final = is_unclean_default
         self.changed_topics: set[str] = set()
@@ -83,9 +83,9 @@ class Readings:
 
     async def brokers(self) -> dict[int, BrokerInfo]:
         """Return the live brokers; one that changes its endpoints only is noticed too (KAFKA-8380)."""
-        names = await self._coordination.children(paths.BROKER_IDS, self._on_brokers)
+        names = await self._zookeeper.children(paths.BROKER_IDS, self._on_brokers)
         ids = paths.numbers(names)
-        found = await self._coordination.get_many([paths.broker(each) for each in ids], self._on_brokers)
+        found = await self._zookeeper.get_many([paths.broker(each) for each in ids], self._on_brokers)
         return schema.decode_each(
             ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
         )
@@ -114,14 +114,14 @@ class Readings:
         A move is complete with a change of the ISR; the notifications of those come seconds later.
         """
         wanted = list(partitions)
-        found = await self._coordination.get_many([paths.partition_state(p) for p in wanted], self._on_state)
+        found = await self._zookeeper.get_many([paths.partition_state(p) for p in wanted], self._on_state)
         self.watched_partitions |= {p for p, entry in zip(wanted, found, strict=True) if entry is not None}
         return schema.decode_partition_states(wanted, found)
 
     async def unclean_topics(self, topics: Iterable[str]) -> dict[str, bool]:
         """Return which topics allow unclean elections."""
         wanted = list(topics)
-        found = await self._coordination.get_many([paths.config("topics", topic) for topic in wanted])
+        found = await self._zookeeper.get_many([paths.config("topics", topic) for topic in wanted])
         configs = schema.decode_configs("topics", wanted, found)
         default = "true" if self._is_unclean_default() else "false"
         return {topic: configs.get(topic, {}).get(_UNCLEAN_ELECTION, default) == "true" for topic in wanted}
@@ -163,9 +163,9 @@ class Readings:
         decode: Callable[[bytes], Message],
         watch: Callable[[WatchEvent], None],
     ) -> Mapping[str, Message | None]:
-        children = await self._coordination.children(parent, watch)
+        children = await self._zookeeper.children(parent, watch)
         names = [f"{parent}/{child}" for child in children if child.startswith(prefix)]
-        found = await self._coordination.get_many(names)
+        found = await self._zookeeper.get_many(names)
         decoded = schema.decode_each(names, found, lambda _, entry: decode(entry[0]))
         return {name: decoded.get(name) for name in names}
 
@@ -176,10 +176,10 @@ class Readings:
         watch: Callable[[WatchEvent], None],
         nothing: Message,
     ) -> Message | None:
-        if await self._coordination.exists(path, watch) is None:
+        if await self._zookeeper.exists(path, watch) is None:
             return None
         try:
-            data, _ = await self._coordination.get(path)
+            data, _ = await self._zookeeper.get(path)
             return decode(data)
         except NoNodeError:
             return None

@@ -21,7 +21,7 @@ from kalda.controller.context import ControllerContext
 from kalda.controller.effects import WriteAssignments
 from kalda.controller.partitions import ElectionStrategy
 from kalda.controller.repair import Write, change_assignments, repair
-from kalda.coordination.schema import ReplicaAssignment
+from kalda.zk.client.schema import ReplicaAssignment
 
 
 def judge_reassignments(

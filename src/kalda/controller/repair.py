@@ -22,7 +22,7 @@ from kalda.controller.partitions import (
     renewed_state,
 )
 from kalda.controller.replicas import ReplicaStatus
-from kalda.coordination.schema import PartitionState, ReplicaAssignment
+from kalda.zk.client.schema import PartitionState, ReplicaAssignment
 
 Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates | WriteAssignments
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from kalda.coordination.errors import ConnectionLossError, SessionExpiredError
-from kalda.coordination.port import Coordination, SessionState
+from kalda.zk.client.errors import ConnectionLossError, SessionExpiredError
+from kalda.zk.client.port import SessionState, ZooKeeperClient
 
 RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the same is tried again."""
@@ -24,19 +24,19 @@ _log: Final = logging.getLogger(__name__)
 class TermSession:
     """The session of the term; out of office, that of the last election."""
 
-    def __init__(self, coordination: Coordination) -> None:
-        self._coordination: Final = coordination
+    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+        self._zookeeper: Final = zookeeper
         self._changed: Final = asyncio.Event()
         self._id = 0
 
     @property
     def is_same(self) -> bool:
         """Whether the session is still the one that the term began, or the election was tried, with."""
-        return self._coordination.session_id == self._id
+        return self._zookeeper.session_id == self._id
 
     def begin(self) -> None:
         """From now on the session of today counts."""
-        self._id = self._coordination.session_id
+        self._id = self._zookeeper.session_id
 
     def on_state(self) -> None:
         """The session's state is another."""
@@ -62,11 +62,11 @@ class TermSession:
             await asyncio.wait_for(self._changed.wait(), RETRY_SECONDS)
 
     async def _wait_connected(self) -> None:
-        if self._coordination.state is SessionState.CONNECTED:
+        if self._zookeeper.state is SessionState.CONNECTED:
             # The listener hears of the loss later than the operation did, or it was a short one.
             await self.pause()
-        while self._coordination.state is SessionState.SUSPENDED:
+        while self._zookeeper.state is SessionState.SUSPENDED:
             await self._changed.wait()
             self._changed.clear()
-        if self._coordination.state is not SessionState.CONNECTED or not self.is_same:
+        if self._zookeeper.state is not SessionState.CONNECTED or not self.is_same:
             raise SessionExpiredError("the session of the controller's term is over")

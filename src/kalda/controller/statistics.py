@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kalda.controller import elections
 from kalda.controller.context import ControllerContext
 from kalda.controller.partitions import PartitionStatus
-from kalda.coordination.schema import NO_LEADER, PartitionState
+from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ from kalda.controller.events import (
 from kalda.controller.readings import Readings, Signal
 from kalda.controller.session import TermSession
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts, statistics_of
-from kalda.coordination import paths
-from kalda.coordination.controller_store import ControllerMovedError, ControllerStore
-from kalda.coordination.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.zk.client import paths
+from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 _log: Final = logging.getLogger(__name__)
 

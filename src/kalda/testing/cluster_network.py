@@ -78,7 +78,7 @@ class Endpoint:
         self._gate: Final = threading.Event()
         self._gate.set()
         self._peers: dict[PeerConnection, tuple[Member | None, asyncio.AbstractEventLoop]] = {}
-        self._coordination: list[_GatedSocket] = []
+        self._zookeeper: list[_GatedSocket] = []
 
     async def dial(
         self,
@@ -127,8 +127,8 @@ class Endpoint:
         connection = _GatedSocket(plain.detach(), self._gate)
         connection.settimeout(timeout)
         with self._lock:
-            self._coordination = [each for each in self._coordination if each.fileno() >= 0]
-            self._coordination.append(connection)
+            self._zookeeper = [each for each in self._zookeeper if each.fileno() >= 0]
+            self._zookeeper.append(connection)
         try:
             self._check(COORDINATOR, *address)
         except ConnectionError:
@@ -141,8 +141,8 @@ class Endpoint:
         cut = set(members)
         with self._lock:
             peers = [(peer, loop) for peer, (member, loop) in self._peers.items() if member in cut]
-            coordination = list(self._coordination) if COORDINATOR in cut else []
-        for connection in coordination:
+            zookeeper = list(self._zookeeper) if COORDINATOR in cut else []
+        for connection in zookeeper:
             connection.cut()
         for peer, loop in peers:
             _close_on(loop, peer, wait=self._gate.is_set())
@@ -161,8 +161,8 @@ class Endpoint:
         self._gate.set()
         with self._lock:
             peers, self._peers = list(self._peers), {}
-            coordination, self._coordination = self._coordination, []
-        for connection in coordination:
+            zookeeper, self._zookeeper = self._zookeeper, []
+        for connection in zookeeper:
             connection.cut()
         for peer in peers:
             peer.close()

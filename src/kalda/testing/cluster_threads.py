@@ -14,10 +14,10 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
-from kalda.coordination.kazoo_engine import KazooCoordination
 from kalda.storage.background import EventLoopExecutor
 from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Endpoint, Network
+from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
@@ -192,7 +192,7 @@ class BrokerThread(MemberThread):
         self._zookeeper: Final = zookeeper
         self._endpoint: Final[Endpoint] = network.endpoint(config.broker_id)
         self._files: Final = CrashableFileSystem()
-        self._coordination: KazooCoordination | None = None
+        self._session: EnsembleClient | None = None
         self._server: BrokerServer | None = None
 
     @property
@@ -210,11 +210,11 @@ class BrokerThread(MemberThread):
             try:
                 await self._serve_with(executor)
             finally:
-                if self._coordination is not None and not self._is_killed:
-                    await self._coordination.close()
+                if self._session is not None and not self._is_killed:
+                    await self._session.close()
 
     async def _serve_with(self, executor: EventLoopExecutor) -> None:
-        self._coordination = await KazooCoordination.connect(
+        self._session = await EnsembleClient.connect(
             self._zookeeper,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
             connection_timeout_ms=self._config.zookeeper_connection_timeout_ms
@@ -223,7 +223,7 @@ class BrokerThread(MemberThread):
         )
         self._server = BrokerServer(
             self._config,
-            self._coordination,
+            self._session,
             file_system=self._files,
             clock=SystemClock(),
             executor=executor,
@@ -239,8 +239,8 @@ class BrokerThread(MemberThread):
         if self._server is not None:
             self._server.abort()
         self._endpoint.leave()
-        if self._coordination is not None:
-            self._coordination.abandon()
+        if self._session is not None:
+            self._session.abandon()
 
     def _shut_gate(self) -> None:
         self._endpoint.hold()

@@ -28,7 +28,7 @@ from kalda.controller.effects import (
 )
 from kalda.controller.events import BrokerFellBehind, ElectionType, TopicNamesWanted
 from kalda.controller.partitions import ElectionStrategy
-from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
+from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.golden.transcripts import replay
 from tests.unit.controller.simulated_cluster import Simulation, broker
 

@@ -198,8 +198,8 @@ async def test_no_new_cluster_begins_over_the_logs_of_one_whose_coordination_is_
     """A new cluster would make its topics of the same names strangers to the logs that hold their records."""
     async with broker_at(tmp_path):
         pass
-    coordination, lost = tmp_path / "zookeeper", tmp_path / "lost"
-    coordination.rename(lost)
+    zookeeper, lost = tmp_path / "zookeeper", tmp_path / "lost"
+    zookeeper.rename(lost)
     for _ in range(2):
         with pytest.raises(ExceptionGroup) as caught:
             async with broker_at(tmp_path):
@@ -207,8 +207,8 @@ async def test_no_new_cluster_begins_over_the_logs_of_one_whose_coordination_is_
         (error,) = caught.value.exceptions
         assert isinstance(error, BrokerStartError)
         assert "coordination knows no cluster: its data is missing or damaged" in str(error)
-    shutil.rmtree(coordination)
-    lost.rename(coordination)
+    shutil.rmtree(zookeeper)
+    lost.rename(zookeeper)
     async with broker_at(tmp_path):
         pass
 

@@ -22,7 +22,7 @@ from kalda.protocol.messages.create_topics import (
 from kalda.protocol.schema import Message
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.server.embedded import EmbeddedCoordination, EmbeddedServer
+from kalda.zk.server.embedded import EmbeddedClient, EmbeddedServer
 
 M = TypeVar("M", bound=Message)
 WAIT_SECONDS = 20
@@ -37,7 +37,7 @@ class PeerCluster:
         self.count = count
         self.settings = dict(settings)
         self.brokers: dict[int, BrokerServer] = {}
-        self.sessions: dict[int, EmbeddedCoordination] = {}
+        self.sessions: dict[int, EmbeddedClient] = {}
         self.dialer: Dialer | None = None
         self._executor = EventLoopExecutor(asyncio.get_running_loop())
         self._files = OsFileSystem()

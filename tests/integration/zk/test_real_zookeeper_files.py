@@ -10,9 +10,9 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from kalda.common.clock import SystemClock
-from kalda.coordination.port import Create, Delete, SetData
 from kalda.storage.background import InlineExecutor
 from kalda.storage.filesystem import OsFileSystem
+from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.server.owners import CONTAINER_OWNER, ttl_owner
 from kalda.zk.server.requests import CreateMode, CreateNode, Multi, NodeOperation, Request, SetAcl, Write
 from kalda.zk.server.server import ZooKeeperServer

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.coordination.port import EventType
+from kalda.zk.client.port import EventType
 from kalda.zk.proto.framing import frame
 from kalda.zk.proto.jute import Reader, write_int
 from kalda.zk.proto.op_codes import (

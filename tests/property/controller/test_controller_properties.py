@@ -10,7 +10,7 @@ from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.events import ElectionType, TopicNamesWanted
 from kalda.controller.partitions import PartitionStatus
-from kalda.coordination.schema import NO_LEADER, BrokerInfo
+from kalda.zk.client.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
 BROKERS = (1, 2, 3, 4)

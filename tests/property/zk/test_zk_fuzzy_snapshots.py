@@ -6,7 +6,7 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.coordination.port import Create, Delete, SetData
+from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.server.data_tree import DataTree, FrozenTree, Znode, parent_path
 from kalda.zk.server.requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
 from kalda.zk.server.txn_log import TxnLog

@@ -7,10 +7,9 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.coordination.errors import (
+from kalda.zk.client.errors import (
     BadArgumentsError,
     BadVersionError,
-    CoordinationError,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
@@ -18,8 +17,9 @@ from kalda.coordination.errors import (
     NotEmptyError,
     SessionExpiredError,
     StorageError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import Check, Create, Delete, Operation, SetData, Stat
+from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat
 from kalda.zk.server.acl import Identity, Permission
 from kalda.zk.server.requests import (
     CloseSession,
@@ -188,7 +188,7 @@ class Model:
         trial = self.copy()
         try:
             results = trial.do(session, request, is_client)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             return type(error)
         self.nodes, self.live = trial.nodes, trial.live
         return results
@@ -211,7 +211,7 @@ def contents(bench: Bench) -> Contents:
 
 def comparable(outcome: object) -> object:
     """A stat is compared by its version, an error by its kind."""
-    if isinstance(outcome, CoordinationError):
+    if isinstance(outcome, ZooKeeperError):
         return type(outcome)
     assert isinstance(outcome, list)
     return [
@@ -287,7 +287,7 @@ def test_full_disk_refuses_whole_requests_and_loses_none(script: Script, room: i
         bench.settle()
         if any(isinstance(outcome[0], StorageError) for outcome in waiting):
             # What the rules refused before anything had to be written keeps its own error.
-            assert all(isinstance(outcome[0], CoordinationError) for outcome in waiting)
+            assert all(isinstance(outcome[0], ZooKeeperError) for outcome in waiting)
             files.room = None
             continue
         for (index, request), outcome in zip(group, waiting, strict=True):

@@ -17,16 +17,16 @@ from kalda.common.errors import ApiError
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError
-from kalda.coordination.schema import (
+from kalda.net.connection import Connection
+from kalda.zk.client.cluster_store import ClusterStore, NewTopic
+from kalda.zk.client.errors import BadVersionError, NodeExistsError, ZooKeeperError
+from kalda.zk.client.schema import (
     LEADER_DURING_DELETE,
     BrokerInfo,
     ListenerEndpoint,
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.net.connection import Connection
 
 LISTENER = "PLAINTEXT"
 
@@ -79,8 +79,8 @@ class FakeCluster:
     async def topic_assignments(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
         return {topic: self.assignments[topic] for topic in topics if topic in self.assignments}
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, CoordinationError | None]:
-        outcomes: dict[str, CoordinationError | None] = {}
+    async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:
+        outcomes: dict[str, ZooKeeperError | None] = {}
         for topic in topics:
             if topic.name in self.assignments:
                 outcomes[topic.name] = NodeExistsError("exists", topic.name)
@@ -102,8 +102,8 @@ class FakeCluster:
             self.on_created(written)
         return written
 
-    async def request_topic_deletions(self, topics: Sequence[str]) -> dict[str, CoordinationError | None]:
-        outcomes: dict[str, CoordinationError | None] = {}
+    async def request_topic_deletions(self, topics: Sequence[str]) -> dict[str, ZooKeeperError | None]:
+        outcomes: dict[str, ZooKeeperError | None] = {}
         for topic in topics:
             outcomes[topic] = NodeExistsError("marked", topic) if topic in self.marked else None
             if outcomes[topic] is None:
@@ -145,7 +145,7 @@ class AdminWorld:
         self.admin = TopicAdmin(
             0,
             self.config,
-            cast("Cluster", self.cluster),
+            cast("ClusterStore", self.cluster),
             self.cache,
             self.store,
             DelayedOperationPurgatory("topic", self.wheel),

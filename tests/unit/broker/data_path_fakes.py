@@ -22,7 +22,6 @@ from kalda.common.errors import ErrorCode
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.protocol import codec
 from kalda.protocol.messages.fetch import (
     FetchPartition,
@@ -43,6 +42,7 @@ from kalda.storage.config import LogConfig
 from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_manager import LogManager
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 BROKER_ID = 1
 TOPIC = "orders"

@@ -12,12 +12,12 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.coordination import paths, schema
-from kalda.coordination.isr_store import IsrStore
-from kalda.coordination.port import Coordination
-from kalda.coordination.schema import PartitionState
+from kalda.zk.client import paths, schema
+from kalda.zk.client.isr_store import IsrStore
+from kalda.zk.client.port import ZooKeeperClient
+from kalda.zk.client.schema import PartitionState
 from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC, DataPath, leadership
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 LAG_SECONDS = 30.0
 
@@ -25,9 +25,9 @@ LAG_SECONDS = 30.0
 class Leading(DataPath):
     """A data path whose in-sync replicas change through coordination."""
 
-    def __init__(self, *directories: Path, coordination: Coordination, **settings: Any) -> None:
-        self.coordination = coordination
-        self.store = IsrStore(coordination)
+    def __init__(self, *directories: Path, zookeeper: ZooKeeperClient, **settings: Any) -> None:
+        self.zookeeper = zookeeper
+        self.store = IsrStore(zookeeper)
         super().__init__(*directories, isr_changes=self._make_changes, lag_seconds=LAG_SECONDS, **settings)
         self.services.isr_changes = self.changes
 
@@ -38,9 +38,9 @@ class Leading(DataPath):
     @classmethod
     async def open(cls, *directories: Path, **settings: Any) -> Self:
         """Start with an empty cluster."""
-        server = InMemoryCoordination()
+        server = InMemoryZooKeeper()
         cluster = await server.cluster()
-        return cls(*directories, coordination=cluster.coordination, **settings)
+        return cls(*directories, zookeeper=cluster.zookeeper, **settings)
 
     async def lead(self, *indexes: int, **changes: Any) -> Mapping[TopicPartition, ErrorCode]:
         """Have the controller make this broker lead partitions of three replicas, all in sync."""
@@ -54,15 +54,15 @@ class Leading(DataPath):
         state = PartitionState(role.leader, role.leader_epoch, role.isr, role.controller_epoch)
         data = schema.encode_partition_state(state)
         path = paths.partition_state(name)
-        if await self.coordination.exists(path) is not None:
-            stat = await self.coordination.set(path, data)
+        if await self.zookeeper.exists(path) is not None:
+            stat = await self.zookeeper.set(path, data)
             return replace(role, partition_epoch=stat.version)
         parts = path.split("/")
         for end in range(4, len(parts)):
             parent = "/".join(parts[:end])
-            if await self.coordination.exists(parent) is None:
-                await self.coordination.create(parent)
-        await self.coordination.create(path, data)
+            if await self.zookeeper.exists(parent) is None:
+                await self.zookeeper.create(parent)
+        await self.zookeeper.create(path, data)
         return role
 
     async def state(self, index: int = 0) -> PartitionState:

@@ -10,8 +10,6 @@ from kalda.broker.config.definitions import TOPIC_CONFIG
 from kalda.broker.config_admin import ConfigChangeRequest, ConfigOperation, changed_settings
 from kalda.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.schema import SchemaError
 from kalda.protocol import codec
 from kalda.protocol.messages import alter_configs as legacy
 from kalda.protocol.messages import incremental_alter_configs as incremental
@@ -21,6 +19,8 @@ from kalda.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.schema import SchemaError
 from tests.unit.broker.admin_fakes import AdminWorld, context
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -165,7 +165,7 @@ async def test_a_change_repairs_what_is_no_configuration(
     async def config(entity_type: str, entity_name: str) -> dict[str, str]:
         raise SchemaError(f"the configuration of {entity_type}/{entity_name} is not JSON")
 
-    world.cluster.config = config  # type: ignore[method-assign]  # what Cluster raises for nonsense
+    world.cluster.config = config  # type: ignore[method-assign]  # what ClusterStore raises for nonsense
 
     assert (ErrorCode.NONE, None) == await change(world, TOPIC, "a", ("retention.ms", SET, "5"))
     assert (ErrorCode.NONE, None) == await change(world, BROKER, "", ("log.segment.bytes", SET, "100"))
@@ -365,7 +365,7 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
         return Following()
 
     world.cluster.watch_config_changes = watch_config_changes  # type: ignore[attr-defined]  # as Cluster has it
-    await world.store.start(cast("Cluster", world.cluster), 0)
+    await world.store.start(cast("ClusterStore", world.cluster), 0)
     await world.store.close()
 
     assert {"retention.ms": "5"} == world.store.topic_overrides("a")

@@ -15,7 +15,6 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Counter, DerivedHistogram, Metrics
-from kalda.coordination.errors import ConnectionLossError
 from kalda.protocol import codec
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -27,6 +26,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kalda.zk.client.errors import ConnectionLossError
 from tests.unit.net.fakes import Harness, framed
 
 Handle = Callable[[Any, Any, RequestContext], Any]

@@ -16,8 +16,8 @@ from kalda.broker.features import (
     updated,
 )
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordination import paths
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from kalda.zk.client import paths
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_written_is_read() -> None:
 
 
 async def test_the_first_broker_finalises_and_the_others_find_it() -> None:
-    server = InMemoryCoordination()
+    server = InMemoryZooKeeper()
     first, second = Features(await server.connect()), Features(await server.connect())
     assert (0, -1) == (first.transaction_version, first.epoch)
     await first.start()
@@ -57,18 +57,18 @@ async def test_the_first_broker_finalises_and_the_others_find_it() -> None:
 
 async def test_what_was_decided_stays_and_changes_are_followed() -> None:
     """A cluster that came from an older one finalises nothing by itself."""
-    server = InMemoryCoordination()
-    coordination = await server.connect()
-    await coordination.create(paths.FEATURE, encode_features({}))
-    features = Features(coordination)
+    server = InMemoryZooKeeper()
+    zookeeper = await server.connect()
+    await zookeeper.create(paths.FEATURE, encode_features({}))
+    features = Features(zookeeper)
     await features.start()
     assert 0 == features.transaction_version
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(features.run())
-        await coordination.set(paths.FEATURE, encode_features({"transaction.version": 2}))
+        await zookeeper.set(paths.FEATURE, encode_features({"transaction.version": 2}))
         await settle()
         assert (2, 1) == (features.transaction_version, features.epoch)
-        await coordination.delete(paths.FEATURE)
+        await zookeeper.delete(paths.FEATURE)
         await settle()
         assert (0, -1) == (features.transaction_version, features.epoch)
         task.cancel()
@@ -134,10 +134,10 @@ def test_no_level_is_finalised_that_a_live_broker_cannot_run() -> None:
 
 
 async def test_an_update_is_written_whole_or_not_at_all() -> None:
-    server = InMemoryCoordination()
-    coordination = await server.connect()
-    await coordination.create(paths.FEATURE, encode_features({"transaction.version": 1, "share.version": 1}))
-    features, other = Features(coordination), Features(await server.connect())
+    server = InMemoryZooKeeper()
+    zookeeper = await server.connect()
+    await zookeeper.create(paths.FEATURE, encode_features({"transaction.version": 1, "share.version": 1}))
+    features, other = Features(zookeeper), Features(await server.connect())
     await features.start()
     await other.start()
     up = FeatureUpdate("transaction.version", 2, UpgradeType.UPGRADE)
@@ -152,14 +152,14 @@ async def test_an_update_is_written_whole_or_not_at_all() -> None:
         await settle()
         assert (2, 1) == (other.transaction_version, other.epoch)
         task.cancel()
-    data, _ = await coordination.get(paths.FEATURE)
+    data, _ = await zookeeper.get(paths.FEATURE)
     assert encode_features({"transaction.version": 2, "share.version": 1}) == data, "others' features stay"
     await features.update([up], BROKERS, validates_only=False)
     assert 1 == features.epoch, "nothing changes, nothing is written"
 
 
 async def test_features_that_nobody_has_decided_on_can_be_updated() -> None:
-    server = InMemoryCoordination()
+    server = InMemoryZooKeeper()
     features = Features(await server.connect())
     await features.update(
         [FeatureUpdate("group.version", 1, UpgradeType.UPGRADE)], BROKERS, validates_only=False

@@ -12,9 +12,9 @@ from kalda.broker.partition import Partition
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
-from kalda.coordination import paths, schema
-from kalda.coordination.errors import ConnectionLossError
 from kalda.storage.errors import LogDirectoryError
+from kalda.zk.client import paths, schema
+from kalda.zk.client.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
@@ -108,8 +108,8 @@ async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
     broker.produce({0: batch(b"a")})
     broker.failures.give_up_failed()
     assert await broker.failures.tell_controller()
-    (note,) = await broker.coordination.children(paths.LOG_DIR_EVENTS)
-    data, _ = await broker.coordination.get(f"{paths.LOG_DIR_EVENTS}/{note}")
+    (note,) = await broker.zookeeper.children(paths.LOG_DIR_EVENTS)
+    data, _ = await broker.zookeeper.get(f"{paths.LOG_DIR_EVENTS}/{note}")
     assert BROKER_ID == schema.decode_log_dir_event(data)
     errors = broker.host(*(leadership(index, replicas=(1, 2, 3)) for index in range(4)))
     assert dict.fromkeys(names(0, 2), ErrorCode.KAFKA_STORAGE_ERROR) == errors
@@ -120,14 +120,14 @@ async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
 
 
 async def test_the_note_is_left_as_soon_as_coordination_answers(broker: Disks) -> None:
-    create = broker.coordination.create
+    create = broker.zookeeper.create
 
     async def fail(*_: object, **__: object) -> str:
         raise ConnectionLossError("gone")
 
-    broker.coordination.create = fail  # type: ignore[method-assign]  # a fault
+    broker.zookeeper.create = fail  # type: ignore[method-assign]  # a fault
     assert not await broker.failures.tell_controller()
-    broker.coordination.create = create  # type: ignore[method-assign]  # its end
+    broker.zookeeper.create = create  # type: ignore[method-assign]  # its end
     assert await broker.failures.tell_controller()
 
 
@@ -186,7 +186,7 @@ async def notes(broker: Disks) -> int:
     """Let the loop turn and count the notifications for the controller."""
     for _ in range(10):
         await asyncio.sleep(0)
-    return len(await broker.coordination.children(paths.LOG_DIR_EVENTS))
+    return len(await broker.zookeeper.children(paths.LOG_DIR_EVENTS))
 
 
 async def test_replicas_on_a_full_disk_are_ineligible_and_those_beside_it_are_not(broker: Disks) -> None:
@@ -291,8 +291,8 @@ async def test_a_full_disk_is_acted_on_while_coordination_is_away(broker: Disks)
     async def fail(*_: object, **__: object) -> str:
         raise ConnectionLossError("gone")
 
-    create = broker.coordination.create
-    broker.coordination.create = fail  # type: ignore[method-assign]  # a fault
+    create = broker.zookeeper.create
+    broker.zookeeper.create = fail  # type: ignore[method-assign]  # a fault
     task = asyncio.create_task(broker.failures.run())
     try:
         directory = broker.break_disk(0, errno.ENOSPC)
@@ -302,7 +302,7 @@ async def test_a_full_disk_is_acted_on_while_coordination_is_away(broker: Disks)
         broker.files.fault = None
         await broker.failures.probe(directory)
         assert [("follow", [TopicPartition("orders", 2)])] == broker.fetching.calls
-        broker.coordination.create = create  # type: ignore[method-assign]  # its end
+        broker.zookeeper.create = create  # type: ignore[method-assign]  # its end
         broker.failures.announce_recovery()
         assert 1 == await notes(broker)
     finally:
@@ -346,4 +346,4 @@ async def test_a_full_leader_announces_at_once_that_another_replica_is_in_sync(b
     await broker.settle()
     assert (1, 2) == (await broker.state(0)).isr
     await broker.changes.announce()
-    assert 1 == len(await broker.coordination.children(paths.ISR_CHANGES))
+    assert 1 == len(await broker.zookeeper.children(paths.ISR_CHANGES))

@@ -7,7 +7,7 @@ from kalda.broker.metadata_cache import MetadataCache
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.coordination.schema import LEADER_DURING_DELETE
+from kalda.zk.client.schema import LEADER_DURING_DELETE
 from tests.unit.broker.admin_fakes import broker
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -11,8 +11,6 @@ from kalda.broker.api import Pending
 from kalda.broker.handlers import delete_records, init_producer_id, list_offsets, offset_for_leader_epoch
 from kalda.broker.producer_ids import ProducerIds
 from kalda.common.errors import ErrorCode
-from kalda.coordination.errors import ConnectionLossError
-from kalda.coordination.schema import ProducerIdBlock
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -33,6 +31,8 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
 )
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.config import CleanupPolicy
+from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.schema import ProducerIdBlock
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 

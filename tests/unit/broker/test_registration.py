@@ -15,14 +15,14 @@ from kalda.broker.registration import (
     read_stored_identities,
 )
 from kalda.broker.session_memory import SESSION_FILE, SessionMemory
-from kalda.coordination import paths
-from kalda.coordination.cluster import BrokerIdInUseError, Cluster
-from kalda.coordination.errors import ConnectionLossError, SessionExpiredError
-from kalda.coordination.port import SessionKey
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
-from kalda.zk.server.embedded import EmbeddedCoordination
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
+from kalda.zk.client.errors import ConnectionLossError, SessionExpiredError
+from kalda.zk.client.port import SessionKey
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from kalda.zk.server.embedded import EmbeddedClient
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 from tests.unit.zk.memory_files import MemoryFileSystem
 
 SESSION_TIMEOUT_MS = 18_000
@@ -30,19 +30,19 @@ SESSION_TIMEOUT_MS = 18_000
 
 class World:
     def __init__(self) -> None:
-        self.coordination = InMemoryCoordination()
-        self.clock = self.coordination.clock
+        self.zookeeper = InMemoryZooKeeper()
+        self.clock = self.zookeeper.clock
 
-    async def broker(self, port: int = 9092) -> tuple[BrokerRegistration, EmbeddedCoordination, Cluster]:
-        cluster = await self.coordination.cluster()
+    async def broker(self, port: int = 9092) -> tuple[BrokerRegistration, EmbeddedClient, ClusterStore]:
+        cluster = await self.zookeeper.cluster()
         registration = BrokerRegistration(
             cluster,
             lambda: BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", port),), rack="a"),
             clock=self.clock,
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
-        session = cluster.coordination
-        assert isinstance(session, EmbeddedCoordination)
+        session = cluster.zookeeper
+        assert isinstance(session, EmbeddedClient)
         return registration, session, cluster
 
 
@@ -147,15 +147,15 @@ async def test_znode_of_an_earlier_session_of_this_process_is_replaced() -> None
     world = World()
     _, _, cluster = await world.broker()
     info = BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", 1),))
-    left_behind = await world.coordination.cluster()
+    left_behind = await world.zookeeper.cluster()
     first = await left_behind.register_broker(info)
-    owner = left_behind.coordination.session_id
+    owner = left_behind.zookeeper.session_id
     with pytest.raises(BrokerIdInUseError):
         await cluster.register_broker(info, {owner + 1})
     assert await cluster.register_broker(info, {owner}) > first
-    stat = await cluster.coordination.exists(paths.broker(7))
+    stat = await cluster.zookeeper.exists(paths.broker(7))
     assert stat is not None
-    assert stat.ephemeral_owner == cluster.coordination.session_id
+    assert stat.ephemeral_owner == cluster.zookeeper.session_id
 
 
 async def test_broker_whose_id_was_taken_meanwhile_ends() -> None:
@@ -209,7 +209,7 @@ async def test_coordination_that_stays_away_fails_the_start(monkeypatch: pytest.
 
 
 async def test_given_id_is_above_the_reserved_and_kept_in_the_directories() -> None:
-    cluster = await InMemoryCoordination().cluster()
+    cluster = await InMemoryZooKeeper().cluster()
 
     async def decide(stored: dict[str, MetaProperties], configured: int = -1, generation: bool = True) -> int:
         return await decide_broker_id(
@@ -251,23 +251,23 @@ class KeyedWorld(World):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self.sessions: dict[int, EmbeddedCoordination] = {}
+        self.sessions: dict[int, EmbeddedClient] = {}
         self.files = MemoryFileSystem()
         self.files.make_directory("/data")
 
-        async def end_session(_: EmbeddedCoordination, key: SessionKey) -> None:
+        async def end_session(_: EmbeddedClient, key: SessionKey) -> None:
             assert key.password == b"secret"
             await self.sessions[key.session_id].expire()
 
         key = property(lambda session: SessionKey(session.session_id, b"secret"))
-        monkeypatch.setattr(EmbeddedCoordination, "session_key", key)
-        monkeypatch.setattr(EmbeddedCoordination, "end_session", end_session)
+        monkeypatch.setattr(EmbeddedClient, "session_key", key)
+        monkeypatch.setattr(EmbeddedClient, "end_session", end_session)
 
-    async def process(self, port: int = 9092) -> tuple[BrokerRegistration, Cluster]:
+    async def process(self, port: int = 9092) -> tuple[BrokerRegistration, ClusterStore]:
         """A process that runs the broker on the same data."""
-        cluster = await self.coordination.cluster()
-        session = cluster.coordination
-        assert isinstance(session, EmbeddedCoordination)
+        cluster = await self.zookeeper.cluster()
+        session = cluster.zookeeper
+        assert isinstance(session, EmbeddedClient)
         self.sessions[session.session_id] = session
         registration = BrokerRegistration(
             cluster,

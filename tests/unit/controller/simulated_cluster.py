@@ -52,7 +52,7 @@ from kalda.controller.events import (
     TopicsDeleted,
     UncleanElectionChanged,
 )
-from kalda.coordination.schema import (
+from kalda.zk.client.schema import (
     BrokerInfo,
     ListenerEndpoint,
     PartitionState,

@@ -12,12 +12,12 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.errors import ConnectionLossError
-from kalda.coordination.port import Coordination, SessionState, StateListener
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
-from kalda.zk.server.embedded import EmbeddedCoordination
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from kalda.zk.client.cluster_store import ClusterStore, NewTopic
+from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.port import SessionState, StateListener, ZooKeeperClient
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
+from kalda.zk.server.embedded import EmbeddedClient
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 
 class Brokers:
@@ -65,7 +65,7 @@ class Brokers:
 class FlakyLink:
     """A session whose connection a test can cut for a while: the driver's way to coordination."""
 
-    def __init__(self, session: EmbeddedCoordination) -> None:
+    def __init__(self, session: EmbeddedClient) -> None:
         self._session = session
         self._listeners: list[StateListener] = []
         self.is_cut = False
@@ -109,13 +109,13 @@ class FlakyLink:
 class Node:
     """One broker: its session, its cluster operations, its driver."""
 
-    def __init__(self, broker_id: int, cluster: Cluster, session: EmbeddedCoordination, ear: Brokers) -> None:
+    def __init__(self, broker_id: int, cluster: ClusterStore, session: EmbeddedClient, ear: Brokers) -> None:
         self.id = broker_id
         self.cluster = cluster
         self.session = session
         self.link = FlakyLink(session)
         self.driver = ControllerDriver(
-            broker_id, Cluster(cast("Coordination", self.link), ManualClock()), ear, ManualClock()
+            broker_id, ClusterStore(cast("ZooKeeperClient", self.link), ManualClock()), ear, ManualClock()
         )
         self.task = asyncio.create_task(self.driver.run(), name=f"controller-{broker_id}")
 
@@ -128,18 +128,18 @@ class Stage:
     """Brokers that share one coordination server."""
 
     def __init__(self) -> None:
-        self.coordination = InMemoryCoordination()
+        self.zookeeper = InMemoryZooKeeper()
         self.brokers = Brokers()
         self.nodes: list[Node] = []
 
     @property
     def watch_count(self) -> int:
         """The watches that the coordination server keeps."""
-        return len(self.coordination.server.server._watches)
+        return len(self.zookeeper.server.server._watches)
 
     async def start(self, broker_id: int) -> Node:
-        session = await self.coordination.connect()
-        cluster = Cluster(session, self.coordination.clock)
+        session = await self.zookeeper.connect()
+        cluster = ClusterStore(session, self.zookeeper.clock)
         await cluster.ensure_layout()
         await cluster.register_broker(registration(broker_id))
         node = Node(broker_id, cluster, session, self.brokers)

@@ -8,8 +8,8 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import channels as channels_module
 from kalda.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.coordination import paths
-from kalda.coordination.schema import PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.zk.client import paths
+from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from tests.unit.controller.stage import Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)
@@ -148,11 +148,11 @@ async def test_disk_that_fills_up_delays_topics_but_loses_none(stage: Stage) -> 
     node = await stage.start(1)
     creating = asyncio.create_task(node.cluster.create_topics([topic("t", (1,))]))
     await until(creating.done)
-    stage.coordination.files.failures["sync"] = OSError(28, "no space left on device")
+    stage.zookeeper.files.failures["sync"] = OSError(28, "no space left on device")
     for _ in range(100):
         await asyncio.sleep(0)
     assert stage.brokers.leader(1, P0) is None
-    stage.coordination.files.failures.clear()
+    stage.zookeeper.files.failures.clear()
     await until(lambda: stage.brokers.leader(1, P0) == 1)
     assert node.driver.is_active
 

@@ -13,9 +13,9 @@ from kalda.controller import requests as requests_module
 from kalda.controller.effects import LeaderAndIsr, UpdateMetadata
 from kalda.controller.events import ElectionType
 from kalda.controller.statistics import ControllerStatistics
-from kalda.coordination import paths, schema
-from kalda.coordination.port import Delete, SetData
-from kalda.coordination.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
+from kalda.zk.client import paths, schema
+from kalda.zk.client.port import Delete, SetData
+from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.unit.controller.stage import Node, Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)
@@ -395,7 +395,7 @@ async def test_state_written_by_a_later_controller_ends_the_term(stage: Stage) -
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 async def test_cancelled_driver_leaves_office_wherever_it_is(stage: Stage, turns: int) -> None:
-    session = await stage.coordination.connect()
+    session = await stage.zookeeper.connect()
     other = await stage.start(2)
     await other.session.delete(paths.CONTROLLER)
     node = Node(1, stage.nodes[0].cluster, session, stage.brokers)

@@ -6,28 +6,28 @@ from dataclasses import replace
 import pytest
 
 from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.coordination import paths, schema
-from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
+from kalda.zk.client import paths, schema
+from kalda.zk.client.cluster_store import ClusterStore, NewTopic
+from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
 from tests.unit.controller.stage import Stage, until
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 P0 = TopicPartition("t", 0)
 MOVING = ReplicaAssignment((2, 1), (2,), (1,))
 
 
-async def office() -> tuple[Cluster, ControllerStore]:
-    coordination = InMemoryCoordination()
-    cluster = await coordination.cluster()
+async def office() -> tuple[ClusterStore, ControllerStore]:
+    zookeeper = InMemoryZooKeeper()
+    cluster = await zookeeper.cluster()
     partitions = {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))}
     await cluster.create_topics([NewTopic("t", partitions, {}, uuid.uuid4())])
-    store = await elect(cluster.coordination, coordination.clock, 1)
+    store = await elect(cluster.zookeeper, zookeeper.clock, 1)
     assert store is not None
     return cluster, store
 
 
-async def read(cluster: Cluster, topic: str = "t") -> TopicAssignment:
+async def read(cluster: ClusterStore, topic: str = "t") -> TopicAssignment:
     return (await cluster.topic_assignments([topic]))[topic]
 
 
@@ -72,7 +72,7 @@ async def test_a_topic_that_grows_at_the_same_time_keeps_its_partitions(
 
 async def test_every_write_is_fenced() -> None:
     cluster, store = await office()
-    await cluster.coordination.set(paths.CONTROLLER_EPOCH, b"2")
+    await cluster.zookeeper.set(paths.CONTROLLER_EPOCH, b"2")
     older = {"t": TopicAssignment("t", ZERO_UUID, {0: MOVING}, 0)}
     for write in (
         store.write_assignments({P0: MOVING}),
@@ -88,7 +88,7 @@ async def test_every_write_is_fenced() -> None:
 async def test_topics_of_older_tools_get_an_id_once() -> None:
     cluster, store = await office()
     data = b'{"version":1,"partitions":{"0":[1]}}'
-    await cluster.coordination.create(paths.topic("old"), data)
+    await cluster.zookeeper.create(paths.topic("old"), data)
     given = await store.give_topic_ids(await cluster.topic_assignments(["t", "old"]))
     assert given["t"] == await read(cluster)
     assert given["old"].topic_id != ZERO_UUID
@@ -100,14 +100,14 @@ async def test_topics_of_older_tools_get_an_id_once() -> None:
 async def test_legacy_reassignment_shrinks_and_goes() -> None:
     cluster, store = await office()
     path = paths.REASSIGN_PARTITIONS
-    await cluster.coordination.create(path, schema.encode_reassignment({P0: (2,)}))
+    await cluster.zookeeper.create(path, schema.encode_reassignment({P0: (2,)}))
     await store.set_legacy_reassignment({P0: (3,)})
-    data, _ = await cluster.coordination.get(path)
+    data, _ = await cluster.zookeeper.get(path)
     assert schema.decode_reassignment(data) == {P0: (3,)}
     for _ in range(2):
         await store.set_legacy_reassignment({})
         await store.delete_messages([path])
-    assert await cluster.coordination.exists(path) is None
+    assert await cluster.zookeeper.exists(path) is None
 
 
 @pytest.mark.parametrize(

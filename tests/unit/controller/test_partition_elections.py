@@ -9,7 +9,7 @@ from kalda.controller.partitions import (
     reassigned_state,
     renewed_state,
 )
-from kalda.coordination.schema import NO_LEADER, PartitionState
+from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 Ids = tuple[int, ...]
 

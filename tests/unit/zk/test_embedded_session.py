@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from kalda.coordination.errors import (
+from kalda.zk.client.errors import (
     BadArgumentsError,
     BadVersionError,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
 )
-from kalda.coordination.port import (
-    Coordination,
+from kalda.zk.client.port import (
     Create,
     Delete,
     EventType,
@@ -20,13 +19,14 @@ from kalda.coordination.port import (
     SetData,
     Stat,
     WatchEvent,
+    ZooKeeperClient,
 )
-from tests.unit.coordination.in_memory import InMemoryCoordination
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 
 async def test_session_fills_the_port() -> None:
     """Broker code knows the port only; the checker compares every signature here."""
-    session: Coordination = await InMemoryCoordination().connect()
+    session: ZooKeeperClient = await InMemoryZooKeeper().connect()
     assert session.state is SessionState.CONNECTED
     assert await session.create("/a", b"1") == "/a"
     assert await session.create("/a/n-", sequential=True) == "/a/n-0000000000"
@@ -48,7 +48,7 @@ async def test_session_fills_the_port() -> None:
 
 
 async def test_transactions_sent_together_have_their_own_outcomes() -> None:
-    session = await InMemoryCoordination().connect()
+    session = await InMemoryZooKeeper().connect()
     outcomes = await session.multi_many(
         [[Create("/a"), Create("/a/b")], [Create("/c"), Create("/a")], [SetData("/a", b"x", 0)]]
     )
@@ -60,7 +60,7 @@ async def test_transactions_sent_together_have_their_own_outcomes() -> None:
 
 
 async def test_session_reads_its_own_writes_without_waiting_for_them() -> None:
-    session = await InMemoryCoordination().connect()
+    session = await InMemoryZooKeeper().connect()
     _, (data, _), stat = await asyncio.gather(
         session.create("/a", b"1"), session.get("/a"), session.set("/a", b"2", 0)
     )
@@ -70,8 +70,8 @@ async def test_session_reads_its_own_writes_without_waiting_for_them() -> None:
 
 
 async def test_watch_tells_once_and_finds_the_new_data() -> None:
-    coordination = InMemoryCoordination()
-    reader, writer = await coordination.connect(), await coordination.connect()
+    zookeeper = InMemoryZooKeeper()
+    reader, writer = await zookeeper.connect(), await zookeeper.connect()
     events: list[WatchEvent] = []
     await reader.watch_data("/a", events.append)
     await reader.watch_children("/", events.append)
@@ -88,18 +88,18 @@ async def test_watch_tells_once_and_finds_the_new_data() -> None:
 
 
 async def test_failed_read_leaves_no_watch() -> None:
-    coordination = InMemoryCoordination()
-    session = await coordination.connect()
+    zookeeper = InMemoryZooKeeper()
+    session = await zookeeper.connect()
     with pytest.raises(NoNodeError):
         await session.get("/a", lambda event: None)
     with pytest.raises(NoNodeError):
         await session.children("/a", lambda event: None)
     await session.get_many(["/a"], lambda event: None)
-    assert coordination.server.server.statistics().watch_count == 0
+    assert zookeeper.server.server.statistics().watch_count == 0
 
 
 async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    session = await InMemoryCoordination().connect()
+    session = await InMemoryZooKeeper().connect()
     events: list[WatchEvent] = []
 
     def fail(event: WatchEvent) -> None:
@@ -113,8 +113,8 @@ async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture
 
 
 async def test_expired_session_loses_ephemerals_and_watches_and_can_be_opened_again() -> None:
-    coordination = InMemoryCoordination()
-    session, other = await coordination.connect(), await coordination.connect()
+    zookeeper = InMemoryZooKeeper()
+    session, other = await zookeeper.connect(), await zookeeper.connect()
     states: list[SessionState] = []
     events: list[WatchEvent] = []
     session.add_state_listener(states.append)
@@ -136,21 +136,21 @@ async def test_expired_session_loses_ephemerals_and_watches_and_can_be_opened_ag
 
 
 async def test_closed_server_lets_the_next_one_go_on() -> None:
-    coordination = InMemoryCoordination()
-    session = await coordination.connect()
+    zookeeper = InMemoryZooKeeper()
+    session = await zookeeper.connect()
     await session.create("/a", b"kept")
     await session.create("/e", ephemeral=True)
     await session.close()
     await session.close()
     assert session.state is SessionState.CLOSED
-    await coordination.server.close()
-    again = InMemoryCoordination(coordination.files)
+    await zookeeper.server.close()
+    again = InMemoryZooKeeper(zookeeper.files)
     reader = await again.connect()
     assert await reader.get_many(["/a", "/e"]) == [(b"kept", await reader.exists("/a")), None]
 
 
 async def test_cancelled_call_does_not_disturb_the_server() -> None:
-    session = await InMemoryCoordination().connect()
+    session = await InMemoryZooKeeper().connect()
     task = asyncio.create_task(session.create("/a"))
     await asyncio.sleep(0)
     task.cancel()

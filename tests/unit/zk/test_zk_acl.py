@@ -2,16 +2,16 @@
 
 import pytest
 
-from kalda.coordination.errors import (
+from kalda.zk.client.errors import (
     AuthFailedError,
     BadArgumentsError,
     BadVersionError,
-    CoordinationError,
     InvalidAclError,
     NoAuthError,
     NoNodeError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import Check, Create, Delete, SetData, Stat
+from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
 from kalda.zk.server.acl import (
     ADMIN,
     READ,
@@ -256,5 +256,5 @@ def test_lists_survive_a_restart_and_are_kept_once() -> None:
 
 
 def test_errors_carry_zookeepers_codes() -> None:
-    kinds: list[type[CoordinationError]] = [NoAuthError, InvalidAclError, AuthFailedError]
+    kinds: list[type[ZooKeeperError]] = [NoAuthError, InvalidAclError, AuthFailedError]
     assert [kind.code for kind in kinds] == [-102, -114, -115]

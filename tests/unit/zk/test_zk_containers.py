@@ -1,7 +1,7 @@
 """Containers and times to live: what is deleted when, and how fast."""
 
-from kalda.coordination.errors import BadArgumentsError, BadVersionError, NotEmptyError
-from kalda.coordination.port import Create, Delete, SetData
+from kalda.zk.client.errors import BadArgumentsError, BadVersionError, NotEmptyError
+from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.owners import TTL_MS_MAX

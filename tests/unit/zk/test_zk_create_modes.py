@@ -2,8 +2,8 @@
 
 import pytest
 
-from kalda.coordination.errors import BadArgumentsError, NoChildrenForEphemeralsError, NodeExistsError
-from kalda.coordination.port import Check, Create, SetData, Stat
+from kalda.zk.client.errors import BadArgumentsError, NoChildrenForEphemeralsError, NodeExistsError
+from kalda.zk.client.port import Check, Create, SetData, Stat
 from kalda.zk.server.data_tree import INT_MAX, DataTree
 from kalda.zk.server.owners import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_of, ttl_owner
 from kalda.zk.server.prep import DATA_BYTES_LIMIT, PrepProcessor

@@ -1,6 +1,6 @@
 """A log with every kind of record, cut at every byte: the tree is that of the records before the cut."""
 
-from kalda.coordination.port import Create, Delete, SetData
+from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
 from kalda.zk.server.txn_log import TxnLog, frame, read_log

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.coordination.port import Create, Delete, SetData
+from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.proto.jute import JuteError
 from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.errors import CorruptionError, DirectoryInUseError

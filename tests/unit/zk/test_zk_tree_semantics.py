@@ -2,19 +2,19 @@
 
 import pytest
 
-from kalda.coordination.errors import (
+from kalda.zk.client.errors import (
     BadArgumentsError,
     BadVersionError,
-    CoordinationError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
     StorageError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import Check, Create, Delete, SetData, Stat
-from kalda.coordination.znode_paths import check_path
+from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
+from kalda.zk.client.znode_paths import check_path
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.prep import DATA_BYTES_MAX
 from kalda.zk.server.requests import CloseSession, Read
@@ -94,7 +94,7 @@ def test_sequential_names_count_every_child_ever_created(bench: Bench) -> None:
     ],
 )
 def test_refused_operations_change_nothing(
-    bench: Bench, operation: Create | SetData | Delete | Check, expected: type[CoordinationError]
+    bench: Bench, operation: Create | SetData | Delete | Check, expected: type[ZooKeeperError]
 ) -> None:
     """A refusal names its reason by type and leaves no trace, not even a transaction number."""
     session = bench.session()

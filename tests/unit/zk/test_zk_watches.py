@@ -1,6 +1,6 @@
 """Watches: one-shot, told once, after the change is durable and before its answer."""
 
-from kalda.coordination.port import Create, Delete, EventType, SetData, WatchEvent
+from kalda.zk.client.port import Create, Delete, EventType, SetData, WatchEvent
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.requests import Read
 from kalda.zk.server.watches import WatchKind, WatchTable

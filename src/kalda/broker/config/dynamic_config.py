@@ -14,11 +14,11 @@ from typing import Final
 from kalda.broker.config.broker_config import BrokerConfig, has_effect
 from kalda.broker.config.definitions import TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError
-from kalda.coordination import paths
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.config_changes import ConfigChange, ConfigChanges
-from kalda.coordination.schema import SchemaError
 from kalda.storage.config import LogConfig
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
+from kalda.zk.client.schema import SchemaError
 
 _log: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -51,11 +51,11 @@ class ConfigStore:
         self._changes: ConfigChanges | None = None
         self._default_log_config: LogConfig | None = None
 
-    async def start(self, cluster: Cluster, broker_id: int) -> None:
+    async def start(self, cluster: ClusterStore, broker_id: int) -> None:
         """Load what coordination holds and follow its changes until `close`.
 
         Raises:
-            CoordinationError: it cannot be read.
+            ZooKeeperError: it cannot be read.
         """
         self._changes = await cluster.watch_config_changes(lambda change: self._on_change(change, broker_id))
         brokers = await cluster.configs(_BROKERS)
@@ -70,11 +70,11 @@ class ConfigStore:
             await self._changes.close()
             self._changes = None
 
-    async def load_topics(self, cluster: Cluster, topics: Iterable[str]) -> None:
+    async def load_topics(self, cluster: ClusterStore, topics: Iterable[str]) -> None:
         """Read the overrides of topics that are new to this broker, before it makes logs for them.
 
         Raises:
-            CoordinationError: they cannot be read.
+            ZooKeeperError: they cannot be read.
         """
         names = list(topics)
         # Asked all at once: a thousand topics, one after the other, would keep the controller waiting.
@@ -82,7 +82,7 @@ class ConfigStore:
         for topic, overrides in zip(names, found, strict=True):
             self.set_topic(topic, overrides)
 
-    async def _load_topic(self, cluster: Cluster, topic: str) -> Mapping[str, str]:
+    async def _load_topic(self, cluster: ClusterStore, topic: str) -> Mapping[str, str]:
         try:
             return await cluster.config(_TOPICS, topic)
         except SchemaError as error:

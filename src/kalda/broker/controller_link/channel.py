@@ -22,13 +22,13 @@ from kalda.broker.controller_link.wire import (
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from kalda.protocol.messages.stop_replica import StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.schema import Message
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 logger: Final = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from typing import Final
 
 from kalda.broker.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordination import paths
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import Coordination
 from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kalda.zk.client import paths
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.port import ZooKeeperClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def shut_down_gracefully(services: BrokerServices, dialer: Dialer) -> str:
             await _ask(services, dialer, controller_id)
         except _SilentControllerError as error:
             return str(error)
-        except (_NotYetError, ConnectionError, TimeoutError, CoordinationError, ApiError) as error:
+        except (_NotYetError, ConnectionError, TimeoutError, ZooKeeperError, ApiError) as error:
             left -= 1
             reason = str(error) or "no answer in time"
             if left == 0:
@@ -88,7 +88,7 @@ def report_leaderships(services: BrokerServices, reason: str) -> None:
 
 
 async def wait_coordination_silent(
-    coordination: Coordination, seconds: float = SILENCE_SECONDS_MAX, probe_seconds: float = _PROBE_SECONDS
+    zookeeper: ZooKeeperClient, seconds: float = SILENCE_SECONDS_MAX, probe_seconds: float = _PROBE_SECONDS
 ) -> None:
     """Return when coordination has answered nothing for `seconds`, whether it was connected or not."""
     loop = asyncio.get_running_loop()
@@ -96,11 +96,11 @@ async def wait_coordination_silent(
     while True:
         try:
             async with asyncio.timeout_at(heard + seconds):
-                await coordination.exists(paths.CONTROLLER)
+                await zookeeper.exists(paths.CONTROLLER)
             heard = loop.time()
         except TimeoutError:
             return
-        except CoordinationError:
+        except ZooKeeperError:
             if loop.time() >= heard + seconds:
                 return
         await asyncio.sleep(probe_seconds)
@@ -111,7 +111,7 @@ async def _ask(services: BrokerServices, dialer: Dialer, controller_id: int) -> 
 
     Raises:
         _SilentControllerError: it does not even agree on versions.
-        _NotYetError, ConnectionError, TimeoutError, CoordinationError, ApiError: it did not succeed.
+        _NotYetError, ConnectionError, TimeoutError, ZooKeeperError, ApiError: it did not succeed.
     """
     config = services.config
     timeout_seconds = config.controller_socket_timeout_ms / 1000

@@ -19,8 +19,8 @@ from kalda.broker.topics.topic_names import topic_name_problem
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.errors import CoordinationError
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class ControllerRequests:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterStore,
         config_store: ConfigStore,
         replica_manager: ReplicaManager,
         metadata_cache: MetadataCache,
@@ -136,7 +136,7 @@ class ControllerRequests:
         }
         try:
             await self._config_store.load_topics(self._cluster, sorted(new))
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             raise ApiError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"the settings of new topics cannot be read: {error}"
             ) from error

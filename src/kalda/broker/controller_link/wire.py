@@ -12,7 +12,6 @@ from typing import Final
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
     TYPE_INCREMENTAL,
@@ -38,6 +37,7 @@ from kalda.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM: Final = 5
 """The version from which a LeaderAndIsr is answered by topic id."""

@@ -13,11 +13,11 @@ from kalda.broker.api import ApiHandler, Pending, RequestContext
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.coordination.errors import CoordinationError
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kalda.zk.client.errors import ZooKeeperError
 
 FENCED_FROM: Final = 4
 """The first version whose producers know PRODUCER_FENCED."""
@@ -72,7 +72,7 @@ def _begin(
 async def _take(services: BrokerServices, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         producer_id = await services.producer_ids.take()
-    except CoordinationError:
+    except ZooKeeperError:
         # Retriable: the next try may find coordination well again.
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -15,8 +15,6 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordination.consumer_offsets import write_offset
-from kalda.coordination.errors import BadArgumentsError, CoordinationError
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,6 +23,8 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kalda.zk.client.consumer_offsets import write_offset
+from kalda.zk.client.errors import BadArgumentsError, ZooKeeperError
 
 
 def handle(
@@ -79,7 +79,7 @@ async def _commit_to_zookeeper(
                 partition = TopicPartition(topic.name, each.partition_index)
                 try:
                     await write_offset(
-                        services.coordination.coordination,
+                        services.cluster_store.zookeeper,
                         request.group_id,
                         partition,
                         each.committed_offset,
@@ -87,7 +87,7 @@ async def _commit_to_zookeeper(
                 except BadArgumentsError:
                     # The group's name cannot be that of a znode.
                     code = ErrorCode.INVALID_GROUP_ID
-                except CoordinationError:
+                except ZooKeeperError:
                     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             results.append(
                 OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)

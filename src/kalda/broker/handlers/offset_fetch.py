@@ -15,8 +15,6 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition
-from kalda.coordination.consumer_offsets import read_offset
-from kalda.coordination.errors import BadArgumentsError, CoordinationError
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
 from kalda.coordinator.group.records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
@@ -31,6 +29,8 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kalda.zk.client.consumer_offsets import read_offset
+from kalda.zk.client.errors import BadArgumentsError, ZooKeeperError
 
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
@@ -143,13 +143,11 @@ async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRe
             if 0 <= index < count:
                 partition = TopicPartition(topic.name, index)
                 try:
-                    offset = await read_offset(
-                        services.coordination.coordination, request.group_id, partition
-                    )
+                    offset = await read_offset(services.cluster_store.zookeeper, request.group_id, partition)
                 except BadArgumentsError:
                     # The group's name cannot be that of a znode.
                     code = ErrorCode.INVALID_GROUP_ID
-                except CoordinationError:
+                except ZooKeeperError:
                     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             if offset is None and code is ErrorCode.NONE:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

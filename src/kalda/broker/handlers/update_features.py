@@ -13,12 +13,12 @@ from kalda.broker.features import FeatureUpdate, UpgradeType
 from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordination.errors import CoordinationError
 from kalda.protocol.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from kalda.zk.client.errors import ZooKeeperError
 
 TYPES_FROM: Final = 1
 """The first version that tells the type of an update."""
@@ -49,7 +49,7 @@ async def _update(
 ) -> UpdateFeaturesResponse:
     try:
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
-            registered = await services.coordination.brokers()
+            registered = await services.cluster_store.brokers()
             brokers = {
                 broker_id: {name: (low, high) for name, low, high in info.features}
                 for broker_id, info in registered.items()
@@ -57,7 +57,7 @@ async def _update(
             await services.features.update(updates, brokers, validates_only=request.validate_only)
     except TimeoutError:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
-    except CoordinationError:
+    except ZooKeeperError:
         return error_response(request, ErrorCode.FEATURE_UPDATE_FAILED)
     except ApiError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

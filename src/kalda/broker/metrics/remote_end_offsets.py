@@ -13,7 +13,6 @@ from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
-from kalda.coordination.schema import NO_LEADER
 from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
 from kalda.protocol.messages.list_offsets import (
@@ -23,6 +22,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kalda.zk.client.schema import NO_LEADER
 
 __all__ = ["RemoteEndOffsets"]
 

@@ -20,13 +20,13 @@ from kalda.broker.process.lifecycle import (
 from kalda.broker.process.ports import ports_of
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import Coordination, SessionState
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.port import SessionState, ZooKeeperClient
 
 if TYPE_CHECKING:
-    from kalda.coordination.kazoo_engine import KazooCoordination
+    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -56,10 +56,10 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 
     async def main(termination: Termination) -> int:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
-            coordination = await termination.unless_asked(connect(config))
+            zookeeper = await termination.unless_asked(connect(config))
             broker = BrokerServer(
                 config,
-                coordination,
+                zookeeper,
                 file_system=OsFileSystem(),
                 clock=SystemClock(),
                 executor=executor,
@@ -73,10 +73,10 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                     ),
                 )
             finally:
-                if coordination.state is SessionState.SUSPENDED or broker.is_coordination_silent:
-                    coordination.abandon()
+                if zookeeper.state is SessionState.SUSPENDED or broker.is_coordination_silent:
+                    zookeeper.abandon()
                 else:
-                    await close_session(coordination)
+                    await close_session(zookeeper)
         return 0 if fault is None else 1
 
     # A child of an earlier parent, which was killed, may be about to end.
@@ -93,33 +93,33 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
     )
 
 
-async def connect(config: BrokerConfig) -> "KazooCoordination":
+async def connect(config: BrokerConfig) -> "EnsembleClient":
     """Open a session with the coordination service that the settings name.
 
     Raises:
         ProcessError: it cannot be reached in time, or the settings name none.
     """
     # Imported here: a broker with embedded coordination does without kazoo.
-    from kalda.coordination.kazoo_engine import KazooCoordination
+    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 
     hosts = config.zookeeper_connect or ""
     session_timeout_ms = config.zookeeper_session_timeout_ms
     connection_timeout_ms = config.zookeeper_connection_timeout_ms or session_timeout_ms
     try:
-        return await KazooCoordination.connect(
+        return await EnsembleClient.connect(
             hosts,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             max_in_flight=config.zookeeper_max_in_flight_requests,
         )
-    except CoordinationError as error:
+    except ZooKeeperError as error:
         raise ProcessError(f"coordination cannot be used: {error}") from None
 
 
-async def close_session(coordination: Coordination) -> None:
+async def close_session(zookeeper: ZooKeeperClient) -> None:
     """End the session, or leave that to its time-out where coordination cannot be reached."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
-            await coordination.close()
-    except (CoordinationError, TimeoutError) as error:
+            await zookeeper.close()
+    except (ZooKeeperError, TimeoutError) as error:
         logger.warning("the session with coordination is left to expire: %s", str(error) or "no answer")

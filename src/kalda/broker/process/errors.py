@@ -9,10 +9,10 @@ from typing import Final
 from kalda.common.config_def import ConfigError
 from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
-from kalda.coordination.cluster import BrokerIdInUseError
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.schema import SchemaError
 from kalda.storage.errors import StorageError
+from kalda.zk.client.cluster_store import BrokerIdInUseError
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.schema import SchemaError
 from kalda.zk.server.errors import CorruptionError, DirectoryInUseError
 
 logger: Final = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ MENDABLE_ERRORS: Final = (
     ProcessError,
     BrokerIdInUseError,
     ConfigError,
-    CoordinationError,
+    ZooKeeperError,
     CorruptionError,
     DirectoryInUseError,
     SchemaError,

@@ -30,8 +30,8 @@ from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.zookeeper import coordination_server
-from kalda.coordination import paths
 from kalda.storage.background import EventLoopExecutor
+from kalda.zk.client import paths
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 
@@ -175,9 +175,9 @@ class ProcessGroup:
 
     async def _end_session(self, broker_id: int) -> None:
         """End the session of a broker that is known to be dead: others take over without waiting for it."""
-        coordination = await self._embedded.connect()
-        stat = await coordination.exists(paths.broker(broker_id))
-        await coordination.close()
+        zookeeper = await self._embedded.connect()
+        stat = await zookeeper.exists(paths.broker(broker_id))
+        await zookeeper.close()
         if stat is None:
             return
         ended = asyncio.get_running_loop().create_future()

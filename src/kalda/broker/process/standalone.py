@@ -47,10 +47,10 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
                 termination.ask,
             ) as (embedded, address),
         ):
-            coordination = await embedded.connect()
+            zookeeper = await embedded.connect()
             broker = BrokerServer(
                 config,
-                coordination,
+                zookeeper,
                 file_system=OsFileSystem(),
                 clock=SystemClock(),
                 executor=executor,
@@ -61,7 +61,7 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
                 lambda broker: termination.ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
             )
             if fault is None:
-                await close_session(coordination)
+                await close_session(zookeeper)
             else:
                 logger.critical("the broker ends because its coordination is broken: %s", fault)
         return 0 if fault is None else 1

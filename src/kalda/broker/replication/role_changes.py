@@ -20,9 +20,9 @@ from kalda.broker.replication.missing_records import MissingRecords
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
-from kalda.coordination.schema import LEADER_DURING_DELETE, PartitionState
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
+from kalda.zk.client.schema import LEADER_DURING_DELETE, PartitionState
 
 logger = logging.getLogger(__name__)
 

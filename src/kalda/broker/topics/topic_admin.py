@@ -40,12 +40,12 @@ from kalda.broker.topics.topic_wait import TopicWait
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
-from kalda.coordination.cluster import Cluster, NewTopic
-from kalda.coordination.errors import BadVersionError, CoordinationError, NodeExistsError
-from kalda.coordination.port import WatchEvent
-from kalda.coordination.schema import ReplicaAssignment, TopicAssignment
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
+from kalda.zk.client.cluster_store import ClusterStore, NewTopic
+from kalda.zk.client.errors import BadVersionError, NodeExistsError, ZooKeeperError
+from kalda.zk.client.port import WatchEvent
+from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
 
 _log: Final = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class TopicAdmin:
         self,
         broker_id: int,
         config: BrokerConfig,
-        cluster: Cluster,
+        cluster: ClusterStore,
         metadata_cache: MetadataCache,
         config_store: ConfigStore,
         purgatory: DelayedOperationPurgatory,
@@ -124,7 +124,7 @@ class TopicAdmin:
         REQUEST_TIMED_OUT, as in Kafka.
 
         Raises:
-            CoordinationError: coordination could not be asked.
+            ZooKeeperError: coordination could not be asked.
         """
         doomed = frozenset(await self._cluster.topics_to_delete())
         if not validate_only and (wanted := [topic.name for topic in topics if topic.name in doomed]):
@@ -181,7 +181,7 @@ class TopicAdmin:
             }
             # A broker that has just started knows too few brokers for a new topic, and not all topics.
             existing = frozenset(await self._cluster.topics()) if refused else frozenset[str]()
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             # The topic may well exist, and this broker has not heard of it yet.
             _log.warning(
                 "topics %s are not created automatically for now: %s", ", ".join(sorted(wanted)), error
@@ -199,7 +199,7 @@ class TopicAdmin:
         """Delete topics and wait until they are gone from the metadata, and may be created again.
 
         Raises:
-            CoordinationError: coordination could not be asked.
+            ZooKeeperError: coordination could not be asked.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
@@ -229,7 +229,7 @@ class TopicAdmin:
         """Grow topics and wait until the new partitions have leaders; names are distinct.
 
         Raises:
-            CoordinationError: coordination could not be asked.
+            ZooKeeperError: coordination could not be asked.
         """
         outcomes: dict[str, ApiError | None] = {}
         grown: list[CreatePartitionsTopic] = []

@@ -14,11 +14,11 @@ from kalda.broker.transactions.verification import TransactionVerification
 from kalda.broker.upkeep import Upkeep
 from kalda.common.metrics import metric_name
 from kalda.common.types import TopicPartition
-from kalda.coordination.errors import CoordinationError
 from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
 from kalda.coordinator.transaction.shard import TransactionShard
 from kalda.net.peer.dialer import Dialer
+from kalda.zk.client.errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
@@ -177,7 +177,7 @@ class ProducerIdTasks:
             for on_done in waiting:
                 try:
                     producer_id: int | None = await self._ids.take()
-                except CoordinationError as error:
+                except ZooKeeperError as error:
                     logger.warning("no producer id can be had now: %s", error)
                     producer_id = None
                 on_done(producer_id)

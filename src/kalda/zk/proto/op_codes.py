@@ -1,6 +1,6 @@
 """The numbers of ZooKeeper's client protocol: operations, reserved request ids, error codes, create flags.
 
-Names are ZooKeeper's own. The error codes that the data tree raises are those of `kalda.coordination.errors`;
+Names are ZooKeeper's own. The error codes that the data tree raises are those of `kalda.zk.client.errors`;
 here stand the ones that only the wire knows.
 """
 

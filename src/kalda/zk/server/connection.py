@@ -17,9 +17,9 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kalda.coordination.errors import AuthFailedError, CoordinationError, NoAuthError, SessionExpiredError
-from kalda.coordination.port import EventType, WatchEvent
 from kalda.net.foreign_protocols import recognise
+from kalda.zk.client.errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
+from kalda.zk.client.port import EventType, WatchEvent
 from kalda.zk.proto import responses
 from kalda.zk.proto.framing import FrameError, FrameReader
 from kalda.zk.proto.jute import JuteError
@@ -374,7 +374,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._listener.left(self)
         elif isinstance(outcome, SessionExpiredError):
             self._refuse_session()
-        elif isinstance(outcome, CoordinationError):
+        elif isinstance(outcome, ZooKeeperError):
             self.abort(f"its session could not be opened: {outcome}", logging.WARNING)
         else:
             self.state = ConnectionState.OPEN
@@ -402,7 +402,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._server.close_session(self.session_id, partial(self._session_closed, xid, self._received_at))
 
     def _session_closed(self, xid: int, received_at: float, outcome: object) -> None:
-        self._reply(xid, outcome.code if isinstance(outcome, CoordinationError) else OK)
+        self._reply(xid, outcome.code if isinstance(outcome, ZooKeeperError) else OK)
         self._count_answered("CLOS", xid, received_at)
         self.close("the client closed its session")
 
@@ -482,7 +482,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._listener.done(size)
         if self.state is ConnectionState.CLOSED:
             return
-        if isinstance(outcome, CoordinationError):
+        if isinstance(outcome, ZooKeeperError):
             if isinstance(operation, Multi) and outcome.operation_index is not None:
                 count, index = len(operation.operations), outcome.operation_index
                 self._reply(xid, OK, failed_multi_body(count, index, outcome.code))

@@ -13,7 +13,7 @@ partly seen are completed by ZooKeeper's rules instead of refused.
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kalda.coordination.port import EventType, OperationResult, Stat, WatchEvent
+from kalda.zk.client.port import EventType, OperationResult, Stat, WatchEvent
 from kalda.zk.server.owners import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
     CREATE_TXNS,

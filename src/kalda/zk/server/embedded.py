@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from kalda.common.clock import Clock
-from kalda.coordination.errors import (
+from kalda.storage.background import BackgroundExecutor
+from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.errors import (
     ConnectionLossError,
-    CoordinationError,
     NoNodeError,
     SessionExpiredError,
     StorageError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import (
+from kalda.zk.client.port import (
     ANY_VERSION,
     Create,
     Delete,
@@ -31,9 +33,7 @@ from kalda.coordination.port import (
     WatchCallback,
     WatchEvent,
 )
-from kalda.coordination.znode_paths import check_operation, check_path, check_transaction
-from kalda.storage.background import BackgroundExecutor
-from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.znode_paths import check_operation, check_path, check_transaction
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
@@ -93,15 +93,15 @@ class EmbeddedServer:
         """Have `listener` called when the server stops for good; its process should exit."""
         self.server.add_broken_listener(listener)
 
-    async def connect(self) -> "EmbeddedCoordination":
+    async def connect(self) -> "EmbeddedClient":
         """Open a session.
 
         Raises:
             StorageError: it could not be made durable.
         """
-        coordination = EmbeddedCoordination(self.server)
-        await coordination.reconnect()
-        return coordination
+        zookeeper = EmbeddedClient(self.server)
+        await zookeeper.reconnect()
+        return zookeeper
 
     async def close(self) -> None:
         """Finish what is under way and let go of the directory.
@@ -169,8 +169,8 @@ class _Calls:
             await self._future
 
 
-class EmbeddedCoordination:
-    """One session; fills `kalda.coordination.port.Coordination`, where the methods are described."""
+class EmbeddedClient:
+    """One session; fills `kalda.zk.client.port.Coordination`, where the methods are described."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
@@ -208,7 +208,7 @@ class EmbeddedCoordination:
         calls = _Calls(1)
         self._session_id = self._server.open_session(IN_PROCESS_TIMEOUT_MS, self._on_ended, calls.slot(0))
         await calls.wait()
-        if isinstance(calls.outcomes[0], CoordinationError):
+        if isinstance(calls.outcomes[0], ZooKeeperError):
             raise calls.outcomes[0]
         self._change_state(SessionState.CONNECTED)
 
@@ -307,13 +307,13 @@ class EmbeddedCoordination:
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Do all or nothing."""
         (outcome,) = await self.multi_many([operations])
-        if isinstance(outcome, CoordinationError):
+        if isinstance(outcome, ZooKeeperError):
             raise outcome
         return outcome
 
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
-    ) -> list[list[OperationResult] | CoordinationError]:
+    ) -> list[list[OperationResult] | ZooKeeperError]:
         """Do many transactions, in one group commit."""
         # Paths are judged on the client's side, as ZooKeeper's clients do: the server looks at them late.
         bad = [check_transaction(operations) for operations in transactions]
@@ -326,12 +326,12 @@ class EmbeddedCoordination:
                 ]
             )
         )
-        checked: list[list[OperationResult] | CoordinationError] = []
+        checked: list[list[OperationResult] | ZooKeeperError] = []
         for error in bad:
             outcome = next(outcomes) if error is None else error
             if isinstance(outcome, SessionExpiredError):
                 raise outcome
-            assert isinstance(outcome, list | CoordinationError), f"{outcome!r} is no outcome of a multi"
+            assert isinstance(outcome, list | ZooKeeperError), f"{outcome!r} is no outcome of a multi"
             checked.append(outcome)
         return checked
 
@@ -340,14 +340,14 @@ class EmbeddedCoordination:
 
     async def _read(self, read: Callable[[DataTree, WatchTable], T]) -> T:
         (outcome,) = await self._submit([Read(read)])
-        if isinstance(outcome, CoordinationError):
+        if isinstance(outcome, ZooKeeperError):
             raise outcome
         return outcome  # type: ignore[return-value]  # the outcome of a Read is what its function returned
 
     async def _write(self, operation: Operation) -> OperationResult:
         check_operation(operation)
         (outcome,) = await self._submit([operation])
-        if isinstance(outcome, CoordinationError):
+        if isinstance(outcome, ZooKeeperError):
             raise outcome
         assert isinstance(outcome, list), f"{outcome!r} is no outcome of a write"
         result: OperationResult = outcome[0]

@@ -1,4 +1,4 @@
-"""What the coordination server raises about its own files; what clients see is in `coordination.errors`."""
+"""What the coordination server raises about its own files; what clients see is in `zk.client.errors`."""
 
 
 class CorruptionError(Exception):

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import OperationResult, Stat
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.port import OperationResult, Stat
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.owners import client_owner, owner_of
 from kalda.zk.server.requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
@@ -41,7 +41,7 @@ class FinalProcessor:
         if isinstance(operation, Read):
             try:
                 outcome = operation.read(self._tree, self._watches)
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 outcome = error
             request.on_done(outcome)
             return

@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kalda.coordination.errors import (
+from kalda.zk.client.errors import (
     BadArgumentsError,
     BadVersionError,
-    CoordinationError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
+    ZooKeeperError,
 )
-from kalda.coordination.port import ANY_VERSION, Check, Create, Delete, SetData
-from kalda.coordination.znode_paths import check_path
+from kalda.zk.client.port import ANY_VERSION, Check, Create, Delete, SetData
+from kalda.zk.client.znode_paths import check_path
 from kalda.zk.server import acl as access
 from kalda.zk.server.acl import Identity, check_permission, normalise_acl
 from kalda.zk.server.data_tree import INT_MAX, SYSTEM_PATHS, DataTree, parent_path
@@ -127,7 +127,7 @@ class PrepProcessor:
         else:
             try:
                 self._prepare(request, operation)
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 request.error = error
         self._next.process(request)
 
@@ -163,7 +163,7 @@ class PrepProcessor:
         zxid = self._last_zxid + 1
         try:
             body = self._body(operation, request, zxid)
-        except CoordinationError:
+        except ZooKeeperError:
             self._roll_back()
             raise
         self._last_zxid = zxid
@@ -204,7 +204,7 @@ class PrepProcessor:
                             operation.path,
                         )
                 txns.append(self._node_txn(operation, request, zxid))
-            except CoordinationError as error:
+            except ZooKeeperError as error:
                 error.operation_index = index
                 raise
         return MultiTxn(tuple(txns))

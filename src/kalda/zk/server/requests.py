@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.port import ANY_VERSION, Operation, OperationResult, Stat
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.port import ANY_VERSION, Operation, OperationResult, Stat
 from kalda.zk.server.acl import Identity
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.txns import OPEN_ACL, Acl, Txn
@@ -136,7 +136,7 @@ Write: TypeAlias = NodeOperation | Multi | CreateSession | CloseSession
 class Request:
     """One request on its way. The final processor calls `on_done`, once.
 
-    It gets the results of a write as a list, what a `Read` returned, or the `CoordinationError`.
+    It gets the results of a write as a list, what a `Read` returned, or the `ZooKeeperError`.
     """
 
     __slots__ = ("cxid", "error", "identities", "on_done", "operation", "session_id", "txn")
@@ -156,7 +156,7 @@ class Request:
         self.identities: Final = identities
         """Who asks, for access lists; None: this process itself, to which nothing is forbidden."""
         self.txn: Txn | None = None
-        self.error: CoordinationError | None = None
+        self.error: ZooKeeperError | None = None
 
 
 class Processor(Protocol):

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from kalda.common.clock import Clock
-from kalda.coordination.errors import ConnectionLossError, CoordinationError, StorageError
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.errors import DirectoryInUseError
@@ -137,7 +137,7 @@ class ZooKeeperServer:
         self._session_listeners[session_id] = on_ended
 
         def opened(outcome: object) -> None:
-            if isinstance(outcome, CoordinationError):
+            if isinstance(outcome, ZooKeeperError):
                 del self._session_listeners[session_id]
             elif timeout_ms != IN_PROCESS_TIMEOUT_MS:
                 self.sessions.add(session_id, timeout_ms)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, Protocol
 
-from kalda.coordination.port import EventType, WatchEvent
+from kalda.zk.client.port import EventType, WatchEvent
 
 
 class Watcher(Protocol):

@@ -1,28 +1,28 @@
-"""Errors that only clients over the wire can meet; the tree's own are in `coordination.errors`."""
+"""Errors that only clients over the wire can meet; the tree's own are in `zk.client.errors`."""
 
-from kalda.coordination.errors import CoordinationError
+from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.proto import op_codes
 
 
-class MarshallingError(CoordinationError):
+class MarshallingError(ZooKeeperError):
     """The request's record is not what its operation says."""
 
     code = op_codes.MARSHALLING_ERROR
 
 
-class UnimplementedError(CoordinationError):
+class UnimplementedError(ZooKeeperError):
     """There is no such operation."""
 
     code = op_codes.UNIMPLEMENTED
 
 
-class NoWatcherError(CoordinationError):
+class NoWatcherError(ZooKeeperError):
     """The connection has no such watch."""
 
     code = op_codes.NO_WATCHER
 
 
-class ReconfigDisabledError(CoordinationError):
+class ReconfigDisabledError(ZooKeeperError):
     """There is no ensemble to reconfigure."""
 
     code = op_codes.RECONFIG_DISABLED

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NoReturn, Protocol, TypeAlias
 
-from kalda.coordination.errors import BadArgumentsError, CoordinationError, NoAuthError, NoNodeError
-from kalda.coordination.port import Check, Delete, EventType, SetData, Stat
+from kalda.zk.client.errors import BadArgumentsError, NoAuthError, NoNodeError, ZooKeeperError
+from kalda.zk.client.port import Check, Delete, EventType, SetData, Stat
 from kalda.zk.proto import responses
 from kalda.zk.proto.op_codes import OK, RUNTIME_INCONSISTENCY, OpCode
 from kalda.zk.proto.requests import (
@@ -87,7 +87,7 @@ def plan(op_code: OpCode, record: RequestRecord, client: WireClient) -> Plan:
     if prepare is not None:
         try:
             return prepare(record), _ENCODERS[op_code]
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             return refuse(error), None
     if isinstance(record, MultiRequest) and op_code is OpCode.MULTI:
         return _multi(record)
@@ -97,7 +97,7 @@ def plan(op_code: OpCode, record: RequestRecord, client: WireClient) -> Plan:
     return Read(partial(_guarded, read, client, record)), None
 
 
-def refuse(error: CoordinationError) -> Read:
+def refuse(error: ZooKeeperError) -> Read:
     """Return a request that gets to its turn and fails."""
     return Read(partial(_raise, error))
 
@@ -136,7 +136,7 @@ def _guarded(
 ) -> Body:
     try:
         return read(client, record, tree, watches)
-    except CoordinationError:
+    except ZooKeeperError:
         raise
     except Exception as error:
         # One request's fault must not end the server; the client gets what ZooKeeper answers then.
@@ -144,11 +144,11 @@ def _guarded(
         raise MarshallingError(f"the request failed: {error}") from error
 
 
-def _raise(error: CoordinationError, tree: DataTree, watches: WatchTable) -> NoReturn:
+def _raise(error: ZooKeeperError, tree: DataTree, watches: WatchTable) -> NoReturn:
     raise error
 
 
-def _unserved(op_code: OpCode) -> CoordinationError:
+def _unserved(op_code: OpCode) -> ZooKeeperError:
     if op_code is OpCode.RECONFIG:
         return ReconfigDisabledError("this server is standalone: there is no ensemble to reconfigure")
     return UnimplementedError(f"operation {op_code.name} is not served")
@@ -254,7 +254,7 @@ def _multi(record: MultiRequest) -> Plan:
     for op_code, part in record.operations:
         try:
             operations.append(_WRITES[op_code](part))
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             # ZooKeeper cannot even read such a multi.
             return refuse(MarshallingError(str(error), error.path)), None
         op_codes.append(op_code)
@@ -362,7 +362,7 @@ def _multi_read(client: WireClient, record: MultiRequest, tree: DataTree, watche
     for op_code, part in record.operations:
         try:
             body = _READS[op_code](client, part, tree, watches)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             results.append(error.code)
         else:
             results.append((op_code, body if isinstance(body, bytes) else b"".join(body)))

@@ -23,9 +23,6 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import UpdateMetadata
-from kalda.coordination.errors import ConnectionLossError
-from kalda.coordination.port import Coordination
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.connection import PeerConnection
 from kalda.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -33,6 +30,9 @@ from kalda.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 from kalda.protocol.schema import Message
+from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.port import ZooKeeperClient
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 OURS, OTHER = 1, 2
 Outcome = list[TopicPartition] | ErrorCode | Exception
@@ -207,21 +207,21 @@ class SomeCoordination:
 
 
 async def test_coordination_is_silent_only_once_it_does_not_answer() -> None:
-    coordination = SomeCoordination(None, None, None)
+    zookeeper = SomeCoordination(None, None, None)
     silent = asyncio.ensure_future(
-        wait_coordination_silent(cast("Coordination", coordination), seconds=3600, probe_seconds=0)
+        wait_coordination_silent(cast("ZooKeeperClient", zookeeper), seconds=3600, probe_seconds=0)
     )
-    while coordination.outcomes:  # noqa: ASYNC110
+    while zookeeper.outcomes:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert not silent.done()
     silent.cancel()
-    await wait_coordination_silent(cast("Coordination", coordination), seconds=0)
+    await wait_coordination_silent(cast("ZooKeeperClient", zookeeper), seconds=0)
 
 
 async def test_coordination_that_only_fails_is_silent_too() -> None:
     """A session without a connection fails every call at once."""
     failing = SomeCoordination(*[ConnectionLossError("lost")] * 3)
-    await wait_coordination_silent(cast("Coordination", failing), seconds=0)
+    await wait_coordination_silent(cast("ZooKeeperClient", failing), seconds=0)
 
 
 def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptureFixture) -> None:

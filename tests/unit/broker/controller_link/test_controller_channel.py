@@ -11,7 +11,6 @@ from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.net.peer.connection import PeerConnection
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
@@ -22,6 +21,7 @@ from kalda.protocol.messages.leader_and_isr import (
 from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.schema import Message
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.controller_link.test_controller_wire import role
 
 OURS, OTHER = 0, 1

@@ -12,9 +12,9 @@ from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
-from kalda.coordination.cluster import Cluster
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.schema import SchemaError
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.schema import SchemaError
 from tests.unit.broker.admin_fakes import AdminWorld
 
 
@@ -53,7 +53,7 @@ def receiver(
     has_logs: bool = True,
 ) -> ControllerRequests:
     return ControllerRequests(
-        cast("Cluster", world.cluster),
+        cast("ClusterStore", world.cluster),
         world.store,
         cast("ReplicaManager", replicas),
         world.cache,
@@ -171,7 +171,7 @@ async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
     world, replicas = AdminWorld(), Replicas()
 
     async def fail(entity_type: str, entity_name: str) -> dict[str, str]:
-        raise CoordinationError("out of reach")
+        raise ZooKeeperError("out of reach")
 
     world.cluster.config = fail  # type: ignore[method-assign]  # stands in for a lost connection
     requests = receiver(world, replicas, has_logs=False)

@@ -20,7 +20,6 @@ from kalda.broker.controller_link.wire import (
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
-from kalda.coordination.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.protocol.codec import decode, encode
 from kalda.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -40,6 +39,7 @@ from kalda.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 from kalda.protocol.schema import Message
+from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 
 M = TypeVar("M", bound=Message)
 

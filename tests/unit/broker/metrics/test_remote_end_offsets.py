@@ -16,13 +16,13 @@ from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.data_path_fakes import TOPIC, leadership
 
 A, B, UNKNOWN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1), TopicPartition("gone", 0)

@@ -11,9 +11,9 @@ from kalda.broker.replication.leader.assembly import LeadershipCheck
 from kalda.broker.replication.leader.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.coordination import paths, schema
-from kalda.coordination.errors import ConnectionLossError, CoordinationError
-from kalda.coordination.port import Operation, OperationResult, SessionState
+from kalda.zk.client import paths, schema
+from kalda.zk.client.errors import ConnectionLossError, ZooKeeperError
+from kalda.zk.client.port import Operation, OperationResult, SessionState
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import LAG_SECONDS, Leading, pending
 
@@ -233,14 +233,14 @@ class LostAnswers:
     """Coordination that does the work and loses the answer, so often."""
 
     def __init__(self, broker: Leading, count: int, *, does_the_work: bool) -> None:
-        self._inner = broker.coordination.multi_many
+        self._inner = broker.zookeeper.multi_many
         self._left = count
         self._does_the_work = does_the_work
-        broker.coordination.multi_many = self.multi_many  # type: ignore[method-assign]  # a fault
+        broker.zookeeper.multi_many = self.multi_many  # type: ignore[method-assign]  # a fault
 
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
-    ) -> list[list[OperationResult] | CoordinationError]:
+    ) -> list[list[OperationResult] | ZooKeeperError]:
         if not self._left:
             return await self._inner(transactions)
         self._left -= 1
@@ -281,7 +281,7 @@ async def test_a_state_that_is_gone_leaves_the_change_pending(broker: Leading) -
     """The topic is being deleted."""
     await broker.lead()
     broker.produce(batch(b"a"))
-    await broker.coordination.delete(paths.partition_state(PARTITION))
+    await broker.zookeeper.delete(paths.partition_state(PARTITION))
     await shrink(broker)
     assert broker.partition().pending_isr is not None
     assert broker.partition().is_leader
@@ -367,8 +367,8 @@ async def test_a_partition_without_a_leader_is_led_no_longer(broker: Leading) ->
 
 async def notices(broker: Leading) -> list[frozenset[TopicPartition]]:
     found = []
-    for name in await broker.coordination.children(paths.ISR_CHANGES):
-        data, _ = await broker.coordination.get(f"{paths.ISR_CHANGES}/{name}")
+    for name in await broker.zookeeper.children(paths.ISR_CHANGES):
+        data, _ = await broker.zookeeper.get(f"{paths.ISR_CHANGES}/{name}")
         found.append(schema.decode_isr_change(data))
     return found
 
@@ -400,14 +400,14 @@ async def test_a_notice_that_fails_is_sent_later(broker: Leading) -> None:
     catch_up(broker, 3)
     await broker.settle()
     broker.clock.advance(ANNOUNCE_LINGER_SECONDS)
-    create = broker.coordination.create
+    create = broker.zookeeper.create
 
     async def fail(*_: object, **__: object) -> str:
         raise ConnectionLossError("gone")
 
-    broker.coordination.create = fail  # type: ignore[method-assign]  # a fault
+    broker.zookeeper.create = fail  # type: ignore[method-assign]  # a fault
     await broker.changes.announce()
-    broker.coordination.create = create  # type: ignore[method-assign]  # its end
+    broker.zookeeper.create = create  # type: ignore[method-assign]  # its end
     await broker.changes.announce()
     assert [{PARTITION}] == await notices(broker)
 
@@ -435,6 +435,6 @@ async def test_a_check_of_leadership_that_fails_is_due_again(broker: Leading) ->
     async def fail(*_: object, **__: object) -> list[None]:
         raise ConnectionLossError("gone")
 
-    broker.coordination.get_many = fail  # type: ignore[assignment,method-assign]  # a fault
+    broker.zookeeper.get_many = fail  # type: ignore[assignment,method-assign]  # a fault
     assert not await LeadershipCheck(broker.services).check()
     assert broker.partition().is_leader

@@ -9,8 +9,6 @@ from kalda.broker.handlers import create_partitions, create_topics, delete_topic
 from kalda.broker.topics.topic_admin import CreatedTopic, Outcome
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid
-from kalda.coordination.errors import ConnectionLossError
-from kalda.coordination.schema import ReplicaAssignment
 from kalda.protocol import codec
 from kalda.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -30,6 +28,8 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.schema import ReplicaAssignment
 from tests.unit.broker.admin_fakes import AdminWorld, context
 
 

@@ -14,7 +14,6 @@ from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.coordination.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.coordinator.transaction.metadata import TransactionMetadata
 from kalda.coordinator.transaction.ports import MarkerWork
 from kalda.coordinator.transaction.states import TransactionState
@@ -25,6 +24,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from tests.unit.broker.data_path_fakes import leadership
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -11,7 +11,6 @@ from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import UpdateMetadata
-from kalda.coordination.schema import BrokerInfo, ListenerEndpoint
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.messages.add_partitions_to_txn import (
@@ -21,6 +20,7 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.data_path_fakes import leadership
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -10,9 +10,9 @@ from kalda.broker.replication.follower.assembly import build_leader_quota
 from kalda.broker.replication.leader.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
 from kalda.broker.replication.leader.replica_selector import make_replica_selector
 from kalda.broker.upkeep import Upkeep
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.isr_store import IsrStore
-from kalda.coordination.port import SessionState
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.isr_store import IsrStore
+from kalda.zk.client.port import SessionState
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
@@ -30,7 +30,7 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
         ConfigError: `replica.selector.class` names a class that does not exist here.
     """
     config, cache = services.config, services.metadata_cache
-    services.isr_changes = IsrChanges(IsrStore(services.coordination.coordination), services.clock)
+    services.isr_changes = IsrChanges(IsrStore(services.cluster_store.zookeeper), services.clock)
     return ReplicaManager(
         services.broker_id,
         services.log_manager,
@@ -53,11 +53,11 @@ def build_replica_manager(services: "BrokerServices") -> ReplicaManager:
 def start_leader_upkeep(services: "BrokerServices", upkeep: Upkeep) -> None:
     """Keep ISRs current and act on failed log directories."""
     replicas, changes = services.replica_manager, services.isr_changes
-    coordination = services.coordination.coordination
-    failures = LogDirFailures(services.broker_id, services.log_manager, replicas, IsrStore(coordination))
+    zookeeper = services.cluster_store.zookeeper
+    failures = LogDirFailures(services.broker_id, services.log_manager, replicas, IsrStore(zookeeper))
     replicas.watch_recovery(failures.announce_recovery)
     check = LeadershipCheck(services)
-    coordination.add_state_listener(check.on_session)
+    zookeeper.add_state_listener(check.on_session)
     upkeep.every("ISR expiration", max(services.config.replica_lag_time_max_ms // 2, 1), replicas.shrink_isrs)
     upkeep.every("ISR change notices", ANNOUNCE_CHECK_MS, changes.announce)
     upkeep.run("ISR changes", changes.run(replicas))
@@ -101,7 +101,7 @@ class LeadershipCheck:
         led = [partition for partition in replicas.partitions.values() if partition.is_leader]
         try:
             await self._services.isr_changes.check_leadership(replicas, led)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             logger.warning("leadership of %d partitions not checked: %s", len(led), error)
             return False
         return True

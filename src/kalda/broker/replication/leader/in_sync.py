@@ -11,7 +11,7 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
-from kalda.coordination.schema import PartitionState
+from kalda.zk.client.schema import PartitionState
 
 NEVER: Final = -math.inf
 """Monotonic seconds before any other."""

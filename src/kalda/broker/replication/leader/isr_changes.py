@@ -19,9 +19,9 @@ from kalda.broker.replication.leader.in_sync import IsrChange
 from kalda.common.clock import Clock
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
-from kalda.coordination.errors import CoordinationError
-from kalda.coordination.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
-from kalda.coordination.schema import PartitionState
+from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
+from kalda.zk.client.schema import PartitionState
 
 logger = logging.getLogger(__name__)
 
@@ -110,13 +110,13 @@ class IsrChanges:
             results = await self._store.write(
                 [(change.topic_partition, change.wanted) for _, change in batch]
             )
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             results = [error] * len(batch)
-        errors: list[CoordinationError] = []
+        errors: list[ZooKeeperError] = []
         for (partition, change), result in zip(batch, results, strict=True):
             if partition.pending_isr is not change:
                 continue
-            if isinstance(result, CoordinationError):
+            if isinstance(result, ZooKeeperError):
                 errors.append(result)
                 self.failures += 1
                 self._queue.setdefault(partition.topic_partition, (partition, change))
@@ -183,7 +183,7 @@ class IsrChanges:
         """Step down where coordination has another leader; for a session that was lost and is anew.
 
         Raises:
-            CoordinationError: not everything could be read.
+            ZooKeeperError: not everything could be read.
         """
         for start in range(0, len(partitions), CHANGES_PER_WRITE):
             some = {
@@ -210,7 +210,7 @@ class IsrChanges:
         self._is_urgent = False
         try:
             await self._store.announce(partitions)
-        except CoordinationError as error:
+        except ZooKeeperError as error:
             self._unannounced.update(partitions)
             logger.warning("in-sync replicas of %d partitions not announced: %s", len(partitions), error)
             return

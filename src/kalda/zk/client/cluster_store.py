@@ -1,0 +1,306 @@
+"""Typed operations on what the cluster keeps in ZooKeeper, over the coordination port.
+
+Brokers and the request handlers use this; what only the active controller may write is in
+`controller_store`, because those writes are fenced by its epoch. Nothing is cached here: each call reads or
+writes, and a watch passed in is armed by the read itself.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
+from kalda.zk.client import paths, schema
+from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
+from kalda.zk.client.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
+)
+from kalda.zk.client.port import Create, Delete, Operation, SetData, WatchCallback, ZooKeeperClient
+from kalda.zk.client.schema import (
+    BrokerInfo,
+    PartitionState,
+    ProducerIdBlock,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+
+_CONFLICT_RETRIES: Final = 100
+"""Attempts of a compare-and-set among brokers. Each failure means that another broker succeeded, so reaching
+this bound takes a hundred others in the same few milliseconds."""
+
+
+class BrokerIdInUseError(Exception):
+    """Another live broker has registered under this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create: validated by the caller, who also chose the replicas."""
+
+    name: str
+    partitions: Mapping[int, ReplicaAssignment]
+    config: Mapping[str, str]
+    topic_id: uuid.UUID
+
+
+class ClusterStore:
+    """What one broker asks of coordination.
+
+    All methods raise `ZooKeeperError` (see the port). One that reads a single znode raises
+    `schema.SchemaError` if that holds nonsense; one that reads many logs and leaves out those that do. Only
+    what else they raise is listed.
+    """
+
+    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock) -> None:
+        self.zookeeper: Final = zookeeper
+        self._clock: Final = clock
+
+    # The cluster and its brokers.
+
+    async def ensure_layout(self) -> None:
+        """Create the persistent znodes that Kafka expects and that are not there yet."""
+        wanted: dict[str, None] = {}
+        for path in paths.PERSISTENT:
+            parts = path.split("/")
+            for end in range(2, len(parts) + 1):
+                wanted["/".join(parts[:end])] = None
+        present = await self.zookeeper.get_many(list(wanted))
+        missing = [path for path, found in zip(wanted, present, strict=True) if found is None]
+        outcomes = await self.zookeeper.multi_many([[Create(path)] for path in missing])
+        for outcome in outcomes:
+            if isinstance(outcome, ZooKeeperError) and not isinstance(outcome, NodeExistsError):
+                raise outcome
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id; the first broker ever to ask creates it."""
+        while True:
+            try:
+                data, _ = await self.zookeeper.get(paths.CLUSTER_ID)
+                return schema.decode_cluster_id(data)
+            except NoNodeError:
+                cluster_id = uuid_to_text(random_uuid())
+            operations: list[Operation] = [
+                Create(paths.CLUSTER_ID, schema.encode_cluster_id(cluster_id)),
+            ]
+            if await self.zookeeper.exists(paths.CLUSTER) is None:
+                operations.insert(0, Create(paths.CLUSTER))
+            try:
+                await self.zookeeper.multi(operations)
+                return cluster_id
+            except NodeExistsError:
+                continue
+
+    async def next_broker_id(self, reserved_max: int) -> int:
+        """Return an id that no broker ever had, above `reserved.broker.max.id`."""
+        stat = await self.zookeeper.set(paths.BROKER_SEQUENCE_ID, b"")
+        return reserved_max + stat.version
+
+    async def register_broker(self, info: BrokerInfo, own_sessions: Collection[int] = ()) -> int:
+        """Announce a live broker for as long as the session lasts; return its broker epoch.
+
+        A registration without a time-stamp gets that of now. One that a session of `own_sessions` left is
+        replaced: those are sessions of this very process that it lost.
+
+        Raises:
+            BrokerIdInUseError: another session holds the id.
+        """
+        path = paths.broker(info.id)
+        if info.timestamp_ms < 0:
+            info = replace(info, timestamp_ms=self._clock.time_ms())
+        create = Create(path, schema.encode_broker(info), ephemeral=True)
+        operations: list[Operation] = [create]
+        for _ in range(_CONFLICT_RETRIES):
+            try:
+                await self.zookeeper.multi(operations)
+            except (NodeExistsError, NoNodeError) as error:
+                if isinstance(error, NoNodeError) and len(operations) == 1:
+                    raise
+            stat = await self.zookeeper.exists(path)
+            operations = [create]
+            if stat is None:
+                # The former one went away between.
+                continue
+            if stat.ephemeral_owner == self.zookeeper.session_id:
+                # Also a create whose answer was lost and that was sent again finds its own znode.
+                return stat.czxid
+            if stat.ephemeral_owner not in own_sessions:
+                raise self._id_in_use(path, info.id, stat.ephemeral_owner)
+            operations = [Delete(path, stat.version), create]
+        raise NodeExistsError(f"the registration {path} comes and goes", path)
+
+    def _id_in_use(self, path: str, broker_id: int, owner: int) -> BrokerIdInUseError:
+        return BrokerIdInUseError(
+            f"broker id {broker_id} is in use: {path} belongs to session {owner:#x}, this "
+            f"one is {self.zookeeper.session_id:#x}; stop the other broker, wait for its session to "
+            "expire, or give this one another broker.id"
+        )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Withdraw a registration; does nothing where there is none."""
+        try:
+            await self.zookeeper.delete(paths.broker(broker_id))
+        except NoNodeError:
+            return
+
+    async def brokers(self, watch: WatchCallback | None = None) -> dict[int, BrokerInfo]:
+        """Return the live brokers by id; `watch` reports when one comes or goes."""
+        ids = paths.numbers(await self.zookeeper.children(paths.BROKER_IDS, watch))
+        found = await self.zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
+        return schema.decode_each(
+            ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
+        )
+
+    async def controller_id(self, watch: WatchCallback | None = None) -> int | None:
+        """Return the active controller's broker id, or None while there is none."""
+        if await self.zookeeper.exists(paths.CONTROLLER, watch) is None:
+            return None
+        try:
+            data, _ = await self.zookeeper.get(paths.CONTROLLER)
+        except NoNodeError:
+            return None
+        return schema.decode_controller(data)
+
+    # Topics.
+
+    async def topics(self, watch: WatchCallback | None = None) -> list[str]:
+        """Return the names of all topics, those under deletion included."""
+        return await self.zookeeper.children(paths.TOPICS, watch)
+
+    async def topic_assignments(
+        self, topics: Iterable[str], watch: WatchCallback | None = None
+    ) -> dict[str, TopicAssignment]:
+        """Return the assignments of the topics that exist; `watch` reports when partitions are added."""
+        names = list(topics)
+        found = await self.zookeeper.get_many([paths.topic(name) for name in names], watch)
+        return schema.decode_each(
+            names, found, lambda name, entry: schema.decode_topic(name, entry[0], entry[1].version)
+        )
+
+    async def partition_states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Return the states of those partitions that have one."""
+        wanted = list(partitions)
+        found = await self.zookeeper.get_many([paths.partition_state(p) for p in wanted])
+        return schema.decode_partition_states(wanted, found)
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:
+        """Create topics, pipelined; return for each why it failed (`NodeExistsError`: it exists), or None.
+
+        A topic's configuration is written in the same transaction. The partitions come to life when the
+        controller has seen the topic.
+        """
+        leftovers = await self.zookeeper.get_many([paths.config("topics", topic.name) for topic in topics])
+        transactions: list[list[Operation]] = []
+        for topic, leftover in zip(topics, leftovers, strict=True):
+            config_path = paths.config("topics", topic.name)
+            config = schema.encode_config(topic.config)
+            assignment = TopicAssignment(topic.name, topic.topic_id, topic.partitions)
+            transactions.append(
+                [
+                    Create(paths.topic(topic.name), schema.encode_topic(assignment)),
+                    Create(config_path, config) if leftover is None else SetData(config_path, config),
+                ]
+            )
+        outcomes = await self.zookeeper.multi_many(transactions)
+        return {
+            topic.name: outcome if isinstance(outcome, ZooKeeperError) else None
+            for topic, outcome in zip(topics, outcomes, strict=True)
+        }
+
+    async def set_assignment(self, assignment: TopicAssignment) -> TopicAssignment:
+        """Replace a topic's assignment, e.g. to add partitions, if it is still of `assignment.version`.
+
+        Raises:
+            BadVersionError: somebody changed it meanwhile; read again.
+        """
+        stat = await self.zookeeper.set(
+            paths.topic(assignment.topic), schema.encode_topic(assignment), assignment.version
+        )
+        return TopicAssignment(
+            assignment.topic, assignment.topic_id, assignment.partitions, version=stat.version
+        )
+
+    async def request_topic_deletions(self, topics: Sequence[str]) -> dict[str, ZooKeeperError | None]:
+        """Mark topics for the controller to delete; `NodeExistsError`: the topic is marked already."""
+        outcomes = await self.zookeeper.multi_many([[Create(paths.delete_topic(topic))] for topic in topics])
+        return {
+            topic: outcome if isinstance(outcome, ZooKeeperError) else None
+            for topic, outcome in zip(topics, outcomes, strict=True)
+        }
+
+    async def topics_to_delete(self, watch: WatchCallback | None = None) -> list[str]:
+        """Return the topics marked for deletion."""
+        return await self.zookeeper.children(paths.DELETE_TOPICS, watch)
+
+    # Configuration.
+
+    async def config(self, entity_type: str, entity_name: str) -> dict[str, str]:
+        """Return the dynamic configuration of an entity; empty where it has none."""
+        (found,) = await self.zookeeper.get_many([paths.config(entity_type, entity_name)])
+        return {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
+
+    async def configs(self, entity_type: str) -> dict[str, dict[str, str]]:
+        """Return the dynamic configurations of all entities of a type, e.g. ``topics``."""
+        try:
+            names = await self.zookeeper.children(f"{paths.CONFIG}/{entity_type}")
+        except NoNodeError:
+            return {}
+        found = await self.zookeeper.get_many([paths.config(entity_type, name) for name in names])
+        return schema.decode_configs(entity_type, names, found)
+
+    async def set_config(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
+        """Replace the dynamic configuration of an entity and notify every broker, in one transaction."""
+        path = paths.config(entity_type, entity_name)
+        data = schema.encode_config(config)
+        notification = Create(
+            f"{paths.CONFIG_CHANGES}/{paths.CONFIG_CHANGE_PREFIX}",
+            schema.encode_config_change(entity_type, entity_name),
+            sequential=True,
+        )
+        for _ in range(_CONFLICT_RETRIES):
+            exists = await self.zookeeper.exists(path) is not None
+            write: Operation = SetData(path, data) if exists else Create(path, data)
+            try:
+                await self.zookeeper.multi([write, notification])
+                return
+            except (NodeExistsError, NoNodeError) as error:
+                if error.operation_index != 0:
+                    raise
+        raise BadVersionError(f"{path} was created and deleted over and over by others", path)
+
+    async def watch_config_changes(self, callback: Callable[[ConfigChange], None]) -> ConfigChanges:
+        """Call `callback` for each change of configuration from now on, by whichever broker.
+
+        Load the configurations after this returns, and no change is missed. Close the returned handle to
+        stop.
+        """
+        changes = ConfigChanges(self.zookeeper, callback)
+        await changes.start()
+        return changes
+
+    # Producer ids.
+
+    async def allocate_producer_ids(
+        self, broker_id: int, size: int = schema.PRODUCER_ID_BLOCK_SIZE
+    ) -> ProducerIdBlock:
+        """Take the next block of producer ids for a broker; no two brokers ever get the same id."""
+        for _ in range(_CONFLICT_RETRIES):
+            data, stat = await self.zookeeper.get(paths.PRODUCER_ID_BLOCK)
+            first = schema.decode_producer_id_block(data).last + 1 if data else 0
+            block = ProducerIdBlock(broker_id, first, first + size - 1)
+            try:
+                await self.zookeeper.set(
+                    paths.PRODUCER_ID_BLOCK, schema.encode_producer_id_block(block), stat.version
+                )
+                return block
+            except BadVersionError:
+                continue
+        raise BadVersionError(
+            f"{paths.PRODUCER_ID_BLOCK} changed {_CONFLICT_RETRIES} times in a row", paths.PRODUCER_ID_BLOCK
+        )

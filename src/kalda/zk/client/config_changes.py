@@ -1,0 +1,199 @@
+"""Follows `/config/changes`, through which a broker learns that some configuration was changed.
+
+Whoever changes a configuration adds a sequential znode that names the entity; every broker watches the
+parent, reads what is new and loads that entity's configuration afresh. Old notifications are purged by
+whoever sees them; who was away so long that it may have missed some reads everything instead. The one thing
+to keep: the sequence number already seen only grows, so that a notification is handled once however often
+the children are listed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.zk.client import paths, schema
+from kalda.zk.client.errors import (
+    BadArgumentsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    ZooKeeperError,
+)
+from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
+from kalda.zk.client.znode_paths import check_path
+
+_RETENTION_MS: Final = 15 * 60 * 1000
+"""Kafka's: long enough for a broker that was away to read what it missed, should it not restart. Counted to
+the newest notification, which is kept, as the coordination server dated both."""
+
+_NONE_LEFT: Final = 2**31
+"""Stands for the number of a notification where there is none: above all of them."""
+
+_RETRY_SECONDS: Final = 1.0
+"""Pause after coordination failed, before the children are listed again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """The whole new dynamic configuration of one entity."""
+
+    entity_type: str
+    """``topics``, ``brokers``, ``clients``, …"""
+    entity_name: str
+    """A topic's name, a broker's id, or ``<default>``."""
+    config: dict[str, str]
+
+
+class ConfigChanges:
+    """One follower; `Cluster.watch_config_changes` makes and starts it."""
+
+    def __init__(self, zookeeper: ZooKeeperClient, callback: Callable[[ConfigChange], None]) -> None:
+        self._zookeeper = zookeeper
+        self._callback = callback
+        self._changed = asyncio.Event()
+        self._last_seen = -1
+        self._was_away = False
+        """Without a watch since the last look, because the session expired."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Arm the watch; notifications that exist already count as seen."""
+        names = await self._zookeeper.children(paths.CONFIG_CHANGES, self._on_event)
+        self._last_seen = max(self._sequences(names), default=-1)
+        self._zookeeper.add_state_listener(self._on_state)
+        self._task = asyncio.create_task(self._follow(), name="config-changes")
+
+    async def close(self) -> None:
+        """Stop following."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def _on_event(self, event: WatchEvent) -> None:
+        self._changed.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        # A new session has no watches: list again, which arms one.
+        if state is SessionState.EXPIRED:
+            self._was_away = True
+        elif state is SessionState.CONNECTED:
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._read_new()
+            except SessionExpiredError:
+                continue
+            except ZooKeeperError as error:
+                _log.warning("reading configuration changes failed, will retry: %s", error)
+                await self._try_again()
+            except Exception:
+                # A broker that no longer hears of changes would look well and be wrong.
+                _log.exception("following configuration changes failed, will retry")
+                await self._try_again()
+
+    async def _try_again(self) -> None:
+        await asyncio.sleep(_RETRY_SECONDS)
+        self._changed.set()
+
+    async def _read_new(self) -> None:
+        names = await self._zookeeper.children(paths.CONFIG_CHANGES, self._on_event)
+        sequences = self._sequences(names)
+        # While the session lasts its watch tells of every change. No clock says whether any was purged since:
+        # those of brokers differ, and jump. The oldest goes first, so that a gap is one after the last seen.
+        if self._was_away and min(sequences, default=_NONE_LEFT) > self._last_seen + 1:
+            await self._read_all()
+            self._last_seen = max(sequences, default=self._last_seen)
+        self._was_away = False
+        for sequence in sorted(sequences):
+            if sequence > self._last_seen:
+                await self._handle(sequences[sequence])
+                self._last_seen = sequence
+        await self._purge(sequences)
+
+    async def _read_all(self) -> None:
+        """Load every configuration afresh, in place of the notifications that may be gone."""
+        _log.info(
+            "the session expired and notifications after number %d may be gone: reading all configurations",
+            self._last_seen,
+        )
+        for entity_type in paths.CONFIG_ENTITY_TYPES:
+            try:
+                names = await self._zookeeper.children(f"{paths.CONFIG}/{entity_type}")
+            except NoNodeError:
+                continue
+            found = await self._zookeeper.get_many([paths.config(entity_type, name) for name in names])
+            configs = schema.decode_configs(entity_type, names, found)
+            for name, config in configs.items():
+                self._apply(ConfigChange(entity_type, name, config))
+
+    async def _handle(self, name: str) -> None:
+        try:
+            data, _ = await self._zookeeper.get(f"{paths.CONFIG_CHANGES}/{name}")
+            entity_type, entity_name = schema.decode_config_change(data)
+            path = paths.config(entity_type, entity_name)
+            check_path(path)
+            (found,) = await self._zookeeper.get_many([path])
+            config = {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
+        except NoNodeError:
+            return
+        except (schema.SchemaError, BadArgumentsError) as error:
+            _log.error("configuration change %s is skipped: %s", name, error)
+            return
+        self._apply(ConfigChange(entity_type, entity_name, config))
+
+    def _apply(self, change: ConfigChange) -> None:
+        try:
+            self._callback(change)
+        except Exception:
+            # One bad change must not keep the later ones from being applied.
+            _log.exception(
+                "applying the configuration of %s/%s failed", change.entity_type, change.entity_name
+            )
+
+    async def _purge(self, sequences: Mapping[int, str]) -> None:
+        """Delete what is older than the newest notification by more than the retention.
+
+        Both times are the coordination server's: a broker whose own clock is ahead would delete what the
+        others have yet to read.
+        """
+        if not sequences:
+            return
+        *older, last = sorted(sequences)
+        newest = await self._zookeeper.exists(f"{paths.CONFIG_CHANGES}/{sequences[last]}")
+        if newest is None:
+            return
+        for sequence in older:
+            path = f"{paths.CONFIG_CHANGES}/{sequences[sequence]}"
+            stat = await self._zookeeper.exists(path)
+            if stat is None:
+                continue
+            if stat.ctime >= newest.ctime - _RETENTION_MS:
+                # Those that follow were created later.
+                break
+            try:
+                await self._zookeeper.delete(path)
+            except (NoNodeError, NotEmptyError):
+                # Another broker was faster; or it is no notification, since those have no children.
+                continue
+
+    @staticmethod
+    def _sequences(names: list[str]) -> dict[int, str]:
+        sequences = {}
+        for name in names:
+            if name.startswith(paths.CONFIG_CHANGE_PREFIX):
+                try:
+                    sequences[paths.sequence_number(name)] = name
+                except ValueError:
+                    # No broker made it; it must not keep those of brokers from being read.
+                    continue
+        return sequences

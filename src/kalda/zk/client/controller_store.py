@@ -1,0 +1,300 @@
+"""What only the active controller writes, each write fenced by the controller's epoch.
+
+Every transaction begins with a check of `/controller_epoch`'s version, which changes with every election. So
+a controller that was replaced while it paused cannot change anything: it gets `ControllerMovedError` instead
+(KAFKA-6082).
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.common.types import ZERO_UUID, TopicPartition, random_uuid
+from kalda.zk.client import paths, schema
+from kalda.zk.client.errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
+)
+from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat, ZooKeeperClient
+from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
+
+_PARTITIONS_PER_TRANSACTION: Final = 500
+"""At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
+
+_DELETE_ATTEMPTS: Final = 5
+"""Somebody may add a znode below a topic while it is being deleted; more often than this is no accident."""
+
+_CONFLICT_ATTEMPTS: Final = 100
+"""Each conflict means that a broker added partitions; a hundred in the same few milliseconds do not."""
+
+_FENCE_INDEX: Final = 0
+
+
+class ControllerMovedError(Exception):
+    """Another broker has been elected controller; this one must not act as controller any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatesUpdated:
+    """How conditional writes went: what was written, with its new version, and what the others hold instead.
+
+    None among the conflicts: the znode is gone.
+    """
+
+    updated: dict[TopicPartition, PartitionState]
+    conflicts: dict[TopicPartition, PartitionState | None]
+
+
+async def elect(zookeeper: ZooKeeperClient, clock: Clock, broker_id: int) -> "ControllerStore | None":
+    """Try to become controller; return the new controller's store, or None if somebody else is controller.
+
+    Creating `/controller` and raising the epoch are one transaction, so each controller has its own epoch.
+    """
+    try:
+        data, stat = await zookeeper.get(paths.CONTROLLER_EPOCH)
+    except NoNodeError:
+        with contextlib.suppress(NodeExistsError):
+            await zookeeper.create(paths.CONTROLLER_EPOCH, schema.encode_controller_epoch(0))
+        data, stat = await zookeeper.get(paths.CONTROLLER_EPOCH)
+    epoch = schema.decode_controller_epoch(data) + 1
+    try:
+        results = await zookeeper.multi(
+            [
+                Create(
+                    paths.CONTROLLER, schema.encode_controller(broker_id, clock.time_ms()), ephemeral=True
+                ),
+                SetData(paths.CONTROLLER_EPOCH, schema.encode_controller_epoch(epoch), stat.version),
+            ]
+        )
+    except (NodeExistsError, BadVersionError):
+        return None
+    epoch_stat = results[1]
+    assert isinstance(epoch_stat, Stat), f"the result of a set is a stat, not {epoch_stat!r}"
+    return ControllerStore(zookeeper, epoch, epoch_stat.version)
+
+
+class ControllerStore:
+    """The writes of one controller's term. All raise `ControllerMovedError` once the term is over."""
+
+    def __init__(self, zookeeper: ZooKeeperClient, epoch: int, epoch_version: int) -> None:
+        self.epoch: Final = epoch
+        self._zookeeper: Final = zookeeper
+        self._fence: Final = Check(paths.CONTROLLER_EPOCH, epoch_version)
+
+    async def create_partition_states(
+        self, states: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState]:
+        """Write first states; return for every partition the state that now holds, with its version.
+
+        That is another than the one given where a state was there before.
+        """
+        existing = await self._existing(
+            {paths.topic_partitions(p.topic) for p in states}
+            | {paths.partition(p) for p in states}
+            | {paths.partition_state(p) for p in states}
+        )
+        missing = [p for p in states if paths.partition_state(p) not in existing]
+        # The parents that a transaction of this call creates exist for those after it.
+        transactions: list[list[Operation]] = []
+        topic = ""
+        for count, partition in enumerate(missing):
+            if partition.topic != topic or count % _PARTITIONS_PER_TRANSACTION == 0:
+                topic = partition.topic
+                transactions.append([self._fence])
+            for path in (paths.topic_partitions(topic), paths.partition(partition)):
+                if path not in existing:
+                    existing.add(path)
+                    transactions[-1].append(Create(path))
+            data = schema.encode_partition_state(states[partition])
+            transactions[-1].append(Create(paths.partition_state(partition), data))
+        self._raise_if_failed(await self._zookeeper.multi_many(transactions), NoNodeError)
+        return await self._read(states)
+
+    async def update_partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> StatesUpdated:
+        """Replace states whose znodes still have the version that the state names."""
+        outcomes = await self._zookeeper.multi_many(
+            [
+                [
+                    self._fence,
+                    SetData(
+                        paths.partition_state(partition), schema.encode_partition_state(state), state.version
+                    ),
+                ]
+                for partition, state in states.items()
+            ]
+        )
+        self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+        updated: dict[TopicPartition, PartitionState] = {}
+        failed: list[TopicPartition] = []
+        for (partition, state), outcome in zip(states.items(), outcomes, strict=True):
+            if isinstance(outcome, ZooKeeperError):
+                failed.append(partition)
+            else:
+                stat = outcome[1]
+                assert isinstance(stat, Stat), f"the result of a set is a stat, not {stat!r}"
+                updated[partition] = replace(state, version=stat.version)
+        found = await self._read(failed)
+        return StatesUpdated(updated, {partition: found.get(partition) for partition in failed})
+
+    async def write_assignments(
+        self, changes: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """Replace where partitions live; return the changes without those of partitions that are gone.
+
+        Brokers add partitions to the same znodes meanwhile, so what they hold is read and written on
+        condition, again where somebody was faster.
+        """
+        waiting: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, assignment in changes.items():
+            waiting.setdefault(partition.topic, {})[partition.partition] = assignment
+        written: dict[TopicPartition, ReplicaAssignment] = {}
+        for _ in range(_CONFLICT_ATTEMPTS):
+            found = await self._read_assignments(list(waiting))
+            wanted = {topic: _reassigned(each, waiting[topic]) for topic, each in found.items()}
+            outcomes = await self._zookeeper.multi_many(
+                [
+                    [self._fence, SetData(paths.topic(topic), schema.encode_topic(each), each.version)]
+                    for topic, each in wanted.items()
+                ]
+            )
+            self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+            lost = {t for t, o in zip(wanted, outcomes, strict=True) if isinstance(o, ZooKeeperError)}
+            for topic in wanted.keys() - lost:
+                for number, assignment in waiting[topic].items():
+                    if number in wanted[topic].partitions:
+                        written[TopicPartition(topic, number)] = assignment
+            waiting = {topic: waiting[topic] for topic in wanted if topic in lost}
+            if not waiting:
+                return written
+        raise BadVersionError(f"{list(waiting)} changed {_CONFLICT_ATTEMPTS} times in a row")
+
+    async def give_topic_ids(self, assignments: Mapping[str, TopicAssignment]) -> dict[str, TopicAssignment]:
+        """Give an id to topics that older tools made without one; return all as they are now.
+
+        Where somebody writes the topic at the same time it gets its id when that is noticed.
+        """
+        wanted = {
+            topic: replace(each, topic_id=random_uuid())
+            for topic, each in assignments.items()
+            if each.topic_id == ZERO_UUID
+        }
+        outcomes = await self._zookeeper.multi_many(
+            [
+                [self._fence, SetData(paths.topic(topic), schema.encode_topic(each), each.version)]
+                for topic, each in wanted.items()
+            ]
+        )
+        self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+        given = {
+            topic: each
+            for (topic, each), outcome in zip(wanted.items(), outcomes, strict=True)
+            if not isinstance(outcome, ZooKeeperError)
+        }
+        return {topic: given.get(topic, each) for topic, each in assignments.items()}
+
+    async def set_legacy_reassignment(self, remaining: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+        """Leave these moves in `/admin/reassign_partitions`; delete it where none remain."""
+        operation: Operation = Delete(paths.REASSIGN_PARTITIONS)
+        if remaining:
+            operation = SetData(paths.REASSIGN_PARTITIONS, schema.encode_reassignment(remaining))
+        outcomes = await self._zookeeper.multi_many([[self._fence, operation]])
+        self._raise_if_failed(outcomes, NoNodeError)
+
+    async def delete_messages(self, names: Sequence[str]) -> None:
+        """Delete znodes whose message has been acted on; those that are gone are fine."""
+        outcomes = await self._zookeeper.multi_many([[self._fence, Delete(name)] for name in names])
+        self._raise_if_failed(outcomes, NoNodeError)
+
+    async def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete all that is kept about topics; a topic's mark for deletion goes last, so a crash resumes."""
+        remaining = list(topics)
+        failures: dict[str, ZooKeeperError] = {}
+        for _ in range(_DELETE_ATTEMPTS):
+            owners: list[str] = []
+            transactions: list[list[Operation]] = []
+            for topic in remaining:
+                doomed = await self._descendants(paths.topic(topic))
+                for last in (paths.config("topics", topic), paths.delete_topic(topic)):
+                    if await self._zookeeper.exists(last) is not None:
+                        doomed.append(last)
+                for start in range(0, len(doomed), _PARTITIONS_PER_TRANSACTION):
+                    chunk = doomed[start : start + _PARTITIONS_PER_TRANSACTION]
+                    transactions.append([self._fence, *map(Delete, chunk)])
+                    owners.append(topic)
+            outcomes = await self._zookeeper.multi_many(transactions)
+            self._raise_if_fenced(outcomes)
+            failures = {
+                topic: outcome
+                for topic, outcome in zip(owners, outcomes, strict=True)
+                if isinstance(outcome, ZooKeeperError)
+            }
+            if not failures:
+                return
+            remaining = list(failures)
+        raise next(iter(failures.values()))
+
+    async def remove_deletion_marks(self, topics: Sequence[str]) -> None:
+        """Remove the marks for deletion; those that are gone are fine."""
+        outcomes = await self._zookeeper.multi_many(
+            [[self._fence, Delete(paths.delete_topic(topic))] for topic in topics]
+        )
+        self._raise_if_failed(outcomes, NoNodeError)
+
+    async def resign(self) -> None:
+        """Give up the office, so that another broker is elected at once."""
+        try:
+            await self._zookeeper.multi([self._fence, Delete(paths.CONTROLLER)])
+        except (NoNodeError, BadVersionError):
+            return
+
+    async def _existing(self, wanted: set[str]) -> set[str]:
+        names = list(wanted)
+        found = await self._zookeeper.get_many(names)
+        return {name for name, entry in zip(names, found, strict=True) if entry is not None}
+
+    async def _read(
+        self, partitions: Mapping[TopicPartition, PartitionState] | Sequence[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        wanted = list(partitions)
+        found = await self._zookeeper.get_many([paths.partition_state(p) for p in wanted])
+        return schema.decode_partition_states(wanted, found)
+
+    async def _read_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
+        found = await self._zookeeper.get_many([paths.topic(topic) for topic in topics])
+        return schema.decode_each(
+            topics, found, lambda topic, entry: schema.decode_topic(topic, entry[0], entry[1].version)
+        )
+
+    async def _descendants(self, path: str) -> list[str]:
+        """Return the paths of a subtree, children before their parents."""
+        if await self._zookeeper.exists(path) is None:
+            return []
+        order = [path]
+        for parent in order:
+            try:
+                children = await self._zookeeper.children(parent)
+            except NoNodeError:
+                continue
+            order.extend(f"{parent}/{child}" for child in children)
+        order.reverse()
+        return order
+
+    def _raise_if_failed(self, outcomes: Sequence[object], *expected: type[ZooKeeperError]) -> None:
+        self._raise_if_fenced(outcomes)
+        for outcome in outcomes:
+            if isinstance(outcome, ZooKeeperError) and not isinstance(outcome, expected):
+                raise outcome
+
+    def _raise_if_fenced(self, outcomes: Sequence[object]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, ZooKeeperError) and outcome.operation_index == _FENCE_INDEX:
+                raise ControllerMovedError(f"epoch {self.epoch} is over: {outcome}")
+
+
+def _reassigned(found: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:
+    known = {number: assignment for number, assignment in changes.items() if number in found.partitions}
+    return replace(found, partitions={**found.partitions, **known})

@@ -1,0 +1,585 @@
+"""The JSON of every znode the cluster uses, exactly as Kafka 3.9 in ZooKeeper mode writes it.
+
+Each kind is a value with the functions that turn it into bytes and back. Readers accept older versions of a
+schema where brokers of a rolling upgrade could have written them, and ignore keys they do not know. What is
+not here: paths (`paths`) and the znodes' versions, except where a value carries the one its next write names.
+"""
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
+
+from kalda.common.log_text import bytes_text
+from kalda.common.types import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.zk.client import paths
+from kalda.zk.client.paths import INT32_MAX
+from kalda.zk.client.port import Stat
+
+_INT32_MIN: Final = -(2**31)
+
+NO_LEADER: Final = -1
+"""The leader of a partition that has none."""
+
+LEADER_DURING_DELETE: Final = -2
+"""The leader in a StopReplica epoch of a topic under deletion; never in a znode."""
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+"""How many producer ids a broker takes at a time, as Kafka does."""
+
+
+class SchemaError(Exception):
+    """A znode does not hold what its path says it should; names the path's kind and what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerEndpoint:
+    """Where a broker listens: listener name, address, security protocol."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    @property
+    def connection_string(self) -> str:
+        """As the registration writes it, e.g. ``PLAINTEXT://host:9092``; an IPv6 address in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker, as it registered itself.
+
+    `epoch` is the transaction id that created the registration (KIP-380); -1 before it is registered.
+    """
+
+    id: int
+    endpoints: tuple[ListenerEndpoint, ...]
+    rack: str | None = None
+    jmx_port: int = -1
+    timestamp_ms: int = -1
+    epoch: int = -1
+    features: tuple[tuple[str, int, int], ...] = ()
+    """What it can run: the name, the lowest and the highest level of each feature (KIP-584)."""
+
+    def endpoint(self, listener: str) -> ListenerEndpoint | None:
+        """Where the broker listens under this listener name."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """The brokers that hold a partition; the first is its preferred leader (KIP-455 for the other two)."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Where the partition is to live when the reassignment is complete."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """Where the partition lived before, which a cancellation restores (though not its order)."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def reassigned_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
+        """Return the assignment to write while moving to `target`, in place of any move under way.
+
+        (1, 2, 3) to (3, 4) → replicas (3, 4, 1, 2), adding (4), removing (1, 2).
+        """
+        original = self.original
+        everywhere = tuple(dict.fromkeys((*target, *original)))
+        return ReplicaAssignment(
+            everywhere,
+            tuple(replica for replica in everywhere if replica not in original),
+            tuple(replica for replica in everywhere if replica not in target),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """A topic's id and where each of its partitions lives. `version` is the znode's."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition's leadership as ZooKeeper holds it.
+
+    `version` is the znode's, which the wire calls partition epoch; -1 for a state not written yet.
+    Invariant: the leader is `NO_LEADER` or a member of `isr`.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    version: int = -1
+    leader_recovering: bool = False
+    """The leader was elected unclean and has not recovered yet (KIP-704)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """A range of producer ids that one broker may hand out; both ends belong to it."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+Name = TypeVar("Name")
+Decoded = TypeVar("Decoded")
+Entry: TypeAlias = tuple[bytes, Stat]
+"""What a read of a znode gives."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+def decode_each(
+    names: Iterable[Name], entries: Iterable[Entry | None], decode: Callable[[Name, Entry], Decoded]
+) -> dict[Name, Decoded]:
+    """Decode what a bulk read found; a znode that holds nonsense is logged and left out.
+
+    One topic that somebody broke by hand must not keep brokers and controllers from serving all others.
+    """
+    decoded: dict[Name, Decoded] = {}
+    for name, entry in zip(names, entries, strict=True):
+        if entry is None:
+            continue
+        try:
+            decoded[name] = decode(name, entry)
+        except SchemaError as error:
+            _log.error("a znode is left out because it holds nonsense: %s", error)
+    return decoded
+
+
+def _dump(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _shown(value: object) -> str:
+    """Return a value that was read from JSON as JSON, cut where it is long."""
+    return f"{json.dumps(value):.200}"
+
+
+def _load(data: bytes, what: str) -> dict[str, object]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{what} is not JSON ({error}): {bytes_text(data)}") from None
+    if not isinstance(value, dict):
+        raise SchemaError(f"{what} is not a JSON object: {bytes_text(data)}")
+    return value
+
+
+def _int(value: object, what: str) -> int:
+    if type(value) is not int or not _INT32_MIN <= value <= INT32_MAX:
+        raise SchemaError(f"{what} should be an integer of 32 bits, found {_shown(value)}")
+    return value
+
+
+def _ints(value: object, what: str) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise SchemaError(f"{what} should be a list of integers, found {_shown(value)}")
+    for item in value:
+        if type(item) is not int or not _INT32_MIN <= item <= INT32_MAX:
+            raise SchemaError(f"{what} should be a list of integers of 32 bits, found {_shown(value)}")
+    return tuple(value)
+
+
+def _replicas(value: object, what: str) -> tuple[int, ...]:
+    """Read where a partition lives: without replicas nobody could lead it, and each counts once."""
+    replicas = _ints(value, what)
+    if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
+        raise SchemaError(f"{what} should name each replica of a partition once, found {_shown(value)}")
+    return replicas
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise SchemaError(f"{what} should be a text, found {_shown(value)}")
+    return value
+
+
+def _object(value: object, what: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise SchemaError(f"{what} should be a JSON object, found {_shown(value)}")
+    return value
+
+
+_TIMESTAMP: Final = re.compile(r"-?[0-9]{1,18}")
+_ENDPOINT: Final = re.compile(r"(?P<listener>[^:/]+)://\[?(?P<host>[^\[\]]*?)\]?:(?P<port>-?[0-9]{1,5})")
+
+
+def encode_broker(info: BrokerInfo) -> bytes:
+    """`/brokers/ids/N`, version 5.
+
+    The top-level host and port are those of the first PLAINTEXT endpoint, for old clients; null and -1
+    where there is none.
+    """
+    plaintext = next((e for e in info.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    value: dict[str, object] = {
+        "features": {
+            name: {"min_version": lowest, "max_version": highest} for name, lowest, highest in info.features
+        },
+        "listener_security_protocol_map": {e.listener: e.security_protocol for e in info.endpoints},
+        "endpoints": [endpoint.connection_string for endpoint in info.endpoints],
+        "jmx_port": info.jmx_port,
+        "port": plaintext.port if plaintext else -1,
+        "host": plaintext.host if plaintext else None,
+        "version": 5,
+        "timestamp": str(info.timestamp_ms),
+    }
+    if info.rack is not None:
+        value["rack"] = info.rack
+    return _dump(value)
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
+    """Read `/brokers/ids/N`, versions 2 to 5.
+
+    Raises:
+        SchemaError: it is not a registration.
+    """
+    what = f"the registration of broker {broker_id}"
+    value = _load(data, what)
+    protocols = _object(value.get("listener_security_protocol_map") or {}, what)
+    texts = value.get("endpoints")
+    if not isinstance(texts, list):
+        raise SchemaError(f"{what} has no list of endpoints: {bytes_text(data)}")
+    endpoints = []
+    for text in texts:
+        match = _ENDPOINT.fullmatch(_text(text, what))
+        if match is None:
+            raise SchemaError(f"{what} has an endpoint that is not LISTENER://host:port: {text!r}")
+        listener = match["listener"]
+        protocol = _text(protocols.get(listener, listener), what)
+        endpoints.append(ListenerEndpoint(listener, match["host"], int(match["port"]), protocol))
+    rack = value.get("rack")
+    timestamp = _text(value.get("timestamp", "-1"), what)
+    return BrokerInfo(
+        broker_id,
+        tuple(endpoints),
+        None if rack is None else _text(rack, what),
+        _int(value.get("jmx_port", -1), what),
+        int(timestamp) if _TIMESTAMP.fullmatch(timestamp) else -1,
+        epoch,
+        _features(value.get("features") or {}, what),
+    )
+
+
+def _features(value: object, what: str) -> tuple[tuple[str, int, int], ...]:
+    found = []
+    for name, levels in _object(value, what).items():
+        bounds = _object(levels, what)
+        found.append(
+            (name, _int(bounds.get("min_version", 0), what), _int(bounds.get("max_version", 0), what))
+        )
+    return tuple(found)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """`/brokers/topics/T`, version 3 (with the topic id, KIP-516)."""
+    partitions = assignment.partitions
+    value: dict[str, object] = {
+        "removing_replicas": {str(p): list(a.removing) for p, a in partitions.items() if a.removing},
+        "partitions": {str(p): list(a.replicas) for p, a in partitions.items()},
+        "topic_id": uuid_to_text(assignment.topic_id),
+        "adding_replicas": {str(p): list(a.adding) for p, a in partitions.items() if a.adding},
+        "version": 3,
+    }
+    if assignment.topic_id == ZERO_UUID:
+        del value["topic_id"]
+    return _dump(value)
+
+
+def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
+    """Read `/brokers/topics/T`; a topic without an id (versions 1 and 2) gets `ZERO_UUID`.
+
+    Raises:
+        SchemaError: it is not an assignment.
+    """
+    what = f"the assignment of topic {topic}"
+    value = _load(data, what)
+    adding = _object(value.get("adding_replicas") or {}, what)
+    removing = _object(value.get("removing_replicas") or {}, what)
+    partitions = {}
+    for key, replicas in _object(value.get("partitions") or {}, what).items():
+        if (partition := paths.number(key)) is None:
+            raise SchemaError(f"{what} has a partition that is not a number: {key!r:.50}")
+        partitions[partition] = ReplicaAssignment(
+            _replicas(replicas, what), _ints(adding.get(key, []), what), _ints(removing.get(key, []), what)
+        )
+    text = value.get("topic_id")
+    try:
+        topic_id = ZERO_UUID if text is None else uuid_from_text(_text(text, what))
+    except ValueError as error:
+        raise SchemaError(f"{what}: {error}") from None
+    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())), version)
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """`/brokers/topics/T/partitions/P/state`, version 1."""
+    value: dict[str, object] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    if state.leader_recovering:
+        value["leader_recovery_state"] = 1
+    return _dump(value)
+
+
+def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
+    """Read `/brokers/topics/T/partitions/P/state`; `version` is the znode's.
+
+    Raises:
+        SchemaError: it is not a partition's state; the message says whose.
+    """
+    what = f"the state of partition {partition}"
+    value = _load(data, what)
+    return PartitionState(
+        _int(value.get("leader"), what),
+        _int(value.get("leader_epoch"), what),
+        _ints(value.get("isr"), what),
+        _int(value.get("controller_epoch"), what),
+        version,
+        value.get("leader_recovery_state", 0) != 0,
+    )
+
+
+def decode_partition_states(
+    partitions: Iterable[TopicPartition], entries: Iterable[Entry | None]
+) -> dict[TopicPartition, PartitionState]:
+    """Decode the states that a bulk read found, as `decode_each` does."""
+    return decode_each(
+        partitions,
+        entries,
+        lambda partition, entry: decode_partition_state(partition, entry[0], entry[1].version),
+    )
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """`/controller`, version 2. We never migrate to KRaft, so its epoch is always -1."""
+    return _dump(
+        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+    )
+
+
+def decode_controller(data: bytes) -> int:
+    """The controller's broker id.
+
+    Raises:
+        SchemaError: it is not a controller's registration.
+    """
+    return _int(_load(data, "/controller").get("brokerid"), "brokerid of /controller")
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    """`/controller_epoch`: the number as text."""
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    """Read `/controller_epoch`.
+
+    Raises:
+        SchemaError: it is not a number.
+    """
+    epoch = paths.number(data.decode("ascii", errors="replace"))
+    if epoch is None:
+        raise SchemaError(f"/controller_epoch should be a number, found {bytes_text(data)}")
+    return epoch
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """`/config/TYPE/NAME`, version 1."""
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, str]:
+    """Read `/config/TYPE/NAME`; an empty znode is an empty configuration.
+
+    Raises:
+        SchemaError: it is not a configuration; the message says whose.
+    """
+    if not data:
+        return {}
+    what = f"the configuration of {entity_type}/{entity_name}"
+    config = _object(_load(data, what).get("config") or {}, what)
+    return {key: _text(value, f"{what}, {key},") for key, value in config.items()}
+
+
+def decode_configs(
+    entity_type: str, entity_names: Iterable[str], entries: Iterable[Entry | None]
+) -> dict[str, dict[str, str]]:
+    """Decode the configurations that a bulk read found, as `decode_each` does."""
+    return decode_each(entity_names, entries, lambda name, entry: decode_config(entity_type, name, entry[0]))
+
+
+def encode_config_change(entity_type: str, entity_name: str) -> bytes:
+    """`/config/changes/config_change_N`, version 2."""
+    return _dump({"version": 2, "entity_path": f"{entity_type}/{entity_name}"})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    """The entity whose configuration changed; version 1 named type and entity apart.
+
+    Raises:
+        SchemaError: it is not a notification of versions 1 or 2.
+    """
+    what = "a configuration change"
+    value = _load(data, what)
+    if value.get("version") == 1:
+        return _text(value.get("entity_type"), what), _text(value.get("entity_name"), what)
+    entity_type, separator, entity_name = _text(value.get("entity_path"), what).partition("/")
+    if not separator or not entity_name:
+        raise SchemaError(f"{what} should name type/entity, found {bytes_text(data)}")
+    return entity_type, entity_name
+
+
+def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    return _dump(
+        {"version": 1, "partitions": [{"topic": p.topic, "partition": p.partition} for p in partitions]}
+    )
+
+
+def _decode_partitions(data: bytes, what: str) -> frozenset[TopicPartition]:
+    entries = _load(data, what).get("partitions")
+    if not isinstance(entries, list):
+        raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
+    return frozenset(
+        TopicPartition(_text(entry.get("topic"), what), _int(entry.get("partition"), what))
+        for entry in (_object(entry, what) for entry in entries)
+    )
+
+
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """`/isr_change_notification/isr_change_N`, version 1."""
+    return _encode_partitions(partitions)
+
+
+def decode_isr_change(data: bytes) -> frozenset[TopicPartition]:
+    """Read which partitions' ISR changed.
+
+    Raises:
+        SchemaError: it is not such a notification.
+    """
+    return _decode_partitions(data, "an ISR change")
+
+
+def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
+    """`/admin/preferred_replica_election`, version 1."""
+    return _encode_partitions(partitions)
+
+
+def decode_preferred_election(data: bytes) -> frozenset[TopicPartition]:
+    """Read for which partitions the preferred replica is to lead.
+
+    Raises:
+        SchemaError: it is not such a request.
+    """
+    return _decode_partitions(data, "a preferred replica election")
+
+
+def encode_reassignment(partitions: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    """`/admin/reassign_partitions`, version 1."""
+    entries = [
+        {"topic": p.topic, "partition": p.partition, "replicas": list(replicas)}
+        for p, replicas in partitions.items()
+    ]
+    return _dump({"version": 1, "partitions": entries})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Read where partitions are to move.
+
+    Raises:
+        SchemaError: it is not such a request.
+    """
+    what = "a reassignment"
+    entries = _load(data, what).get("partitions")
+    if not isinstance(entries, list):
+        raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
+    return {
+        TopicPartition(_text(entry.get("topic"), what), _int(entry.get("partition"), what)): _ints(
+            entry.get("replicas"), what
+        )
+        for entry in (_object(entry, what) for entry in entries)
+    }
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """`/log_dir_event_notification/log_dir_event_N`, version 1: a log directory of the broker failed."""
+    return _dump({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker that lost a log directory.
+
+    Raises:
+        SchemaError: it is not such an event.
+    """
+    return _int(_load(data, "a log directory event").get("broker"), "broker of a log directory event")
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """`/latest_producer_id_block`, version 1."""
+    return _dump(
+        {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    """Read the last block handed out.
+
+    Raises:
+        SchemaError: it is not a block.
+    """
+    what = "/latest_producer_id_block"
+    value = _load(data, what)
+    try:
+        first = int(_text(value.get("block_start"), what))
+        last = int(_text(value.get("block_end"), what))
+    except ValueError:
+        raise SchemaError(f"{what} should hold two numbers, found {bytes_text(data)}") from None
+    return ProducerIdBlock(_int(value.get("broker"), what), first, last)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """`/cluster/id`; its version is a text, unlike all others."""
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """Read the cluster's id.
+
+    Raises:
+        SchemaError: it is not an id.
+    """
+    return _text(_load(data, "/cluster/id").get("id"), "id of /cluster/id")
