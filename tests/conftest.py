@@ -6,12 +6,15 @@ from typing import Any
 import hypothesis
 import pytest
 
+from kalda.common import invariants
 from tests.leftovers import Belongings
 
 _ONE_WORKER = ("tests/spark/",)
 """Tests under each of these paths share what is dear to start (a JVM), so they go to the same worker."""
 
 _HAS_FAILED = pytest.StashKey[bool]()
+
+invariants.enable_by_default()
 
 # How long an example takes is the machine's doing: a busy one takes a second for some milliseconds of work.
 hypothesis.settings.register_profile("kalda", hypothesis.settings.default, deadline=None)

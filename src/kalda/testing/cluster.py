@@ -16,6 +16,7 @@ from typing import Final, Self
 from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.server import BrokerServer
+from kalda.common import invariants
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
 from kalda.testing.process import free_ports
@@ -75,6 +76,7 @@ class Cluster:
             raise ValueError(f"a cluster of {brokers} brokers; at least 1 is needed")
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
+        invariants.enable_by_default()
         self._brokers: Final = brokers
         self._settings: Final = dict(settings or {})
         self._racks: Final = racks

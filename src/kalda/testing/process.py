@@ -18,6 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kalda.common import invariants
+
 _READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
 _LOG_NAME: Final = "kalda.stderr"
 _LOG_TAIL_BYTES: Final = 4_000
@@ -51,6 +53,7 @@ class CommandProcess:
     def __init__(
         self, log_file: Path, *, start_timeout_seconds: float = 30.0, command: Sequence[str] | None = None
     ) -> None:
+        invariants.enable_by_default()
         self.log_file: Final = log_file
         """Where the process's stderr goes, over all its starts."""
         self._start_timeout_seconds = start_timeout_seconds
