@@ -12,6 +12,9 @@ MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 
 
+LOGGER = "logger: Final = logging.getLogger(__name__)"
+
+
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
@@ -30,6 +33,8 @@ def test_module_is_tidy(path: Path) -> None:
             assert lines <= FUNCTION_LINES_MAX, f"{name}:{node.lineno} {node.name} has {lines} lines"
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             raise AssertionError(f"{name}:{node.lineno} catches everything without naming it")
+    for line in re.findall(r"^.*getLogger\(__name__\).*$", text, re.MULTILINE):
+        assert LOGGER == line, f"{name} has a logger of another form than `{LOGGER}`"
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text), f"{name} has a note that belongs in an issue"
 
 

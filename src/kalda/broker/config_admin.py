@@ -27,7 +27,7 @@ from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class ResourceType(IntEnum):
@@ -132,7 +132,7 @@ class ConfigAdmin:
             if validate_only:
                 return
             await self._cluster.set_config(entity_type, entity_name, changed)
-        _log.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
+        logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
         self._put_in_force(entity_type, entity_name, changed)
 
     async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
@@ -140,7 +140,7 @@ class ConfigAdmin:
             return await self._cluster.config(entity_type, entity_name)
         except SchemaError as error:
             # Somebody broke it by hand. What clients are told is in force is what they alter.
-            _log.error("a change replaces what is no configuration: %s", error)
+            logger.error("a change replaces what is no configuration: %s", error)
             return self._in_force(entity_type, entity_name)
 
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
@@ -218,8 +218,8 @@ def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bo
         check_level(change.name, levels[change.name])
     if validate_only:
         return
-    for logger, level in levels.items():
-        set_level(logger, level)
+    for name, level in levels.items():
+        set_level(name, level)
 
 
 def changed_settings(

@@ -33,7 +33,7 @@ from kalda.zk.client.errors import ZooKeeperError
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 TASKS_MAX: Final = 256
 """Handlers that wait on coordination at the same time. More wait their turn; their number is bounded by the

@@ -23,7 +23,7 @@ from kalda.storage.volume import volume_bytes
 from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.isr_store import IsrStore
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Pause between two attempts to notify the controller, and between two probes of a full directory."""

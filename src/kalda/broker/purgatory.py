@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.timing_wheel import TimerEntry
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class DelayedOperation:

@@ -33,7 +33,7 @@ from kalda.storage.producer_state import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 from kalda.zk.client.schema import PartitionState
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 CONSUMER_ID: Final = -1
 """The replica id of a reader that is none."""

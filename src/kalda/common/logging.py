@@ -116,7 +116,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-_logger: Final = logging.getLogger("kalda")
+_process_logger: Final = logging.getLogger("kalda")
 
 
 def configure(
@@ -154,26 +154,26 @@ def report_failure(message: str) -> None:
     """
     handlers = logging.getLogger().handlers
     if any(isinstance(handler.formatter, JsonFormatter) for handler in handlers):
-        _logger.error("%s", message)
+        _process_logger.error("%s", message)
     else:
         print(f"kalda: {message}", file=sys.stderr)
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    _logger.critical("an exception was not caught", exc_info=(kind, error, trace))
+    _process_logger.critical("an exception was not caught", exc_info=(kind, error, trace))
 
 
 def _log_uncaught_of_thread(caught: threading.ExceptHookArgs) -> None:
     error = caught.exc_value if caught.exc_value is not None else caught.exc_type()
     name = caught.thread.name if caught.thread is not None else "unknown"
-    _logger.critical(
+    _process_logger.critical(
         "an exception ended thread %s", name, exc_info=(caught.exc_type, error, caught.exc_traceback)
     )
 
 
 def _log_unraisable(caught: "sys.UnraisableHookArgs") -> None:
     error = caught.exc_value if caught.exc_value is not None else caught.exc_type()
-    _logger.error(
+    _process_logger.error(
         "%s: %r",
         caught.err_msg or "Exception ignored in",
         caught.object,

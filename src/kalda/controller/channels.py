@@ -25,7 +25,7 @@ _BACKLOG_MAX: Final = 10_000
 
 Answer = Callable[[BrokerInfo, BrokerRequest, Mapping[TopicPartition, ErrorCode]], None]
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class _Channel:
@@ -79,7 +79,7 @@ class Channels:
         if channel is None:
             return
         if len(channel.waiting) >= _BACKLOG_MAX:
-            _log.warning("broker %d is %d requests behind, starting over", broker_id, len(channel.waiting))
+            logger.warning("broker %d is %d requests behind, starting over", broker_id, len(channel.waiting))
             channel.waiting.clear()
             self._on_overflow(broker_id)
             return
@@ -122,11 +122,11 @@ class Channels:
                 return await self._port.send(channel.info, request)
             except ConnectionError as error:
                 if not is_reported:
-                    _log.warning("broker %d cannot be reached, trying again: %s", channel.info.id, error)
+                    logger.warning("broker %d cannot be reached, trying again: %s", channel.info.id, error)
                     is_reported = True
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception:
                 # Sending the same again would fail the same way; the broker gets the next request.
-                _log.exception("%s to broker %d failed", type(request).__name__, channel.info.id)
+                logger.exception("%s to broker %d failed", type(request).__name__, channel.info.id)
                 failed = request.partitions if isinstance(request, StopReplica) else ()
                 return dict.fromkeys(failed, ErrorCode.UNKNOWN_SERVER_ERROR)

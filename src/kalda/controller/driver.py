@@ -43,7 +43,7 @@ _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
 
 Result = TypeVar("Result")
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class ControllerDriver:
@@ -231,20 +231,20 @@ class ControllerDriver:
                 if self._requests:
                     await self._requests.serve()
         except ControllerMovedError as error:
-            _log.warning("no longer controller: %s", error)
+            logger.warning("no longer controller: %s", error)
             self._leave_office()
             self._mark(Signal.CONTROLLER)
         except SessionExpiredError:
             self._leave_office()
         except ConnectionLossError as error:
             # In office operations wait for it, so this is an attempt to be elected; its outcome is not known.
-            _log.info("no election while coordination cannot be reached: %s", error)
+            logger.info("no election while coordination cannot be reached: %s", error)
             self._leave_office()
             await self._session.pause()
             self._mark(Signal.CONTROLLER)
         except (ZooKeeperError, SchemaError) as error:
             # What was read or written by halves is done again from a clean slate.
-            _log.error("the controller could not work, starting over: %s", error)
+            logger.error("the controller could not work, starting over: %s", error)
             await self._resign_quietly()
             await asyncio.sleep(session.RETRY_SECONDS)
             self._mark(Signal.CONTROLLER)
@@ -264,7 +264,7 @@ class ControllerDriver:
         is_same = self._session.is_same
         if zookeeper.state is SessionState.CONNECTED and is_same and self._term is not None:
             # Back before the session expired: still in office, but watches may have been missed.
-            _log.info("coordination can be reached again, broker %d is still controller", self._broker_id)
+            logger.info("coordination can be reached again, broker %d is still controller", self._broker_id)
             self._term.note_reconnected()
             self._signals.update((Signal.CONTROLLER, *IN_OFFICE))
             return
@@ -309,7 +309,7 @@ class ControllerDriver:
                 await self._zookeeper.delete(paths.CONTROLLER, stat.version)
 
     async def _take_office(self, store: ControllerStore) -> None:
-        _log.info("broker %d is controller with epoch %d", self._broker_id, store.epoch)
+        logger.info("broker %d is controller with epoch %d", self._broker_id, store.epoch)
         self._epoch = store.epoch
         context = ControllerContext(
             self._broker_id,
@@ -338,7 +338,7 @@ class ControllerDriver:
 
     def _leave_office(self) -> None:
         if self._term is not None:
-            _log.info("broker %d is no longer controller", self._broker_id)
+            logger.info("broker %d is no longer controller", self._broker_id)
         self._term = None
         self._controller_id = None
         self._known.clear()
@@ -355,7 +355,7 @@ class ControllerDriver:
         try:
             await term.store.resign()
         except (ZooKeeperError, ControllerMovedError) as error:
-            _log.info("the end of the session will end the term: %s", error)
+            logger.info("the end of the session will end the term: %s", error)
 
     def _set_balance_timer(self, seconds: float | None) -> None:
         if self._balance_timer is not None:

@@ -22,7 +22,7 @@ _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 Message = TypeVar("Message")
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class Signal(Enum):
@@ -184,7 +184,7 @@ class Readings:
         except NoNodeError:
             return None
         except SchemaError as error:
-            _log.error("the request in %s is dropped: %s", path, error)
+            logger.error("the request in %s is dropped: %s", path, error)
             return nothing
 
     # Marks: called from watches, on the loop; they only leave a note.

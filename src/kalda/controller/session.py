@@ -18,7 +18,7 @@ RETRY_SECONDS: Final = 1.0
 
 Result = TypeVar("Result")
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class TermSession:
@@ -52,7 +52,7 @@ class TermSession:
             try:
                 return await operation()
             except ConnectionLossError as error:
-                _log.warning("coordination cannot be reached, the controller waits: %s", error)
+                logger.warning("coordination cannot be reached, the controller waits: %s", error)
             await self._wait_connected()
 
     async def pause(self) -> None:

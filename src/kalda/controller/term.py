@@ -65,7 +65,7 @@ from kalda.zk.client import paths
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore
 from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class Term:
@@ -162,11 +162,11 @@ class Term:
         kind, count, first = type(request).__name__, len(partitions), partitions[0]
         if code is ErrorCode.INELIGIBLE_REPLICA:
             reason = "a log directory is full, or a sync failed"
-            _log.warning(
+            logger.warning(
                 "broker %d cannot write to %d partitions (%s, ...): %s", broker_id, count, first, reason
             )
             return
-        _log.warning(
+        logger.warning(
             "broker %d refused %s of %d partitions (%s, ...): %s", broker_id, kind, count, first, code.name
         )
         # Watches will tell, too; but who was paused should not go on for as long as they take.
@@ -255,7 +255,7 @@ class Term:
         errors, changes = reassignment.judge_reassignments(self.context, targets, must_live=False)
         for partition, error in errors.items():
             replicas = numbers_text(targets[partition])
-            _log.warning("%s does not move to replicas %s: %s", partition, replicas, error.message)
+            logger.warning("%s does not move to replicas %s: %s", partition, replicas, error.message)
         await self.step(ReassignmentsRequested(changes))
 
     async def _take_up_legacy_election(self) -> None:
@@ -264,7 +264,7 @@ class Term:
             return
         for partition, code in (await self.elect_leaders(ElectionType.PREFERRED, partitions)).items():
             if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
-                _log.warning("the preferred replica does not lead %s: %s", partition, code.message)
+                logger.warning("the preferred replica does not lead %s: %s", partition, code.message)
         await self._delete_messages([paths.PREFERRED_REPLICA_ELECTION])
         self._mark(Signal.LEGACY_ELECTION)
 
@@ -284,7 +284,7 @@ class Term:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} has restarted: its epoch is {known.epoch}, not {broker_epoch}.",
             )
-        _log.info("broker %d shuts down", broker_id)
+        logger.info("broker %d shuts down", broker_id)
         await self._refresh(self.context.partitions_on(broker_id))
         await self.step(ShutdownRequested(broker_id))
         return led_by(self.context, broker_id)

@@ -20,7 +20,7 @@ from kalda.common.error_text import error_text
 from kalda.common.metrics import Metrics
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 """Prometheus sends some 300 bytes; 8 KiB is what common servers take."""

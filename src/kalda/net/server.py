@@ -25,7 +25,7 @@ from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN_MAX: Final = 64
 """Accepted in one go, so that a burst of new connections does not starve those that are being served."""

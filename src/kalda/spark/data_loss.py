@@ -1,8 +1,9 @@
 """What happens when records that a query should read are gone: `failOnDataLoss`."""
 
 import logging
+from typing import Final
 
-_log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class DataLossError(Exception):
@@ -20,4 +21,4 @@ def report_data_loss(message: str, *, fail: bool) -> None:
             f"{message}. The records may have been removed by retention or DeleteRecords, or their topic "
             "deleted, before this query read them. To go on without them, set `failOnDataLoss` to false."
         )
-    _log.warning("%s; going on without the records, as failOnDataLoss is false", message)
+    logger.warning("%s; going on without the records, as failOnDataLoss is false", message)

@@ -28,7 +28,7 @@ from kalda.spark.options import (
     SubscribePattern,
 )
 
-_log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 END_OFFSET_TRIES: Final = 3
 """How often an end that lies before an offset already read is asked for again (Spark's default of
@@ -112,7 +112,7 @@ class Discovery:
             behind = [each for each, end in ends.items() if known is not None and end < known.get(each, 0)]
             if not behind:
                 break
-            _log.warning("ends before offsets already read, asking again: %s", ", ".join(map(str, behind)))
+            logger.warning("ends before offsets already read, asking again: %s", ", ".join(map(str, behind)))
             self._sleep(END_OFFSET_WAIT_SECONDS)
             ends |= self._client.end_offsets(behind)
         return ends

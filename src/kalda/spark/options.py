@@ -27,7 +27,7 @@ from kalda.spark.offsets import (
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
@@ -146,7 +146,7 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
         _check_order("OffsetsByTimestamp", starting.timestamps, ending.timestamps)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in lowered:
-            _log.warning("option %s has no effect in a batch query", name)
+            logger.warning("option %s has no effect in a batch query", name)
     return parsed
 
 
@@ -259,7 +259,7 @@ def _parse_client(lowered: Mapping[str, str]) -> ClientConfig:
         else:
             # Consumers tolerate settings that they do not use, and Spark's guide tells people to set some
             # (`kafka.group.id`, `kafka.max.poll.records`) that mean nothing without a Java consumer.
-            _log.warning("option kafka.%s has no effect on this source", name)
+            logger.warning("option kafka.%s has no effect on this source", name)
     if "bootstrap.servers" not in properties:
         raise OptionError("`kafka.bootstrap.servers` must be set to host:port[,host:port…]")
     # A task reads one partition at a time, so that more per fetch costs memory for that one only.

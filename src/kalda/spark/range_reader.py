@@ -22,7 +22,7 @@ from kalda.spark.options import SourceOptions
 from kalda.spark.plan import OffsetRange
 from kalda.spark.schema import RowBatches
 
-_log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 CLIENTS_MAX: Final = 8
 """Clients that one worker process keeps; one for each cluster and set of settings that its queries use."""

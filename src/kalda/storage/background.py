@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol, Self
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
@@ -69,4 +69,4 @@ def _finish(done: Done | None, error: BaseException | None) -> None:
     if done is not None:
         done(error)
     elif error is not None:
-        _logger.error("background work on the log failed: %s", error)
+        logger.error("background work on the log failed: %s", error)

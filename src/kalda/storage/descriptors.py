@@ -8,7 +8,7 @@ import logging
 import resource
 from typing import Final
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX: Final = 1_048_576
 """What is asked for where the hard limit allows more: the kernel's own default maximum."""
@@ -33,7 +33,7 @@ def raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
         # Some systems have a lower bound of their own; the limit that there is does too.
-        _logger.info("The limit of %d open files stays: %s", soft, error)
+        logger.info("The limit of %d open files stays: %s", soft, error)
         return soft
     return wanted
 
@@ -41,7 +41,7 @@ def raise_descriptor_limit() -> int:
 def open_files_max(descriptors_max: int) -> int:
     """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
     if descriptors_max < DESCRIPTORS_ENOUGH:
-        _logger.warning(
+        logger.warning(
             "This process may have %d open files, which are few for connections and logs; "
             "raise the hard limit (`ulimit -Hn`) to %d or more",
             descriptors_max,

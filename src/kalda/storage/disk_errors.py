@@ -16,7 +16,7 @@ from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import LogStorageError
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 LINE_INTERVAL_SECONDS: Final = 10.0
 """A full disk fails every append: one line a log in this time is enough."""
@@ -45,7 +45,7 @@ class DiskErrors:
         is_logged_elsewhere = is_out_of_space(error) and failures.on_full is not None
         if not is_logged_elsewhere and now >= self._next_line:
             self._next_line = now + LINE_INTERVAL_SECONDS
-            _logger.error("%s", message)
+            logger.error("%s", message)
         return LogStorageError(message)
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from kalda.storage.environment import LogEnvironment
 from kalda.storage.leader_epochs import LeaderEpochs
 from kalda.storage.local_log import LocalLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class LogFlusher:
@@ -151,7 +151,7 @@ class LogFlusher:
         try:
             self.flush(self._local.log_end_offset, done)
         except OSError as error:
-            _logger.warning("%s: flush put off: %s", self._local.topic_partition, error)
+            logger.warning("%s: flush put off: %s", self._local.topic_partition, error)
             done()
 
     def _on_failure(self, error: BaseException) -> None:
@@ -162,7 +162,7 @@ class LogFlusher:
         self.failure = (
             f"{self._local.topic_partition}: sync failed ({error}); restart the broker to recover the log"
         )
-        _logger.error("%s", self.failure)
+        logger.error("%s", self.failure)
 
 
 def _nothing() -> None:

@@ -25,7 +25,7 @@ from kalda.storage.replay import replay_producers
 from kalda.storage.segment import Segment
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX: Final = 1 << 30
 """A segment is installed at this size at the latest: positions in it are int32s."""
@@ -156,7 +156,7 @@ class GapFiller:
                         self._environment.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
-                    _logger.warning("cannot remove %s: %s", part.path, error)
+                    logger.warning("cannot remove %s: %s", part.path, error)
 
     def _has_replaced(self, segment: Segment) -> bool:
         """Tell whether the file has taken the name of an empty segment of the log, which must stay there."""
@@ -213,7 +213,7 @@ class GapFiller:
                 before[-1].transaction_index.remove_between(segment.base_offset, self._end)
             except OSError as error:
                 # Readers get these aborted transactions twice, which does no harm.
-                _logger.warning("%s: aborted transactions are listed twice: %s", log.topic_partition, error)
+                logger.warning("%s: aborted transactions are listed twice: %s", log.topic_partition, error)
 
     def _keep_aborts(self, segment: Segment) -> None:
         """Take over what recovery kept of aborted transactions whose markers are still missing."""
@@ -239,7 +239,7 @@ class GapFiller:
             producers.truncate_and_load(first, segment.base_offset, environment.clock.time_ms())
             replay_producers(producers, (*before, segment), self.next_offset)
         except (RecordsError, CorruptIndexError) as error:
-            _logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
+            logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
 
     def _storage_error(self, error: OSError) -> LogStorageError:
         return self._log.disk_errors.error("put missing records back in", error)

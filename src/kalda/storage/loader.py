@@ -47,7 +47,7 @@ from kalda.storage.segments import Segments
 from kalda.storage.transaction_index import AbortedTransaction
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class _Loader:
             if parsed is not None and not parsed[2] and ranges:
                 is_replaced = any(first <= parsed[0] < max(end, first + 1) for first, end in ranges)
                 if is_replaced and parsed[1] != PRODUCER_SNAPSHOT_SUFFIX:
-                    _logger.info("%s: %s was replaced by compaction", self._topic_partition, name)
+                    logger.info("%s: %s was replaced by compaction", self._topic_partition, name)
                     self._remove(name)
         # Logs first: a start that is killed in between finds the log in place, and then keeps the indexes
         # that have their names already.
@@ -235,7 +235,7 @@ class _Loader:
             if LOG_SUFFIX not in suffixes:
                 for suffix in suffixes:
                     if suffix != PRODUCER_SNAPSHOT_SUFFIX:
-                        _logger.warning(
+                        logger.warning(
                             "%s: index %d%s has no log", self._topic_partition, base_offset, suffix
                         )
                         self._remove(offset_file_name(base_offset, suffix))
@@ -245,7 +245,7 @@ class _Loader:
             segment.created_ms = segment.modified_ms = modified[base_offset]
             segments.append(segment)
             if OFFSET_INDEX_SUFFIX not in suffixes or TIME_INDEX_SUFFIX not in suffixes:
-                _logger.warning(
+                logger.warning(
                     "%s: recovering segment %d: an index file is missing", self._topic_partition, base_offset
                 )
                 self._suspect.add(base_offset)
@@ -293,9 +293,7 @@ class _Loader:
                     f"{segment.records.path} ends at {end}, the next segment begins at {limit}"
                 )
         except CorruptIndexError as error:
-            _logger.warning(
-                "%s: recovering segment %d: %s", self._topic_partition, segment.base_offset, error
-            )
+            logger.warning("%s: recovering segment %d: %s", self._topic_partition, segment.base_offset, error)
             return None
         return end
 
@@ -305,7 +303,7 @@ class _Loader:
             try:
                 self._missing.load()
             except CorruptCheckpointError as error:
-                _logger.warning("%s: %s", self._missing.path, error)
+                logger.warning("%s: %s", self._missing.path, error)
         known = self._missing.ranges
         for segment, end in zip(segments, ends, strict=True):
             # A kill may have come between the records' return and the note of it.
@@ -326,7 +324,7 @@ class _Loader:
         self._missing.add(lost)
         self._missing.keep_between(max(self._offsets.log_start_offset, segments[0].base_offset), ends[-1])
         for each in self._missing.ranges:
-            _logger.log(
+            logger.log(
                 logging.WARNING if each in known else logging.ERROR,
                 "%s: offsets %s are missing: segment %s in %s is damaged or incomplete; it goes on at %d",
                 self._topic_partition,
@@ -382,7 +380,7 @@ class _Loader:
         return producers
 
     def _restart(self, segments: list[Segment], producers: ProducerState, start_offset: int) -> list[Segment]:
-        _logger.warning(
+        logger.warning(
             "%s: the log ends below its start offset %d; dropping all of it",
             self._topic_partition,
             start_offset,
@@ -400,7 +398,7 @@ class _Loader:
         try:
             self._epochs.load()
         except CorruptCheckpointError as error:
-            _logger.warning("%s: leader epochs read from the log again: %s", self._topic_partition, error)
+            logger.warning("%s: leader epochs read from the log again: %s", self._topic_partition, error)
             self._epochs.clear()
             self._suspect.update(segment.base_offset for segment in segments)
 

@@ -56,7 +56,7 @@ from kalda.storage.loader import LoadOffsets, load_log
 from kalda.storage.offset_checkpoint import OffsetCheckpointFile, OffsetOf
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 # Logs looked at per retention step: well under a millisecond, so that requests do not wait for upkeep.
 RETENTION_STEP_LOGS: Final = 50
@@ -145,7 +145,7 @@ class LogManager:
             if of_a_log or not isinstance(cause, OSError):
                 raise error
             failures.give_up(directory, cause)
-        _logger.error("starting without %s: %s", directory, error)
+        logger.error("starting without %s: %s", directory, error)
         self.take_offline(directory)
 
     @property
@@ -234,7 +234,7 @@ class LogManager:
         log = self._logs[topic_partition]
         target = self._rename(topic_partition, log, stray_directory_name(topic_partition, uuid.uuid4().hex))
         log.forget("the log belongs to an earlier topic of this name")
-        _logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
+        logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
 
     def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
         """Take a log, or a closed one, out by giving its directory another name; return the new path."""
@@ -278,7 +278,7 @@ class LogManager:
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                _logger.warning("retention of %s put off: %s", log.topic_partition, error)
+                logger.warning("retention of %s put off: %s", log.topic_partition, error)
         return False
 
     def producer_expiration_step(self) -> bool:
@@ -304,7 +304,7 @@ class LogManager:
                 try:
                     log.flush()
                 except StorageError as error:
-                    _logger.warning("flush of %s put off: %s", log.topic_partition, error)
+                    logger.warning("flush of %s put off: %s", log.topic_partition, error)
 
     def deletion_step(self) -> None:
         """Hand the files whose delay is over to the executor."""
@@ -341,7 +341,7 @@ class LogManager:
                 if not any(path.startswith(directory + os.sep) for path in unclean):
                     write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
             except OSError as error:
-                _logger.error("no clean shutdown of %s: %s", directory, error)
+                logger.error("no clean shutdown of %s: %s", directory, error)
         self._logs, self._closed = {}, {}
         self._unlock()
 
@@ -358,7 +358,7 @@ class LogManager:
                     try:
                         sync = log.close()
                     except StorageError as error:
-                        _logger.error("%s not closed cleanly: %s", log.topic_partition, error)
+                        logger.error("%s not closed cleanly: %s", log.topic_partition, error)
                         failed.add(log)
                     else:
                         if sync is not None:
@@ -366,7 +366,7 @@ class LogManager:
                 for log, future in syncs:
                     error_of_sync = future.exception()
                     if error_of_sync is not None:
-                        _logger.error("%s not closed cleanly: %s", log.topic_partition, error_of_sync)
+                        logger.error("%s not closed cleanly: %s", log.topic_partition, error_of_sync)
                         failed.add(log)
         return failed
 
@@ -429,7 +429,7 @@ class LogManager:
             except LogDirectoryError as error:
                 if error.__cause__ is None or not is_out_of_space(error.__cause__):
                     raise
-                _logger.error("%s stays closed until there is room: %s", topic_partition, error.__cause__)
+                logger.error("%s stays closed until there is room: %s", topic_partition, error.__cause__)
                 self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
                 for name, known in checkpoints.items():
                     self._checkpoints[directory][name].keep(topic_partition, known.get(topic_partition))
@@ -538,7 +538,7 @@ class LogManager:
                         file_system.remove(path)
                 except OSError as error:
                     # The next start finds it by its suffix and tries again.
-                    _logger.warning("cannot remove %s: %s", path, error)
+                    logger.warning("cannot remove %s: %s", path, error)
 
         executor.submit(work)
 
@@ -548,7 +548,7 @@ class LogManager:
             return read_offset_checkpoint(self.environment.file_system, path)
         except (OSError, CorruptCheckpointError) as error:
             # Zeros are safe: more is recovered than needed, and old records may show again.
-            _logger.warning("checkpoint ignored: %s", error)
+            logger.warning("checkpoint ignored: %s", error)
             return {}
 
     def _checkpoint(self, name: str) -> None:

@@ -15,7 +15,7 @@ from kalda.storage.checkpoints import format_offset_checkpoint_lines, offset_che
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 OffsetOf = Callable[[UnifiedLog], int | None]
 
@@ -112,7 +112,7 @@ class OffsetCheckpointFile:
             self._is_writing = False
             if error is not None:
                 self._is_changed = True
-                _logger.warning("checkpoint %s not written: %s", self.path, error)
+                logger.warning("checkpoint %s not written: %s", self.path, error)
                 if on_error is not None:
                     on_error(error)
             else:

@@ -37,7 +37,7 @@ from kalda.storage.producer_entry import (
 from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
 from kalda.storage.transaction_index import AbortedTransaction
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class AppendOrigin(Enum):
@@ -315,7 +315,7 @@ class ProducerState:
             try:
                 entries = parse_snapshot(self._file_system.read(self._snapshot_path(offset)))
             except (OSError, CorruptSnapshotError) as error:
-                _logger.warning("%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error)
+                logger.warning("%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error)
                 self._keep_snapshots(offset.__ne__)
                 continue
             for entry in entries:

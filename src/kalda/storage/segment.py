@@ -32,7 +32,7 @@ from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
@@ -141,7 +141,7 @@ class Segment:
         if largest is None:
             largest = self.time_index.last()
             if not self._has_largest(largest):
-                _logger.warning("%s does not fit the log and is made again", self.time_index.path)
+                logger.warning("%s does not fit the log and is made again", self.time_index.path)
                 largest = self._rebuild_time_index()
             self._largest = largest
         return largest
@@ -328,7 +328,7 @@ class Segment:
                 on_batch(self, header, batch)
                 valid, next_offset = position + header.size, header.next_offset
         except RecordsError as error:
-            _logger.warning("%s: bad batch at byte %d: %s", self.records.path, valid, error)
+            logger.warning("%s: bad batch at byte %d: %s", self.records.path, valid, error)
         if keep_rest is not None and valid < self.records.size:
             rest = self._next_good_batch(valid, next_offset, last_offset_max)
             if rest is not None:
@@ -487,7 +487,7 @@ class Segment:
                     self.time_index.maybe_append(largest.timestamp, largest.offset)
                     last_entry = position
         except RecordsError as error:
-            _logger.warning("%s: times known up to a bad batch: %s", self.records.path, error)
+            logger.warning("%s: times known up to a bad batch: %s", self.records.path, error)
         self.time_index.maybe_append(largest.timestamp, largest.offset)
         # On a full disk the entries stay in memory, and the next start finds the same fault.
         with contextlib.suppress(OSError):

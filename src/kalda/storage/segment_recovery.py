@@ -22,7 +22,7 @@ from kalda.storage.producer_state import ProducerState
 from kalda.storage.replay import replay_batch, replay_producers
 from kalda.storage.segment import Recovered, Segment
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _COPY_BYTES: Final = 1024 * 1024
 SPLITS_MAX: Final = 16
@@ -84,7 +84,7 @@ class SegmentRecovery:
         recovered = segment.recover(on_batch, limit, keep_rest)
         producers.end_offset = recovered.end_offset
         if recovered.removed:
-            _logger.warning(
+            logger.warning(
                 "%s: %s was damaged at byte %d: cut %d bytes off it%s",
                 self._topic_partition,
                 os.path.basename(segment.records.path),
@@ -109,7 +109,7 @@ class SegmentRecovery:
             try:
                 replay_producers(producers, tuple(before), offset)
             except (RecordsError, CorruptIndexError) as error:
-                _logger.warning("%s: producers not known up to %d: %s", self._topic_partition, offset, error)
+                logger.warning("%s: producers not known up to %d: %s", self._topic_partition, offset, error)
                 producers.end_offset = offset
         return producers
 

@@ -52,7 +52,7 @@ from kalda.storage.validation import AppendValidator, WritableBuffer
 # What callers of the log need beside it, so that they import one module.
 __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffset", "UnifiedLog"]
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class UnifiedLog:
@@ -423,7 +423,7 @@ class UnifiedLog:
                 return True
             if self._environment.compaction is not None:
                 self._environment.compaction.on_truncation(self, offset)
-            _logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
+            logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
             self.producer_state.remove_snapshots_of(
                 [segment.base_offset for segment in self._local.truncate_to(offset)]
@@ -579,7 +579,7 @@ class UnifiedLog:
             self._flusher.flush(base_offset, None)
         except OSError as error:
             # The roll itself is done; the next flush tries again.
-            _logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
+            logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:
@@ -591,7 +591,7 @@ class UnifiedLog:
         self._advance_start(base_offset)
         gone = self._local.drop_first(count)
         self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
-        _logger.info("%s: deleted %d segments below %d: %s", self.topic_partition, count, base_offset, reason)
+        logger.info("%s: deleted %d segments below %d: %s", self.topic_partition, count, base_offset, reason)
         return count
 
     def _advance_start(self, offset: int) -> None:
@@ -605,14 +605,12 @@ class UnifiedLog:
             self.missing.keep_between(offset, max(offset, self.log_end_offset))
         except OSError as error:
             # Deleting must work on a full disk; what lies below the start is dropped again at the next load.
-            _logger.warning(
-                "%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error
-            )
+            logger.warning("%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error)
 
     def _restart_at(self, offset: int) -> None:
         if self._environment.compaction is not None:
             self._environment.compaction.on_truncation(self, offset)
-        _logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
+        logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
         self.leader_epochs.clear()

@@ -20,7 +20,7 @@ from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
 from kalda.zk.client.schema import SchemaError
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
@@ -87,7 +87,7 @@ class ConfigStore:
             return await cluster.config(_TOPICS, topic)
         except SchemaError as error:
             # One topic that somebody broke by hand must not keep this broker from serving the others.
-            _log.error("the settings of topic %s stay as they are: %s", topic, error)
+            logger.error("the settings of topic %s stay as they are: %s", topic, error)
             return self.topic_overrides(topic)
 
     def on_topic_change(self, listener: TopicListener) -> None:
@@ -136,14 +136,14 @@ class ConfigStore:
         try:
             changed = self._config.apply_dynamic(broker, default)
         except ConfigError as error:
-            _log.error("dynamic settings are left out, the old ones stay: %s", error)
+            logger.error("dynamic settings are left out, the old ones stay: %s", error)
             return
         self._broker, self._default = broker, default
         if not changed:
             return
-        _log.info("settings changed: %s", ", ".join(sorted(changed)))
+        logger.info("settings changed: %s", ", ".join(sorted(changed)))
         if without_effect := sorted(name for name in changed if not has_effect(name)):
-            _log.warning("changed settings that have no effect in Kalda: %s", ", ".join(without_effect))
+            logger.warning("changed settings that have no effect in Kalda: %s", ", ".join(without_effect))
         self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)
@@ -169,7 +169,7 @@ class ConfigStore:
             try:
                 self._config.topics.resolve({name: text})
             except ConfigError as error:
-                _log.error("topic %s: an override is left out: %s", topic, error)
+                logger.error("topic %s: an override is left out: %s", topic, error)
             else:
                 accepted[name] = text
         return accepted
@@ -180,7 +180,7 @@ class ConfigStore:
             try:
                 self._config.validated({name: text}, {})
             except ConfigError as error:
-                _log.error("a dynamic setting is left out: %s", error)
+                logger.error("a dynamic setting is left out: %s", error)
             else:
                 accepted[name] = text
         return accepted

@@ -53,7 +53,7 @@ from kalda.storage.unified_log import LogAppendInfo
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 RECORD_BATCHES_FROM: Final = 3
 """The first version whose records are batches of format 2."""

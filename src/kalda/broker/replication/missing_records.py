@@ -45,7 +45,7 @@ from kalda.storage.missing_offsets import OffsetRange
 if TYPE_CHECKING:
     from kalda.broker.partition import Partition
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 10.0
 
@@ -135,7 +135,7 @@ class MissingRecords:
             await self._ask_all(search)
         except Exception:
             # One partition's trouble must not end the others', nor the broker.
-            _logger.exception("%s: the search for missing records failed", search.partition.topic_partition)
+            logger.exception("%s: the search for missing records failed", search.partition.topic_partition)
             if self._is_current(search):
                 self._conclude(search)
                 search.due = self._clock.monotonic() + LATE_PAUSE_SECONDS
@@ -153,12 +153,12 @@ class MissingRecords:
             try:
                 await self._ask(search, broker_id)
             except (ConnectionError, ProtocolError) as error:
-                _logger.debug("%s: broker %d not asked: %s", partition.topic_partition, broker_id, error)
+                logger.debug("%s: broker %d not asked: %s", partition.topic_partition, broker_id, error)
             except GapChangedError as error:
-                _logger.info("%s", error)
+                logger.info("%s", error)
             except (OSError, *LOG_ERRORS) as error:
                 search.note_disk_error()
-                _logger.debug("%s: missing records not put back: %s", partition.topic_partition, error)
+                logger.debug("%s: missing records not put back: %s", partition.topic_partition, error)
             if not self._is_current(search):
                 return
 
@@ -167,7 +167,7 @@ class MissingRecords:
         name = search.partition.topic_partition
         verdict = search.judge(self._clock.monotonic())
         if verdict is Verdict.FILLED:
-            _logger.info("%s: no offsets are missing any more", name)
+            logger.info("%s: no offsets are missing any more", name)
             self._settle(search)
         elif verdict is not Verdict.GOES_ON:
             self._give_up(search, verdict)
@@ -187,7 +187,7 @@ class MissingRecords:
         if missing.is_given_up:
             return
         missing.is_given_up = True
-        _logger.error(
+        logger.error(
             "%s: offsets %s are lost here and %s; readers skip them",
             search.partition.topic_partition,
             ", ".join(map(str, missing.ranges)),
@@ -255,7 +255,7 @@ class MissingRecords:
                     log.missing.remove(gap.first, gap.end)
             if search.is_uncommitted(broker_id, filler.next_offset, gap.end):
                 log.truncate_to(filler.next_offset)
-                _logger.warning(
+                logger.warning(
                     "%s: cut at %d, where records are missing that the leader has not committed",
                     search.partition.topic_partition,
                     filler.next_offset,
@@ -290,7 +290,7 @@ class MissingRecords:
             except LogStorageError:
                 raise
             except LOG_ERRORS as error:
-                _logger.info("%s: broker %d: %s", search.partition.topic_partition, broker_id, error)
+                logger.info("%s: broker %d: %s", search.partition.topic_partition, broker_id, error)
                 search.note(broker_id, filler.next_offset, Answer.UNFIT)
                 return None
             if resume is not None or filler.next_offset == before:

@@ -24,7 +24,7 @@ from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.schema import LEADER_DURING_DELETE, PartitionState
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 RETRIES_PER_STEP: Final = 50
 """Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""

@@ -47,7 +47,7 @@ from kalda.zk.client.errors import BadVersionError, NodeExistsError, ZooKeeperEr
 from kalda.zk.client.port import WatchEvent
 from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _CONFLICT_RETRIES: Final = 10
 """Attempts to grow a topic. Each failure means that another broker changed the same topic in between."""
@@ -183,7 +183,7 @@ class TopicAdmin:
             existing = frozenset(await self._cluster.topics()) if refused else frozenset[str]()
         except ZooKeeperError as error:
             # The topic may well exist, and this broker has not heard of it yet.
-            _log.warning(
+            logger.warning(
                 "topics %s are not created automatically for now: %s", ", ".join(sorted(wanted)), error
             )
             return codes
@@ -191,7 +191,7 @@ class TopicAdmin:
             self._being_auto_created.difference_update(wanted)
         for name, outcome in refused.items():
             if name not in existing:
-                _log.info("topic %s was not created automatically: %s", name, outcome)
+                logger.info("topic %s was not created automatically: %s", name, outcome)
                 codes[name] = outcome.code
         return codes
 
@@ -213,7 +213,7 @@ class TopicAdmin:
             # Whoever asks again waits for the same deletion.
             if error is not None and not isinstance(error, NodeExistsError):
                 raise error
-            _log.info("topic %s is to be deleted", name)
+            logger.info("topic %s is to be deleted", name)
         await self._wait.wait_for(
             {name: partial(self._is_gone, name, topic_id) for name, topic_id in doomed.items()}, timeout_ms
         )
@@ -343,7 +343,7 @@ class TopicAdmin:
             error = errors[topic.name]
             if error is None:
                 outcomes[topic.name] = replace(topic, topic_id=new.topic_id)
-                _log.info(
+                logger.info(
                     "topic %s is created with %d partitions, %d replicas, id %s",
                     topic.name,
                     len(topic.assignment),
@@ -378,7 +378,7 @@ class TopicAdmin:
                 await self._cluster.set_assignment(replace(current, partitions=partitions))
             except BadVersionError:
                 continue
-            _log.info("topic %s grows to %d partitions", topic.name, topic.count)
+            logger.info("topic %s grows to %d partitions", topic.name, topic.count)
             return
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{topic.name}' is being changed by others.")
 

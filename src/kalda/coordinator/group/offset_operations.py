@@ -58,7 +58,7 @@ __all__ = [
     "transactional_commit",
 ]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 Wanted = TypeVar("Wanted", OffsetCommitRequestPartition, TxnOffsetCommitRequestPartition)
 

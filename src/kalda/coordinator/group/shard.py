@@ -32,7 +32,7 @@ from kalda.protocol.errors import ProtocolError
 
 __all__ = ["GroupShard", "ShardPart"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 SKIPPED_TOLD_MAX: Final = 10
 """How many records that cannot be read have a line in the log of their own: the rest is like them."""

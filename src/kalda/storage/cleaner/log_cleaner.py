@@ -35,7 +35,7 @@ from kalda.storage.log_manager import LogManager
 from kalda.storage.offset_checkpoint import OffsetCheckpointFile
 from kalda.storage.unified_log import UnifiedLog
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _LOGS_PER_STEP: Final = 50
 """Compacted logs looked at in one turn of the loop: about half a millisecond."""
@@ -154,7 +154,7 @@ class LogCleaner:
         try:
             result = await self._clean(cleaning, candidate)
         except CleaningAbortedError:
-            _logger.info("%s: cleaning aborted", topic_partition)
+            logger.info("%s: cleaning aborted", topic_partition)
         except CleaningError as error:
             self._on_failure(log, error)
         except WorkerDiedError as error:
@@ -240,7 +240,7 @@ class LogCleaner:
             if not log.config.is_compacted or not self._is_free(topic_partition, log, now):
                 continue
             if self._clean_offsets.get(topic_partition, 0) > log.log_end_offset:
-                _logger.warning(
+                logger.warning(
                     "%s: the cleaner's checkpoint %d lies above the log's end %d; all of it counts as dirty",
                     topic_partition,
                     self._clean_offsets[topic_partition],
@@ -286,7 +286,7 @@ class LogCleaner:
         try:
             job = await plan_job(candidate, self._config(), self._environment.clock.time_ms())
             cleaning.check()
-            _logger.info(
+            logger.info(
                 "%s: cleaning [%d, %d), %d%% of it dirty",
                 cleaning.log.topic_partition,
                 candidate.first_dirty_offset,
@@ -325,7 +325,7 @@ class LogCleaner:
             except OSError as error:
                 if self._environment.failures.note(os.path.dirname(cleaning.log.directory), error):
                     raise
-                _logger.warning("%s: swap of segments put off: %s", cleaning.log.topic_partition, error)
+                logger.warning("%s: swap of segments put off: %s", cleaning.log.topic_partition, error)
             await self._pause(_SWAP_RETRY_SECONDS)
 
     async def _in_background(self, work: Callable[[], None]) -> None:
@@ -363,7 +363,7 @@ class LogCleaner:
         self._deaths.pop(log.topic_partition, None)
         self.dead_workers = len(self._deaths)
         self._note_clean(log, result.end_offset)
-        _logger.info(
+        logger.info(
             "%s: cleaned [%d, %d): %d of %d records stay, %d of %d bytes, in %.1f s (%.1f MB/s)",
             log.topic_partition,
             candidate.first_dirty_offset,
@@ -376,14 +376,14 @@ class LogCleaner:
             result.bytes_read / 1e6 / max(result.seconds, 1e-3),
         )
         if result.records_without_key:
-            _logger.warning(
+            logger.warning(
                 "%s: dropped %d records without a key", log.topic_partition, result.records_without_key
             )
         if log.config.is_deleted:
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                _logger.warning("retention of %s put off: %s", log.topic_partition, error)
+                logger.warning("retention of %s put off: %s", log.topic_partition, error)
 
     def _on_failure(self, log: UnifiedLog, error: Exception) -> None:
         """Decide whether a log is at fault, or its disk, for a while or for good."""
@@ -395,19 +395,19 @@ class LogCleaner:
         self._environment.failures.note(os.path.dirname(log.directory), cause)
         if is_disk:
             self._postpone(topic_partition)
-            _logger.warning("%s: cleaning put off: %s", topic_partition, error)
+            logger.warning("%s: cleaning put off: %s", topic_partition, error)
             return
         self.uncleanable[topic_partition] = str(error)
         if not isinstance(error, CleaningError | OSError | StorageError | RecordsError):
-            _logger.error("%s: a fault of the cleaner", topic_partition, exc_info=error)
-        _logger.error("%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error)
+            logger.error("%s: a fault of the cleaner", topic_partition, exc_info=error)
+        logger.error("%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error)
 
     def _on_death(self, log: UnifiedLog, error: WorkerDiedError) -> None:
         topic_partition = log.topic_partition
         deaths = self._deaths[topic_partition] = self._deaths.get(topic_partition, 0) + 1
         self.dead_workers = len(self._deaths)
         self._postpone(topic_partition)
-        _logger.error("%s: cleaning failed: %s", topic_partition, error)
+        logger.error("%s: cleaning failed: %s", topic_partition, error)
         if deaths >= _DEATHS_MAX:
             self.uncleanable[topic_partition] = str(error)
 
@@ -427,7 +427,7 @@ class LogCleaner:
             offsets = read_offset_checkpoint(file_system, path)
         except (OSError, CorruptCheckpointError) as error:
             # Everything counts as dirty then, which costs time only.
-            _logger.warning("checkpoint ignored: %s", error)
+            logger.warning("checkpoint ignored: %s", error)
             return
         for topic_partition, offset in offsets.items():
             log = self._logs.get(topic_partition)

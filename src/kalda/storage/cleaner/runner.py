@@ -29,7 +29,7 @@ from kalda.storage.cleaner.job import (
 from kalda.storage.errors import StorageError
 from kalda.storage.filesystem import FileSystem
 
-_logger: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 OnGroup = Callable[[CleanedGroup], Awaitable[None]]
 
@@ -200,7 +200,7 @@ class ProcessRunner:
                 env={**os.environ, "PYTHONPATH": path},
                 limit=_REPORT_BYTES_MAX,
             )
-            _logger.debug("the cleaner's process is %d", process.pid)
+            logger.debug("the cleaner's process is %d", process.pid)
             if self._is_aborted:
                 raise CleaningAbortedError
         return process

@@ -34,7 +34,7 @@ _NONE_LEFT: Final = 2**31
 _RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the children are listed again."""
 
-_log = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ class ConfigChanges:
             except SessionExpiredError:
                 continue
             except ZooKeeperError as error:
-                _log.warning("reading configuration changes failed, will retry: %s", error)
+                logger.warning("reading configuration changes failed, will retry: %s", error)
                 await self._try_again()
             except Exception:
                 # A broker that no longer hears of changes would look well and be wrong.
-                _log.exception("following configuration changes failed, will retry")
+                logger.exception("following configuration changes failed, will retry")
                 await self._try_again()
 
     async def _try_again(self) -> None:
@@ -122,7 +122,7 @@ class ConfigChanges:
 
     async def _read_all(self) -> None:
         """Load every configuration afresh, in place of the notifications that may be gone."""
-        _log.info(
+        logger.info(
             "the session expired and notifications after number %d may be gone: reading all configurations",
             self._last_seen,
         )
@@ -147,7 +147,7 @@ class ConfigChanges:
         except NoNodeError:
             return
         except (schema.SchemaError, BadArgumentsError) as error:
-            _log.error("configuration change %s is skipped: %s", name, error)
+            logger.error("configuration change %s is skipped: %s", name, error)
             return
         self._apply(ConfigChange(entity_type, entity_name, config))
 
@@ -156,7 +156,7 @@ class ConfigChanges:
             self._callback(change)
         except Exception:
             # One bad change must not keep the later ones from being applied.
-            _log.exception(
+            logger.exception(
                 "applying the configuration of %s/%s failed", change.entity_type, change.entity_name
             )
 

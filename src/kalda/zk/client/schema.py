@@ -150,7 +150,7 @@ Decoded = TypeVar("Decoded")
 Entry: TypeAlias = tuple[bytes, Stat]
 """What a read of a znode gives."""
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 def decode_each(
@@ -167,7 +167,7 @@ def decode_each(
         try:
             decoded[name] = decode(name, entry)
         except SchemaError as error:
-            _log.error("a znode is left out because it holds nonsense: %s", error)
+            logger.error("a znode is left out because it holds nonsense: %s", error)
     return decoded
 
 

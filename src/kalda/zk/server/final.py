@@ -21,7 +21,7 @@ from kalda.zk.server.txns import (
 )
 from kalda.zk.server.watches import WatchTable
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class FinalProcessor:
@@ -54,7 +54,7 @@ class FinalProcessor:
                 watcher.process(event)
             except Exception:
                 # A watcher's fault must not keep the others, or the answer, from coming.
-                _log.exception("a watch on %s failed", event.path)
+                logger.exception("a watch on %s failed", event.path)
         request.on_done(_results(operation, txn, applied.results))
 
 

@@ -39,7 +39,7 @@ FOREIGN_MESSAGES: Final = {
     ),
 }
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class ZooKeeperListener:
@@ -63,9 +63,9 @@ class ZooKeeperListener:
         self.outstanding = 0
         self.port = 0
         self._outstanding_bytes = 0
-        self.limiter: Final = LogLimiter(_log)
+        self.limiter: Final = LogLimiter(logger)
         """Logs the lines that a client can cause."""
-        self._foreign: Final = report_limiter(_log)
+        self._foreign: Final = report_limiter(logger)
         self._per_host: Counter[str] = Counter()
         self._sessions: dict[int, ZooKeeperConnection] = {}
         """The connection of each session that has one."""

@@ -39,7 +39,7 @@ CLOSE_SNAPSHOT_CHANGES: Final = 1_000
 IN_PROCESS_TIMEOUT_MS: Final = 0
 """The time-out of a session that lives inside this process: recovery ends it at once."""
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class ZooKeeperServer:
         To be called every half bucket.
         """
         for session_id, timeout_ms in self.sessions.advance(self._clock.monotonic() * 1000):
-            _log.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
+            logger.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
             self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
         reading_ms, wall_ms = self._clock.monotonic() * 1000, self._clock.time_ms()
         for path in self._reaper.due(self._tree, reading_ms, wall_ms):
@@ -215,7 +215,7 @@ class ZooKeeperServer:
         def saved(error: BaseException | None) -> None:
             self._is_snapshotting = False
             if error is not None:
-                _log.error("the snapshot at zxid %#x was not written: %s", frozen.zxid, error)
+                logger.error("the snapshot at zxid %#x was not written: %s", frozen.zxid, error)
             if on_done is not None:
                 on_done(error)
 
@@ -290,7 +290,7 @@ class ZooKeeperServer:
             else:
                 # All of it, as ZooKeeper gives it: while there was no server, nobody could be heard.
                 self.sessions.add(session_id, timeout_ms)
-        _log.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
+        logger.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
 
     def _on_applied(self, txn: Txn) -> None:
         self._prep.settle(txn.zxid)

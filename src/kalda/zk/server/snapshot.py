@@ -49,7 +49,7 @@ _PAUSE_SECONDS: Final = 0.00005
 """The writer shares the interpreter with the event loop, and would keep it for 5 ms at a time. So it steps
 aside after every so many znodes; the loop then waits for less than one millisecond."""
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 def encode_snapshot(tree: FrozenTree, pause: Callable[[], None] | None = None) -> bytes:
@@ -167,7 +167,7 @@ class SnapshotStore:
             try:
                 self.save(tree.freeze())
             except OSError as error:
-                _log.warning("%s has no first snapshot: %s", self._directory, error_text(error))
+                logger.warning("%s has no first snapshot: %s", self._directory, error_text(error))
 
     def files(self) -> list[tuple[int, str]]:
         """Return zxid and path of every snapshot, oldest first."""
@@ -191,7 +191,7 @@ class SnapshotStore:
             try:
                 return DataTree.restore(decode_snapshot(self._read(path), zxid))
             except (JuteError, TreeError) as error:
-                _log.warning("snapshot %s is skipped: %s", path, error_text(error))
+                logger.warning("snapshot %s is skipped: %s", path, error_text(error))
         if files:
             raise CorruptionError(f"none of the {len(files)} snapshots in {self._directory} can be read")
         return DataTree()

@@ -24,7 +24,7 @@ from kalda.zk.server.txns import encode_txn
 _GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of one write to the log: past this a group no longer saves waiting, and memory is held longer."""
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class SyncProcessor:
@@ -108,7 +108,7 @@ class SyncProcessor:
 
     def _finish(self, error: BaseException | None) -> None:
         if isinstance(error, OSError):
-            _log.error("the write-ahead log cannot be written, changes are refused: %s", error_text(error))
+            logger.error("the write-ahead log cannot be written, changes are refused: %s", error_text(error))
             self._refuse_all(f"the change could not be made durable: {error}")
         elif error is not None:
             self._break(error)
@@ -133,7 +133,7 @@ class SyncProcessor:
 
     def _break(self, error: BaseException) -> None:
         """Stop for good: the tree and the log no longer agree, and only a restart can tell what holds."""
-        _log.error("the coordination server stops", exc_info=error)
+        logger.error("the coordination server stops", exc_info=error)
         self._broken = f"the coordination server has stopped: {error}"
         self._refuse_all(self._broken)
         self._on_broken(error)

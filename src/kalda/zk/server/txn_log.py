@@ -55,7 +55,7 @@ deletion of some hundred topics."""
 _RESERVE_FALLBACK_SHARE: Final = 8
 """What part of the reserve is asked for when all of it cannot be had: room for a few starts and deletions."""
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +348,7 @@ class TxnLog:
     def _cut_tail(self, path: str, contents: LogContents) -> None:
         if not contents.is_tail_zero:
             lost = contents.file_size - contents.valid_size
-            _log.warning("%s ends in %d bytes of a write that was never acknowledged: cut off", path, lost)
+            logger.warning("%s ends in %d bytes of a write that was never acknowledged: cut off", path, lost)
         if contents.valid_size > len(_FILE_HEADER):
             file = self._filesystem.open(path)
             file.truncate(contents.valid_size)

@@ -50,7 +50,7 @@ from kalda.zk.server.wire_errors import (
     UnimplementedError,
 )
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 LARGE_DATA_BYTES: Final = 4096
 """Data from this size on is not copied into its response but sent from where the tree holds it, so that a
@@ -140,7 +140,7 @@ def _guarded(
         raise
     except Exception as error:
         # One request's fault must not end the server; the client gets what ZooKeeper answers then.
-        _log.exception("serving a %s failed", type(record).__name__)
+        logger.exception("serving a %s failed", type(record).__name__)
         raise MarshallingError(f"the request failed: {error}") from error
 
 

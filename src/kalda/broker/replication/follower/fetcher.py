@@ -28,7 +28,7 @@ from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, 
 if TYPE_CHECKING:
     from kalda.broker.partition import Partition
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 INTERRUPT_SECONDS: Final = 0.01
 """How long a fetch may be under way when a partition begins to be followed before it is given up. The
@@ -176,7 +176,7 @@ class ReplicaFetcher:
             # The next answer is received into the same memory.
             del frame
             if self._failures:
-                _log.info("%s: fetching from leader %d again", self.name, core.leader_id)
+                logger.info("%s: fetching from leader %d again", self.name, core.leader_id)
                 self._failures = 0
             if advanced:
                 # The next fetch, for which the leader's producers wait, goes out before our own readers wake.
@@ -232,9 +232,9 @@ class ReplicaFetcher:
         pause = min(FIRST_RECONNECT_SECONDS * 2 ** min(self._failures, 30), self._settings.backoff_seconds)
         self._failures += 1
         if self._failures == 1:
-            _log.info("%s: %s; trying again", self.name, error)
+            logger.info("%s: %s; trying again", self.name, error)
         elif self._failures % 20 == 0:
-            _log.warning("%s: %d failures in a row, the last: %s", self.name, self._failures, error)
+            logger.warning("%s: %d failures in a row, the last: %s", self.name, self._failures, error)
         self._attention.clear()
         await self._is_attended(pause)
 

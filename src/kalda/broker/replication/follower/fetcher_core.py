@@ -37,7 +37,7 @@ from kalda.storage.errors import LOG_ERRORS, LogStorageError, UnexpectedAppendOf
 if TYPE_CHECKING:
     from kalda.broker.partition import Partition
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.02
 """The first pause after an error; it doubles up to ``replica.fetch.backoff.ms``. Just after an election the
@@ -191,7 +191,9 @@ class FetcherCore:
                 self._refuse(state, fetched, error, now)
             except Exception:
                 # One partition's trouble must not end the others'. Its replica falls out of sync: safe.
-                _log.exception("%s: cannot follow leader %d any more", state.topic_partition, self.leader_id)
+                logger.exception(
+                    "%s: cannot follow leader %d any more", state.topic_partition, self.leader_id
+                )
                 self._fail(state, "a defect; see the traceback above", now, is_disk=False)
         return advanced
 
@@ -296,7 +298,7 @@ class FetcherCore:
             self._resolve(state)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
             # The leader has a newer epoch, of which the controller will tell us too: so it is at an election.
-            _log.debug(
+            logger.debug(
                 "%s: epoch %d is fenced by leader %d",
                 state.topic_partition,
                 state.leader_epoch,
@@ -407,6 +409,6 @@ class FetcherCore:
             self._reports = 0
         self._reports += 1
         if self._reports < REPORTS_MAX:
-            _log.warning("%s: %s", state.topic_partition, text)
+            logger.warning("%s: %s", state.topic_partition, text)
         elif self._reports == REPORTS_MAX:
-            _log.warning("%s: %s; more such lines are left out for a while", state.topic_partition, text)
+            logger.warning("%s: %s; more such lines are left out for a while", state.topic_partition, text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig
     from kalda.broker.partition import Partition
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 FETCHERS_SETTING: Final = "num.replica.fetchers"
 
@@ -157,7 +157,7 @@ class ReplicaFetcherManager:
             self.unfollow((topic_partition,))
             return
         if partition.topic_id == ZERO_UUID:
-            _log.error("%s has no topic id and cannot be followed; fetches name topics by id", partition)
+            logger.error("%s has no topic id and cannot be followed; fetches name topics by id", partition)
             self.unfollow((topic_partition,))
             return
         fetcher = self._fetcher(leader_id, self._number(topic_partition))

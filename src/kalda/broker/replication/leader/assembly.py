@@ -17,7 +17,7 @@ from kalda.zk.client.port import SessionState
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Pause before leadership is checked again after an error of coordination."""

@@ -23,7 +23,7 @@ from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
 from kalda.zk.client.schema import PartitionState
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 CHANGES_PER_WRITE: Final = 500
 """Pipelined in one go. At a few hundred bytes each that is a small write for any server."""

@@ -23,7 +23,7 @@ from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 __all__ = ["Joining", "OnWritten", "Requester", "Step"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 REQUIRES_MEMBER_ID_FROM: Final = 4
 SKIPS_ASSIGNMENT_FROM: Final = 9

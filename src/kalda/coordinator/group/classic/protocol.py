@@ -31,7 +31,7 @@ from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 __all__ = ["ClassicProtocol", "ClassicRequests"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class ClassicRequests(Protocol):

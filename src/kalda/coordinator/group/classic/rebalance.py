@@ -28,7 +28,7 @@ from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 __all__ = ["Answers", "Rebalance"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

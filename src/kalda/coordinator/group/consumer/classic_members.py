@@ -41,7 +41,7 @@ from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 __all__ = ["ClassicMembers"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _JOIN: Final = "join"
 _SYNC: Final = "sync"

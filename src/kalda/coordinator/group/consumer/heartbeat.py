@@ -55,7 +55,7 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
 
 __all__ = ["Heartbeats", "Step"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

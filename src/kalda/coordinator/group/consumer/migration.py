@@ -52,7 +52,7 @@ from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 __all__ = ["Migration"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")

@@ -30,7 +30,7 @@ from kalda.coordinator.runtime.ports import Result, ShardContext
 
 __all__ = ["ConsumerPart", "MigrationHooks"]
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 _JOIN: Final = "join"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from kalda.zk.client.errors import ZooKeeperError
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class CallLink(Protocol):
@@ -121,7 +121,7 @@ class Inbox:
                 self._loop.call_soon_threadsafe(self._empty)
             except RuntimeError:
                 # The loop is closed: nobody is left to be told.
-                _log.debug("the event loop ended before its ZooKeeper session")
+                logger.debug("the event loop ended before its ZooKeeper session")
 
     def _empty(self) -> None:
         # Cleared first: what is added from now on wakes the loop again, at worst for nothing.
@@ -133,5 +133,5 @@ class Inbox:
                 function(*arguments)
             except Exception:
                 # Most likely a watch's callback or a listener; what stands behind it must go on.
-                _log.exception("taking what ZooKeeper said failed")
+                logger.exception("taking what ZooKeeper said failed")
         self._on_emptied()

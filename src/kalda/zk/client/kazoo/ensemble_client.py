@@ -66,7 +66,7 @@ _SESSION_MOVED: Final = -118
 
 _ROLLED_BACK: Final = 0
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class EnsembleClient:
@@ -342,7 +342,7 @@ class EnsembleClient:
         remaining = oldest.sent_at + self._patience_seconds - self._loop.time()
         if remaining <= 0:
             if self._suspect is oldest:
-                _log.warning("ZooKeeper does not answer, reconnecting: %s", self._whereabouts())
+                logger.warning("ZooKeeper does not answer, reconnecting: %s", self._whereabouts())
                 self._link.drop()
             # Asked once more: if this process was stopped, the answer may be here, only not taken yet.
             self._suspect = oldest
@@ -414,7 +414,7 @@ class EnsembleClient:
             except ConnectionLossError as error:
                 if self._loop.time() >= deadline:
                     raise
-                _log.info("the chroot of `zookeeper.connect`=%s is not there yet: %s", self._hosts, error)
+                logger.info("the chroot of `zookeeper.connect`=%s is not there yet: %s", self._hosts, error)
             await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
 
     async def _ensure_chroot(self) -> None:
@@ -441,7 +441,7 @@ class EnsembleClient:
             return
         is_new = session_id != self._session_id
         self._session_id = session_id
-        _log.info("ZooKeeper session %#x is %s: %s", session_id, "open" if is_new else "back", self._hosts)
+        logger.info("ZooKeeper session %#x is %s: %s", session_id, "open" if is_new else "back", self._hosts)
         self._watch_again()
         self._connected.set()
         self._change_state(SessionState.CONNECTED)
@@ -450,7 +450,7 @@ class EnsembleClient:
         """Take note that the connection is lost."""
         if link is not self._link or self._state is not SessionState.CONNECTED:
             return
-        _log.info("ZooKeeper is out of reach, %s", self._whereabouts())
+        logger.info("ZooKeeper is out of reach, %s", self._whereabouts())
         self._lose_connection()
 
     def _lose_connection(self) -> None:
@@ -466,7 +466,7 @@ class EnsembleClient:
         """Take note that the session is over, and open the next."""
         if link is not self._link:
             return
-        _log.warning("ZooKeeper session %#x has expired; opening a new one", self._session_id)
+        logger.warning("ZooKeeper session %#x has expired; opening a new one", self._session_id)
         link.abandon()
         self._end_session(SessionState.EXPIRED)
         if self._closed is None:
@@ -478,7 +478,7 @@ class EnsembleClient:
             return
         if self._closed is not None:
             if not is_clean and not self._closed.done():
-                _log.warning(
+                logger.warning(
                     "ZooKeeper did not confirm the end of session %#x; its ephemeral znodes stay until it "
                     "expires",
                     self._session_id,
@@ -489,7 +489,7 @@ class EnsembleClient:
             self._end_session(SessionState.CLOSED)
             return
         reason = "no reason given" if failure is None else error_text(failure)
-        _log.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
+        logger.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
         if self._state is SessionState.CONNECTED:
             self._lose_connection()
         self._loop.call_later(kazoo_link.RECONNECT_DELAY_MAX_SECONDS, self._reopen, link)
@@ -525,7 +525,7 @@ class EnsembleClient:
                 listener(state)
             except Exception:
                 # It must not; but the others must hear of it, and the session must go on.
-                _log.exception("a listener failed to take that the session is %s", state.value)
+                logger.exception("a listener failed to take that the session is %s", state.value)
 
     # Watches, on the loop.
 
@@ -540,7 +540,7 @@ class EnsembleClient:
                 callback(event)
             except Exception:
                 # It must not; but the watch of another is not its business.
-                _log.exception("a watch's callback failed on %s of %s", event.type.name, event.path)
+                logger.exception("a watch's callback failed on %s of %s", event.type.name, event.path)
 
     def _watch_again(self) -> None:
         """Arm all watches at a new connection, and tell of what changed meanwhile, before any later call."""

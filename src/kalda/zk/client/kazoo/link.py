@@ -50,7 +50,7 @@ _EVENTS: Final[Mapping[str, EventType]] = {
     "CHILD": EventType.CHILDREN_CHANGED,
 }
 
-_log: Final = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 class LinkOwner(Protocol):
@@ -159,13 +159,13 @@ def end_session(connector: Connector, key: SessionKey) -> None:
         hosts=connector.servers,
         timeout=connector.session_timeout_seconds,
         client_id=(key.session_id, key.password),
-        logger=_KazooLogger(_log, {}),
+        logger=_KazooLogger(logger, {}),
     )
     try:
         # One that is over is answered with a new session, which is closed in its place.
         client.start(_END_SESSION_SECONDS_MAX)
     except (KazooTimeoutError, KazooException, OSError) as error:
-        _log.info("session %#x is left to expire: %s", key.session_id, error or "no answer")
+        logger.info("session %#x is left to expire: %s", key.session_id, error or "no answer")
     finally:
         client.stop()
         client.close()
@@ -190,7 +190,7 @@ class Link:
         self._is_stopping = False
         self._previous = KazooState.LOST
         self._socket: socket.socket | None = None
-        self._logger = _KazooLogger(_log, {})
+        self._logger = _KazooLogger(logger, {})
         self.client_id = client_id
         self._client = KazooClient(
             hosts=connector.servers,
@@ -251,7 +251,7 @@ class Link:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError as error:
-                _log.debug("the connection to ZooKeeper was gone already: %s", error)
+                logger.debug("the connection to ZooKeeper was gone already: %s", error)
 
     def end(self) -> None:
         """Cut the connection and allow no other."""
@@ -268,7 +268,7 @@ class Link:
             self._client.stop()
             self._client.close()
         except KazooException as error:
-            _log.warning("the thread of a ZooKeeper session does not end: %s", error_text(error))
+            logger.warning("the thread of a ZooKeeper session does not end: %s", error_text(error))
 
     def _on_kazoo_state(self, state: str) -> None:
         # From kazoo's thread, between the answers and events before and after the change.
