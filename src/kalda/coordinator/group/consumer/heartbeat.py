@@ -37,7 +37,7 @@ from kalda.coordinator.group.consumer.records import (
     regex_record,
     topics_record,
 )
-from kalda.coordinator.group.consumer.regex import check_regex
+from kalda.coordinator.group.consumer.regular_expressions import check_regex
 from kalda.coordinator.group.consumer.requests import check_heartbeat
 from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
 from kalda.coordinator.group.consumer.target import compute_target

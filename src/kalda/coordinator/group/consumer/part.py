@@ -20,7 +20,7 @@ from kalda.coordinator.group.consumer.records import (
     regex_record,
     topics_record,
 )
-from kalda.coordinator.group.consumer.regex_refresh import RegexRefresh
+from kalda.coordinator.group.consumer.regular_expressions import RegexRefresh
 from kalda.coordinator.group.consumer.replay import ConsumerReplay
 from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
 from kalda.coordinator.group.consumer.topics import TopicsView
@@ -66,7 +66,7 @@ class ConsumerPart:
         self.topics: Final = topics
         self.make_member_id: Final = make_member_id
         self.assignors: Final = config.assignors()
-        self.regexes: Final = RegexRefresh(self)
+        self.regexes: Final = RegexRefresh(shard, topics)
         self.migration: MigrationHooks | None = None
         self._told_to_join: Final[set[str]] = set()
         shard.readers.update(ConsumerReplay(shard.groups, self._cancel_timers).readers())

@@ -21,7 +21,11 @@ from kalda.coordinator.group.consumer.records import (
     member_record,
     target_record,
 )
-from kalda.coordinator.group.consumer.regex import SLICE, RegexResolution, check_regex
+from kalda.coordinator.group.consumer.regular_expressions import (
+    NAMES_PER_SLICE_MAX,
+    RegexResolution,
+    check_regex,
+)
 from kalda.coordinator.group.group import GroupKind
 from kalda.coordinator.group.shard import GroupShard
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -184,7 +188,7 @@ def test_assignors_go_by_kafkas_class_names() -> None:
 
 def test_expressions_are_matched_in_slices() -> None:
     """One turn of the event loop matches so much and no more."""
-    names = [f"topic-{number}" for number in range(3 * SLICE)]
+    names = [f"topic-{number}" for number in range(3 * NAMES_PER_SLICE_MAX)]
     resolution = RegexResolution(["topic-.*7", ".*-1"], names, 5)
 
     turns = 1
