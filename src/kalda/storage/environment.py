@@ -3,16 +3,14 @@
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.handles import Handles
-
-if TYPE_CHECKING:
-    from kalda.storage.unified_log import UnifiedLog
 
 
 class DeletionQueue:
@@ -43,17 +41,17 @@ class DeletionQueue:
 
 
 class Compaction(Protocol):
-    """What the log cleaner must hear of a log, before it happens; all from the owner's thread."""
+    """The calls that a log makes to the log cleaner before it changes; all from the owner's thread."""
 
-    def abort(self, log: "UnifiedLog") -> None:
-        """Stop cleaning the log, and finish or undo what was begun; raises `OSError`."""
+    def abort(self, topic_partition: TopicPartition) -> None:
+        """Stop cleaning the log, and finish or undo a swap that began; raises `OSError`."""
         ...
 
-    def on_truncation(self, log: "UnifiedLog", offset: int) -> None:
-        """Abort, and know that nothing from `offset` on is clean any more; raises `OSError`."""
+    def on_truncation(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Abort, and count the log as dirty from `offset` on; raises `OSError`."""
         ...
 
-    def on_removal(self, log: "UnifiedLog") -> None:
+    def on_removal(self, topic_partition: TopicPartition) -> None:
         """Abort, and forget the log; raises `OSError`."""
         ...
 
@@ -91,9 +89,9 @@ class LogEnvironment:
         # Set by the log cleaner, where one runs.
         self.compaction: Compaction | None = None
         # Logs written to since their last flush: all that maintenance has to look at.
-        self.dirty: Final[set[UnifiedLog]] = set()
+        self.dirty: Final[set[TopicPartition]] = set()
         # Logs whose offsets moved since the last checkpoint.
-        self.moved: Final[set[UnifiedLog]] = set()
-        # Set by the log manager: the checkpoints claim more than a log has that was cut.
-        self.on_truncation: Callable[[UnifiedLog], None] = lambda _: None
+        self.moved: Final[set[TopicPartition]] = set()
+        # Called with a log that was truncated: the checkpoint files claim more than it has.
+        self.on_truncation: Callable[[TopicPartition], None] = lambda _: None
         self.random_fraction: Final = random.random

@@ -243,7 +243,7 @@ class LogManager:
         target = os.path.join(parent, name)
         try:
             if log is not None and self.environment.compaction is not None:
-                self.environment.compaction.on_removal(log)
+                self.environment.compaction.on_removal(topic_partition)
             self.environment.file_system.rename(source, target)
         except OSError as error:
             self.environment.failures.note(parent, error)
@@ -298,7 +298,7 @@ class LogManager:
     def flush_step(self) -> None:
         """Flush the dirty logs whose last flush is ``flush.ms`` ago."""
         now = self.environment.clock.monotonic()
-        for log in tuple(self.environment.dirty):
+        for log in tuple(self._logs[name] for name in self.environment.dirty if name in self._logs):
             flush_ms = log.config.flush_ms
             if flush_ms != INT64_MAX and (now - log.last_flush) * 1000 >= flush_ms:
                 try:
@@ -331,13 +331,16 @@ class LogManager:
         failed = self._close_logs()
         self._delete_files(None, InlineExecutor())
         # A failed log keeps its lines: they may not claim what was not synced.
-        self.environment.moved.update(log for log in self._logs.values() if log not in failed)
+        self.environment.moved.update(self._logs.keys() - failed)
         self._note_moved()
         for directory in self.live_directories:
             try:
                 for checkpoint in self._checkpoints[directory].values():
                     checkpoint.write_now()
-                unclean = (*(log.directory for log in failed), *(log.path for log in self._closed.values()))
+                unclean = (
+                    *(self._logs[name].directory for name in failed),
+                    *(log.path for log in self._closed.values()),
+                )
                 if not any(path.startswith(directory + os.sep) for path in unclean):
                     write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
             except OSError as error:
@@ -345,9 +348,9 @@ class LogManager:
         self._logs, self._closed = {}, {}
         self._unlock()
 
-    def _close_logs(self) -> set[UnifiedLog]:
+    def _close_logs(self) -> set[TopicPartition]:
         """Close all logs, syncing some at a time side by side; return those that failed."""
-        failed: set[UnifiedLog] = set()
+        failed: set[TopicPartition] = set()
         # Few descriptors bound the files in the pool as they bound those in use.
         group_size = min(_CLOSE_LOGS, self.environment.handles.files.cost_max)
         remaining = iter(tuple(self._logs.values()))
@@ -359,7 +362,7 @@ class LogManager:
                         sync = log.close()
                     except StorageError as error:
                         logger.error("%s not closed cleanly: %s", log.topic_partition, error)
-                        failed.add(log)
+                        failed.add(log.topic_partition)
                     else:
                         if sync is not None:
                             syncs.append((log, pool.submit(sync)))
@@ -367,7 +370,7 @@ class LogManager:
                     error_of_sync = future.exception()
                     if error_of_sync is not None:
                         logger.error("%s not closed cleanly: %s", log.topic_partition, error_of_sync)
-                        failed.add(log)
+                        failed.add(log.topic_partition)
         return failed
 
     def _lock(self, directory: str) -> None:
@@ -561,18 +564,25 @@ class LogManager:
                 self.environment.executor, partial(self.environment.failures.note, directory)
             )
 
-    def _checkpoint_truncation(self, log: UnifiedLog) -> None:
-        """Write the checkpoints of a log that was cut: a start takes them for what the log had."""
+    def _checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
+        """Write the checkpoints of a log that was truncated: the next start trusts them."""
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return
         directory = os.path.dirname(log.directory)
         for checkpoint in self._checkpoints[directory].values():
             checkpoint.note(log)
             checkpoint.write(self.environment.executor, partial(self.environment.failures.note, directory))
 
     def _note_moved(self) -> None:
-        for log in tuple(self.environment.moved):
+        moved = self.environment.moved
+        while moved:
+            log = self._logs.get(moved.pop())
+            if log is None:
+                continue
             for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
                 checkpoint.note(log)
-            log.take_moved()
+            log.on_checkpoint()
 
 
 def _recovery_point(log: UnifiedLog) -> int:

@@ -1,15 +1,12 @@
 """Offsets by time: what ListOffsets asks of a log."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kalda.storage.log_types import TimestampAndOffset
-
-if TYPE_CHECKING:
-    from kalda.storage.unified_log import UnifiedLog
+from kalda.storage.unified_log import UnifiedLog
 
 
-def offset_for_timestamp(log: "UnifiedLog", timestamp: int) -> TimestampAndOffset | None:
+def offset_for_timestamp(log: UnifiedLog, timestamp: int) -> TimestampAndOffset | None:
     """Find the first record whose time is `timestamp` or later; ``None`` if there is none.
 
     Raises:
@@ -24,7 +21,7 @@ def offset_for_timestamp(log: "UnifiedLog", timestamp: int) -> TimestampAndOffse
     return None
 
 
-def offset_for_max_timestamp(log: "UnifiedLog") -> TimestampAndOffset | None:
+def offset_for_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
     """Find the first record that has the largest timestamp of the log (KIP-734).
 
     Raises:
@@ -36,7 +33,7 @@ def offset_for_max_timestamp(log: "UnifiedLog") -> TimestampAndOffset | None:
     return None if found is None else TimestampAndOffset(*found)
 
 
-def offsets_before(log: "UnifiedLog", timestamp: int, now_ms: int, count_max: int) -> list[int]:
+def offsets_before(log: UnifiedLog, timestamp: int, now_ms: int, count_max: int) -> list[int]:
     """Return segment starts that were written at `timestamp` or before, newest first.
 
     What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.

@@ -422,7 +422,7 @@ class UnifiedLog:
                 self._restart_at(offset)
                 return True
             if self._environment.compaction is not None:
-                self._environment.compaction.on_truncation(self, offset)
+                self._environment.compaction.on_truncation(self.topic_partition, offset)
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
             self.producer_state.remove_snapshots_of(
@@ -437,7 +437,7 @@ class UnifiedLog:
             self.producer_state.on_high_watermark(self.high_watermark)
         self._mark_dirty()
         self._mark_moved()
-        self._environment.on_truncation(self)
+        self._environment.on_truncation(self.topic_partition)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -467,7 +467,7 @@ class UnifiedLog:
         """
         if self._environment.compaction is not None:
             # What compaction removed elsewhere may be in it.
-            self._environment.compaction.on_truncation(self, segment.base_offset)
+            self._environment.compaction.on_truncation(self.topic_partition, segment.base_offset)
         self.missing.remove(segment.base_offset, end_offset)
         self._local.insert(segment, end_offset)
 
@@ -492,10 +492,9 @@ class UnifiedLog:
             write_partition_metadata(self._environment.file_system, self.directory, topic_id)
         self.topic_id = topic_id
 
-    def take_moved(self) -> None:
-        """Start anew to watch for moves, after a checkpoint has taken over the offsets."""
+    def on_checkpoint(self) -> None:
+        """Report the next move of an offset again: a checkpoint has taken the offsets over."""
         self._is_moved = False
-        self._environment.moved.discard(self)
 
     def take_producer_snapshot(self) -> None:
         """Write the producer state at the log's end, so that a start need not replay; raises `OSError`."""
@@ -514,7 +513,7 @@ class UnifiedLog:
         """
         try:
             if self._environment.compaction is not None:
-                self._environment.compaction.abort(self)
+                self._environment.compaction.abort(self.topic_partition)
             self.take_producer_snapshot()
             is_synced = self.log_end_offset <= self.recovery_point
             sync = None if is_synced else self._flusher.prepare()
@@ -531,11 +530,11 @@ class UnifiedLog:
         if self._environment.compaction is not None:
             # A directory that failed cannot be tidied up; its next start does that.
             with contextlib.suppress(OSError):
-                self._environment.compaction.abort(self)
+                self._environment.compaction.abort(self.topic_partition)
         self._flusher.failure = f"{self.topic_partition}: {reason}"
         self._flusher.disown_running()
-        self._environment.dirty.discard(self)
-        self._environment.moved.discard(self)
+        self._environment.dirty.discard(self.topic_partition)
+        self._environment.moved.discard(self.topic_partition)
         self._local.forget()
 
     def _write(
@@ -609,7 +608,7 @@ class UnifiedLog:
 
     def _restart_at(self, offset: int) -> None:
         if self._environment.compaction is not None:
-            self._environment.compaction.on_truncation(self, offset)
+            self._environment.compaction.on_truncation(self.topic_partition, offset)
         logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
@@ -620,19 +619,19 @@ class UnifiedLog:
         self.high_watermark = offset
         self._mark_dirty()
         self._mark_moved()
-        self._environment.on_truncation(self)
+        self._environment.on_truncation(self.topic_partition)
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True
-        self._environment.dirty.add(self)
+        self._environment.dirty.add(self.topic_partition)
 
     def _mark_moved(self) -> None:
         self._is_moved = True
-        self._environment.moved.add(self)
+        self._environment.moved.add(self.topic_partition)
 
     def _mark_clean(self) -> None:
         self._is_dirty = False
-        self._environment.dirty.discard(self)
+        self._environment.dirty.discard(self.topic_partition)
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"

@@ -16,7 +16,7 @@ from kalda.storage.cleaner.offset_map import ENTRY_BYTES
 from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage.cleaning_fixtures import CompactedBroker, compacted, contents, records_of
-from tests.unit.storage.log_fixtures import NOW_MS
+from tests.unit.storage.log_fixtures import NOW_MS, PARTITION
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"a key that is longer than thirty bytes, so it is digested"])
 VALUES = st.one_of(st.none(), st.binary(max_size=25))
@@ -95,7 +95,7 @@ class CleanerMachine(RuleBasedStateMachine):
         """Twice from the start: small tables need passes, and merged segments are merged again."""
         self.broker.roll()
         for _ in range(2):
-            self.broker.cleaner.on_truncation(self.broker.log, 0)
+            self.broker.cleaner.on_truncation(PARTITION, 0)
             for _ in range(50):
                 if not self.broker.clean():
                     break

@@ -394,7 +394,7 @@ def test_a_moved_high_watermark_alone_is_checkpointed() -> None:
         broker.log.append_as_leader(batch(b"x"), 0)
     broker.manager.checkpoint_high_watermarks()
     broker.log.advance_high_watermark(2)
-    assert broker.manager.environment.moved == {broker.log}
+    assert broker.manager.environment.moved == {PARTITION}
     broker.manager.checkpoint_high_watermarks()
     assert not broker.manager.environment.moved
     assert broker.kill().log.high_watermark == 2

@@ -141,7 +141,7 @@ def test_a_table_that_is_too_small_takes_several_passes() -> None:
     assert passes > 2
     # What a pass saw as the last one of its key was superseded above; a whole one finds that.
     broker.cleaner_config = CleanerConfig()
-    broker.cleaner.on_truncation(broker.log, 0)
+    broker.cleaner.on_truncation(PARTITION, 0)
     assert broker.clean()
     assert sorted(wanted.values()) == records_of(broker.log)
 
@@ -153,7 +153,7 @@ def test_small_segments_are_merged() -> None:
         broker.put((b"k%d" % (number % 3), b"%d" % number))
     before = len(broker.log.segments)
     while broker.clean():
-        broker.cleaner.on_truncation(broker.log, 0)
+        broker.cleaner.on_truncation(PARTITION, 0)
         if len(broker.log.segments) == 2:
             break
     assert before > 10

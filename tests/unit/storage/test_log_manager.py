@@ -199,7 +199,7 @@ def test_only_dirty_logs_are_flushed_by_time() -> None:
     broker = Broker(LogConfig(flush_ms=1000))
     append(broker.log, b"a")
     broker.manager.get_or_create(TopicPartition("idle", 0))
-    assert broker.manager.environment.dirty == {broker.log}
+    assert broker.manager.environment.dirty == {PARTITION}
     broker.clock.advance(0.999)
     broker.manager.flush_step()
     assert broker.log.recovery_point == 0

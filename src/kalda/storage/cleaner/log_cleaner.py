@@ -174,26 +174,25 @@ class LogCleaner:
 
     # What others tell (`kalda.storage.environment.Compaction`).
 
-    def abort(self, log: UnifiedLog) -> None:
+    def abort(self, topic_partition: TopicPartition) -> None:
         """Stop cleaning the log, and finish or undo the swap that was begun; raises `OSError`."""
-        cleaning = self._in_progress.get(log.topic_partition)
-        if cleaning is not None and cleaning.log is log:
+        cleaning = self._in_progress.get(topic_partition)
+        if cleaning is not None:
             cleaning.abort()
 
-    def on_truncation(self, log: UnifiedLog, offset: int) -> None:
-        """Abort, and take back what is known to be clean from `offset` on; raises `OSError`."""
-        self.abort(log)
-        if self._clean_offsets.get(log.topic_partition, 0) > offset:
+    def on_truncation(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Abort, and count the log as dirty from `offset` on; raises `OSError`."""
+        self.abort(topic_partition)
+        log = self._logs.get(topic_partition)
+        if log is not None and self._clean_offsets.get(topic_partition, 0) > offset:
             self._note_clean(log, offset)
 
-    def on_removal(self, log: UnifiedLog) -> None:
+    def on_removal(self, topic_partition: TopicPartition) -> None:
         """Abort, and forget the log; raises `OSError`."""
-        self.abort(log)
-        topic_partition = log.topic_partition
+        self.abort(topic_partition)
         for known in (self._clean_offsets, self._postponed, self._deaths, self.uncleanable):
             known.pop(topic_partition, None)
-        checkpoint = self._checkpoints.get(os.path.dirname(log.directory))
-        if checkpoint is not None:
+        for checkpoint in self._checkpoints.values():
             checkpoint.forget(topic_partition)
             self._write(checkpoint)
 
