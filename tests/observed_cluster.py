@@ -78,7 +78,7 @@ def produce(bootstrap: str, count: int) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(count):
         producer.produce(TOPIC, key=b"%d" % number, value=b"x" * 100)
-    assert producer.flush(30) == 0
+    assert 0 == producer.flush(30)
 
 
 @contextlib.contextmanager

@@ -53,5 +53,5 @@ def _java() -> list[str]:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert 0 == done.returncode, done.stderr
     return ["java", *_JVM_OPTIONS, "-cp", f"{classes}:{jars}/*", "Copier"]

@@ -378,7 +378,7 @@ def _check_logs(every_disk: Sequence[Sequence[Disk]], ledger: Ledger, *, has_cop
         for topic in (TOPIC, COPIES) if has_copies else (TOPIC,):
             name = f"{topic}-{partition}"
             where = [disk.path for own in every_disk for disk in own if (disk.path / name).exists()]
-            assert len(where) == BROKERS, f"{name} is in {where}"
+            assert BROKERS == len(where), f"{name} is in {where}"
             committed = check_replicas(where, topic, partition)
             if topic == TOPIC:
                 assert committed == ledger.next_offsets[partition], f"{name}: {committed} committed"

@@ -75,7 +75,7 @@ class Load:
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(FINAL_FLUSH_SECONDS)
-        assert left == 0, f"{left} records of {self.topic} got no answer"
+        assert 0 == left, f"{left} records of {self.topic} got no answer"
 
     def wait_progress(self, timeout_seconds: float) -> None:
         """Wait until a record that was produced from now on is acknowledged."""

@@ -38,7 +38,7 @@ def java_tool() -> JavaTool:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert 0 == done.returncode, done.stdout + done.stderr
         return done.stdout
 
     return run

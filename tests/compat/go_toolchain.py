@@ -24,7 +24,7 @@ def go_programs() -> Path:
     """
     built = _built()
     done = _go("build", "-o", f"{built}/", "./...")
-    assert done.returncode == 0, done.stderr
+    assert 0 == done.returncode, done.stderr
     return built
 
 
@@ -36,7 +36,7 @@ def kgo_tests() -> Path:
     """
     program = _built() / "kgo.test"
     done = _go("test", "-c", "-o", str(program), KGO_PACKAGE)
-    assert done.returncode == 0, done.stderr
+    assert 0 == done.returncode, done.stderr
     return program
 
 

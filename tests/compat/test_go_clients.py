@@ -152,7 +152,7 @@ def test_franz_go_consumes_from_a_time(go_client: GoClient, bootstrap: str, topi
 
     read = go_client("franz-go").consume(topic, 10, timestamp_ms=written[42].timestamp_ms)
 
-    assert written[42:52] == read
+    assert read == written[42:52]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

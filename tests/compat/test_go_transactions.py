@@ -54,5 +54,5 @@ def test_franz_go_copies_exactly_once_between_three_brokers(
             check=False,
         )
     output = done.stdout + done.stderr
-    assert done.returncode == 0, output[-5000:]
-    assert len(re.findall(r"^\s+--- PASS: TestTxnEtl/", output, re.MULTILINE)) == CASES, output[-5000:]
+    assert 0 == done.returncode, output[-5000:]
+    assert CASES == len(re.findall(r"^\s+--- PASS: TestTxnEtl/", output, re.MULTILINE)), output[-5000:]

@@ -42,5 +42,5 @@ def test_the_java_producer_commits_with_both_protocols(
     told = dict(zip(header.split("\t"), (each.strip() for each in row.split("\t")), strict=False))
     told = {name.strip(): value for name, value in told.items()}
     assert "CompleteCommit" == told["TransactionState"]
-    assert (int(told["ProducerEpoch"]) > 0) == (version == 2)
+    assert (version == 2) == (int(told["ProducerEpoch"]) > 0)
     java_tool(TRANSACTIONS, *server, "find-hanging", "--broker-id", "0")

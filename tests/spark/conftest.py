@@ -111,7 +111,7 @@ class Topics:
                 arguments["headers"] = headers[index]
             producer.produce(name, value=value, key=keys[index] if keys else None, **arguments)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert 0 == producer.flush(30)
 
 
 @pytest.fixture(scope="session")

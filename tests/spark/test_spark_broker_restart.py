@@ -18,7 +18,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in numbers:
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(60) == 0
+    assert 0 == producer.flush(60)
 
 
 def test_a_stream_goes_on_after_its_broker_was_killed(spark: "SparkSession", tmp_path: Path) -> None:

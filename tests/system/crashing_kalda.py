@@ -33,7 +33,7 @@ def arm(point: str, trigger: Path) -> None:
     elif point == "after-append":
         _after(ReplicaLog, "append", die_if_triggered)
     else:
-        assert point == "before-answer", f"{point} is none of {POINTS}"
+        assert "before-answer" == point, f"{point} is none of {POINTS}"
         _before_answers(die_if_triggered)
 
 

@@ -12,6 +12,7 @@ MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 
 
+TESTS = Path(__file__).parents[1]
 LOGGER = "logger: Final = logging.getLogger(__name__)"
 
 
@@ -57,3 +58,31 @@ def test_every_handler_lists_its_versions(path: Path) -> None:
     docstring = ast.get_docstring(tree_of(path)) or ""
 
     assert re.search(r"\(key \d+\), versions? \d", docstring), f"{path.stem} names no key and versions"
+
+
+def is_expected(node: ast.expr | None) -> bool:
+    """Return whether an expression is what a test expects: a literal, a constant or ``expected...``."""
+    match node:
+        case ast.Constant() | None:
+            return True
+        case ast.Name(id=name):
+            return name.isupper() or name.startswith("expected")
+        case ast.Attribute(attr=name):
+            return name.isupper()
+        case ast.UnaryOp(operand=operand):
+            return is_expected(operand)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return all(map(is_expected, parts))
+        case ast.Dict(keys=keys, values=values):
+            return all(map(is_expected, [*keys, *values]))
+    return False
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+def test_assertions_name_the_expected_value_first(path: Path) -> None:
+    """With one order, the reader of a failure knows which side is which."""
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
+                is_reversed = is_expected(right) and not is_expected(left)
+                assert not is_reversed, f"{path.name}:{node.lineno} expects {ast.unparse(right)} on the right"

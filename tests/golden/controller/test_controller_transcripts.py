@@ -40,7 +40,7 @@ def test_transcript_is_what_the_controller_does(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
     simulation = Simulation()
     text = path.read_text(encoding="utf-8")
-    assert replay(path, lambda commands: _play(simulation, commands)) == text
+    assert text == replay(path, lambda commands: _play(simulation, commands))
 
 
 def test_there_are_transcripts() -> None:

@@ -38,7 +38,7 @@ TYPES: dict[int, tuple[type[Message], type[Message]]] = {
 def test_transcript_is_what_members_see(path: Path) -> None:
     """Each file tells one scenario; a change of behaviour shows as a diff that a person can judge."""
     text = path.read_text(encoding="utf-8")
-    assert replay(path, _Player().play) == text
+    assert text == replay(path, _Player().play)
 
 
 def test_there_are_transcripts() -> None:

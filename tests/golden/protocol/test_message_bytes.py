@@ -431,8 +431,8 @@ def test_message_has_these_bytes(golden: Golden) -> None:
     message, version = golden.message, golden.version
     assert codec.encode(message, version).hex() == golden.bytes.hex()
     assert encode_reference(message, version).hex() == golden.bytes.hex()
-    assert codec.decode(type(message), version, golden.bytes) == message
-    assert decode_reference(type(message), version, golden.bytes) == message
+    assert message == codec.decode(type(message), version, golden.bytes)
+    assert message == decode_reference(type(message), version, golden.bytes)
 
 
 @pytest.mark.parametrize(
@@ -447,17 +447,17 @@ def test_message_has_these_bytes(golden: Golden) -> None:
 def test_request_header_has_these_bytes(header: RequestHeader, header_version: int, expected: str) -> None:
     """The client id keeps its two-byte length even in the flexible header."""
     data = bytes.fromhex(expected)
-    assert request_header(header, header_version) == data
+    assert data == request_header(header, header_version)
     assert read_request_header(b"\xff\xff" + data + b"body", 2) == (header, 2 + len(data))
 
 
 def test_request_header_version_0_ends_with_the_correlation_id() -> None:
     """Only the ControlledShutdown of old brokers has it."""
-    assert request_header(RequestHeader(7, 0, 5, None), 0).hex() == "0007000000000005"
+    assert "0007000000000005" == request_header(RequestHeader(7, 0, 5, None), 0).hex()
 
 
 @pytest.mark.parametrize(("header_version", "expected"), [(0, "00000102"), (1, "00000102 00")])
 def test_response_header_has_these_bytes(header_version: int, expected: str) -> None:
     data = bytes.fromhex(expected)
-    assert response_header(258, header_version) == data
+    assert data == response_header(258, header_version)
     assert read_response_header(data + b"body", header_version) == (258, len(data))

@@ -57,7 +57,7 @@ def test_plain_batch_is_built_byte_for_byte() -> None:
     builder = RecordBatchBuilder(partition_leader_epoch=0)
     for timestamp, key, value, headers in ROWS:
         builder.append(key, value, timestamp, headers)
-    assert builder.build().hex() == PLAIN
+    assert PLAIN == builder.build().hex()
 
 
 def test_transactional_batch_is_built_byte_for_byte() -> None:
@@ -65,16 +65,16 @@ def test_transactional_batch_is_built_byte_for_byte() -> None:
         partition_leader_epoch=0, is_transactional=True, producer_id=4242, producer_epoch=7, base_sequence=99
     )
     builder.append(b"AA", b"first", START_MS)
-    assert builder.build().hex() == TRANSACTIONAL
+    assert TRANSACTIONAL == builder.build().hex()
 
 
 def test_plain_batch_is_read() -> None:
     batch = bytes.fromhex(PLAIN)
     validate(batch, 0, read_header(batch))
-    assert list(iter_records(batch)) == [
+    assert [
         Record(offset, timestamp, TimestampType.CREATE_TIME, key, value, headers)
         for offset, (timestamp, key, value, headers) in enumerate(ROWS)
-    ]
+    ] == list(iter_records(batch))
 
 
 @pytest.mark.parametrize("codec", list(COMPRESSED))
@@ -87,5 +87,5 @@ def test_compressed_batches_are_read(codec: Compression) -> None:
         Record(index, START_MS + index, TimestampType.CREATE_TIME, b"key", b"value" * 4, [])
         for index in range(6)
     ]
-    assert list(iter_records(batch)) == expected
-    assert decode_batches(batch, start_offset=0).values.to_pylist() == [b"value" * 4] * 6
+    assert expected == list(iter_records(batch))
+    assert [b"value" * 4] * 6 == decode_batches(batch, start_offset=0).values.to_pylist()

@@ -55,19 +55,19 @@ def snapshot_entry() -> ProducerStateEntry:
 def test_producer_snapshot() -> None:
     assert format_snapshot([snapshot_entry()]).hex() == SNAPSHOT.hex()
     (entry,) = parse_snapshot(SNAPSHOT)
-    assert format_snapshot([entry]) == SNAPSHOT
-    assert (entry.producer_id, entry.producer_epoch, entry.current_transaction_first_offset) == (1001, 2, 391)
-    assert entry.batches[-1].first_sequence == 33
+    assert SNAPSHOT == format_snapshot([entry])
+    assert (1001, 2, 391) == (entry.producer_id, entry.producer_epoch, entry.current_transaction_first_offset)
+    assert 33 == entry.batches[-1].first_sequence
 
 
 def test_an_empty_producer_snapshot_has_ten_bytes() -> None:
-    assert format_snapshot([]).hex() == "0001" + "48674bc7" + "00000000"
-    assert parse_snapshot(format_snapshot([])) == []
+    assert "0001" + "48674bc7" + "00000000" == format_snapshot([]).hex()
+    assert [] == parse_snapshot(format_snapshot([]))
 
 
 def test_a_producer_without_batches_has_no_last_offset() -> None:
     entry = ProducerStateEntry(5, 1, 3, 9)
-    assert format_snapshot([entry])[10 + 10 : 10 + 26].hex() == "ffffffff" + "ffffffffffffffff" + "00000000"
+    assert "ffffffff" + "ffffffffffffffff" + "00000000" == format_snapshot([entry])[10 + 10 : 10 + 26].hex()
     assert not parse_snapshot(format_snapshot([entry]))[0].batches
 
 
@@ -88,17 +88,17 @@ def test_offset_index() -> None:
     index.append(1005, 0x1000)
     index.append(1300, 0x2FFF)
     index.write_pending()
-    assert file_system.read("/0.index").hex() == "00000005" + "00001000" + "0000012c" + "00002fff"
+    assert "00000005" + "00001000" + "0000012c" + "00002fff" == file_system.read("/0.index").hex()
     loaded = OffsetIndex(file_system, "/0.index", 1000, 16, HandleCache(1000))
-    assert [loaded.lookup(offset) for offset in (1000, 1004, 1005, 1299, 1300, 9999)] == [
+    assert [
         OffsetPosition(1000, 0),
         OffsetPosition(1000, 0),
         OffsetPosition(1005, 0x1000),
         OffsetPosition(1005, 0x1000),
         OffsetPosition(1300, 0x2FFF),
         OffsetPosition(1300, 0x2FFF),
-    ]
-    assert loaded.first_at_position(0x1001) == OffsetPosition(1300, 0x2FFF)
+    ] == [loaded.lookup(offset) for offset in (1000, 1004, 1005, 1299, 1300, 9999)]
+    assert OffsetPosition(1300, 0x2FFF) == loaded.first_at_position(0x1001)
     assert loaded.first_at_position(0x3000) is None
 
 
@@ -112,12 +112,12 @@ def test_time_index() -> None:
     ):
         index.maybe_append(timestamp, offset)
     index.write_pending()
-    assert file_system.read("/0.timeindex").hex() == (
-        "0000018bcfe56800" + "00000005" + "0000018bcfe56801" + "0000012c"
-    )
-    assert index.lookup(1_699_999_999_999) == TimestampOffset(-1, 1000)
-    assert index.lookup(1_700_000_000_000) == TimestampOffset(1_700_000_000_000, 1005)
-    assert index.lookup(1_800_000_000_000) == TimestampOffset(1_700_000_000_001, 1300)
+    assert ("0000018bcfe56800" + "00000005" + "0000018bcfe56801" + "0000012c") == file_system.read(
+        "/0.timeindex"
+    ).hex()
+    assert TimestampOffset(-1, 1000) == index.lookup(1_699_999_999_999)
+    assert TimestampOffset(1_700_000_000_000, 1005) == index.lookup(1_700_000_000_000)
+    assert TimestampOffset(1_700_000_000_001, 1300) == index.lookup(1_800_000_000_000)
 
 
 def test_transaction_index() -> None:
@@ -127,8 +127,8 @@ def test_transaction_index() -> None:
     aborted = AbortedTransaction(7, 100, 110, 105)
     index.append(aborted)
     expected = "0000" + "0000000000000007" + "0000000000000064" + "000000000000006e" + "0000000000000069"
-    assert file_system.read("/0.txnindex").hex() == expected
-    assert TransactionIndex(file_system, "/0.txnindex", 34).entries() == [aborted]
+    assert expected == file_system.read("/0.txnindex").hex()
+    assert [aborted] == TransactionIndex(file_system, "/0.txnindex", 34).entries()
 
 
 @pytest.mark.parametrize("content", [b"\x00", b"\x00\x01" + bytes(32), b"\xff\xff" + bytes(32)])
@@ -142,13 +142,13 @@ def test_a_harmed_transaction_index_is_recognised(content: bytes) -> None:
 def test_offset_checkpoint() -> None:
     text = b"0\n2\norders 0 12\nclicks.v2 11 9000000000\n"
     offsets = {TopicPartition("orders", 0): 12, TopicPartition("clicks.v2", 11): 9_000_000_000}
-    assert format_offset_checkpoint(offsets) == text
-    assert parse_offset_checkpoint(text) == offsets
+    assert text == format_offset_checkpoint(offsets)
+    assert offsets == parse_offset_checkpoint(text)
 
 
 def test_leader_epoch_checkpoint() -> None:
-    assert format_leader_epochs([(0, 0), (3, 120)]) == b"0\n2\n0 0\n3 120\n"
-    assert parse_leader_epochs(b"0\n2\n0 0\n3 120\n") == [(0, 0), (3, 120)]
+    assert b"0\n2\n0 0\n3 120\n" == format_leader_epochs([(0, 0), (3, 120)])
+    assert [(0, 0), (3, 120)] == parse_leader_epochs(b"0\n2\n0 0\n3 120\n")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_harmed_checkpoints_are_recognised(text: bytes) -> None:
 
 def test_partition_metadata() -> None:
     topic_id = uuid_from_text("lkBVMS3-QZ2HyoKzGK9wlA")
-    assert format_partition_metadata(topic_id) == b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA"
-    assert parse_partition_metadata(b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA\n") == topic_id
+    assert b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA" == format_partition_metadata(topic_id)
+    assert topic_id == parse_partition_metadata(b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA\n")
     for text in (
         b"",
         b"version: 1\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA",
@@ -177,10 +177,10 @@ def test_partition_metadata() -> None:
 def test_meta_properties() -> None:
     text = b"#\ncluster.id=vPeOCWypqUOSepEvx0cbog\nversion=0\nbroker.id=3\n"
     properties = MetaProperties("vPeOCWypqUOSepEvx0cbog", 3)
-    assert format_meta_properties(properties) == text
-    assert parse_meta_properties(b"#Fri Nov 01 10:00:00 UTC 2024\n" + text) == properties
+    assert text == format_meta_properties(properties)
+    assert properties == parse_meta_properties(b"#Fri Nov 01 10:00:00 UTC 2024\n" + text)
     kraft = parse_meta_properties(b"node.id=1\nversion=1\ncluster.id=abc\ndirectory.id=d\n")
-    assert kraft == MetaProperties("abc", 1, "d")
+    assert MetaProperties("abc", 1, "d") == kraft
     for bad in (b"", b"version=2\nbroker.id=1\n", b"version=0\n", b"version=0\nbroker.id=x\n"):
         with pytest.raises(CorruptCheckpointError):
             parse_meta_properties(bad)
@@ -190,13 +190,13 @@ def test_names() -> None:
     partition = TopicPartition("a-b.c_1", 12)
     unique = uuid.UUID(int=255).hex
     deleted = delete_directory_name(partition, unique)
-    assert deleted == f"a-b.c_1-12.{unique}-delete"
+    assert f"a-b.c_1-12.{unique}-delete" == deleted
     assert is_delete_directory(deleted)
     assert parse_partition_directory_name(deleted) is None
-    assert parse_partition_directory_name("a-b.c_1-12") == partition
+    assert partition == parse_partition_directory_name("a-b.c_1-12")
     assert not is_delete_directory("orders-delete")
-    assert parse_partition_directory_name("my-delete-0") == TopicPartition("my-delete", 0)
+    assert TopicPartition("my-delete", 0) == parse_partition_directory_name("my-delete-0")
     assert parse_partition_directory_name("nodash") is None
-    assert parse_offset_file_name("00000000000000000042.log.swap") == (42, ".log", ".swap")
-    assert parse_offset_file_name("00000000000000000042.log") == (42, ".log", "")
+    assert (42, ".log", ".swap") == parse_offset_file_name("00000000000000000042.log.swap")
+    assert (42, ".log", "") == parse_offset_file_name("00000000000000000042.log")
     assert parse_offset_file_name("leader-epoch-checkpoint") is None

@@ -30,7 +30,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript_is_what_the_gate_does(path: Path, broker: Broker) -> None:
     text = path.read_text(encoding="utf-8")
-    assert replay(path, Player(broker).play) == text
+    assert text == replay(path, Player(broker).play)
 
 
 def test_there_are_gate_transcripts() -> None:

@@ -158,7 +158,7 @@ def leader_of_group(cluster: Cluster) -> int:
         for name, each in list(cluster.server(broker_id).services.replica_manager.partitions.items())
         if name.topic == "__consumer_offsets" and each.is_leader and each.log.log_end_offset
     ]
-    assert len(found) == 1, found
+    assert 1 == len(found), found
     return found[0]
 
 
@@ -179,7 +179,7 @@ def read_all(bootstrap: str) -> list[bytes | None]:
             message = consumer.poll(PROGRESS_SECONDS)
             assert message is not None, "nothing was answered"
             if message.error() is not None:
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                assert confluent_kafka.KafkaError._PARTITION_EOF == message.error().code(), message.error()
                 return values
             values.append(message.value())
     finally:

@@ -129,7 +129,7 @@ async def test_aiokafka_goes_on_when_the_leader_is_killed() -> None:
             consumer.assign([aiokafka.TopicPartition("t", 0)])
             await consumer.seek_to_beginning()
             found = [await asyncio.wait_for(consumer.getone(), DELIVERY_SECONDS) for _ in values]
-        assert values == [record.value for record in found]
+        assert [record.value for record in found] == values
 
 
 def test_a_rolling_restart_under_load_loses_nothing(cluster: Cluster) -> None:
@@ -212,7 +212,7 @@ def test_a_broker_cut_off_from_everybody_is_replaced_and_comes_back(cluster: Clu
     cluster.heal()
     cluster.wait_in_sync("t")
     assert [b"elsewhere"] == confluent_consume(cluster.bootstrap, "t", 1, 1)
-    assert cluster.server(old).services.registration.statistics().registrations == 2
+    assert 2 == cluster.server(old).services.registration.statistics().registrations
 
 
 def test_sessions_that_expire_again_and_again_leave_nothing_behind(cluster: Cluster) -> None:

@@ -52,7 +52,7 @@ class Follower:
         )
 
     def _find(self, broker_id: int) -> BrokerEndpoint | None:
-        assert broker_id == LEADER
+        assert LEADER == broker_id
         host, _, port = self.leader.bootstrap.rpartition(":")
         return BrokerEndpoint(LEADER, host, int(port))
 

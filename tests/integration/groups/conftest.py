@@ -55,5 +55,5 @@ def fill(bootstrap: str, topic: str, numbers: range) -> list[str]:
     values = [f"value-{number}" for number in numbers]
     for value in values:
         producer.produce(topic, key=value, value=value)
-    assert producer.flush(30) == 0
+    assert 0 == producer.flush(30)
     return values

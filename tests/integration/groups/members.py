@@ -77,7 +77,7 @@ class Member:
     def leave(self) -> None:
         """Leave the group in order."""
         self._end(signal.SIGTERM)
-        assert self._process.returncode == 0, "".join(self._errors)
+        assert 0 == self._process.returncode, "".join(self._errors)
 
     def crash(self) -> None:
         """Die without a word."""

@@ -123,7 +123,7 @@ async def fetched(
         )
         many = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
         answer = await peer.ask(many, OffsetFetchResponse, version)
-        assert answer.groups[0].error_code == ErrorCode.NONE
+        assert ErrorCode.NONE == answer.groups[0].error_code
         return [
             (each.partition_index, each.committed_offset, each.metadata, ErrorCode(each.error_code))
             for found in answer.groups[0].topics
@@ -132,7 +132,7 @@ async def fetched(
     topics = None if topic is None else [OffsetFetchRequestTopic(name=topic, partition_indexes=[*partitions])]
     one = OffsetFetchRequest(group_id=group, topics=topics)
     answer = await peer.ask(one, OffsetFetchResponse, version)
-    assert answer.error_code == ErrorCode.NONE
+    assert ErrorCode.NONE == answer.error_code
     return [
         (each.partition_index, each.committed_offset, each.metadata, ErrorCode(each.error_code))
         for found_topic in answer.topics

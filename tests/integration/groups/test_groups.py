@@ -53,7 +53,7 @@ def test_members_of_a_classic_group_come_and_go(
         fill(three_brokers, topic, range(VALUES, VALUES * 2))
         group.wait_values(values(VALUES * 2))
         # Whoever took a partition over began where the last commit was.
-        assert set(group.values().values()) == {1}
+        assert {1} == set(group.values().values())
 
 
 @pytest.mark.parametrize("client", ["confluent", "kafka-python", "aiokafka"])
@@ -134,7 +134,7 @@ def test_a_group_goes_on_where_it_stopped(three_brokers: str, make_topic: MakeTo
         fill(three_brokers, topic, range(VALUES, VALUES + 50))
         group.join(client="confluent")
         group.wait_values(values(VALUES + 50))
-        assert set(group.values().values()) == {1}
+        assert {1} == set(group.values().values())
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed: apt-get install kcat")
@@ -175,7 +175,7 @@ def test_members_of_a_consumer_protocol_group_come_and_go(
         group.wait_balanced()
         fill(three_brokers, topic, range(VALUES, VALUES * 2))
         group.wait_values(values(VALUES * 2))
-        assert set(group.values().values()) == {1}
+        assert {1} == set(group.values().values())
 
 
 def test_groups_are_listed_described_reset_and_deleted(three_brokers: str, make_topic: MakeTopic) -> None:

@@ -28,7 +28,7 @@ def test_a_deleted_topic_leaves_no_offsets_behind(three_brokers: str, make_topic
             break
         assert time.monotonic() < deadline, f"the offsets are still {found}"
         time.sleep(0.05)
-    assert found[2] == 7
+    assert 7 == found[2]
     admin.create_topics([NewTopic(topic, 2, 3)])[topic].result(30)
     assert reader.committed(wanted, timeout=10)[0].offset < 0
     reader.close()

@@ -102,10 +102,10 @@ async def test_impossible_size_closes_that_connection_alone(bad: bytes) -> None:
     async with serving(socket_request_max_bytes=1000) as (_server, port):
         other_reader, other_writer = await open_stream(port)
         reader, writer = await open_stream(port)
-        assert await ask(reader, writer, b"good") == b"good"
+        assert b"good" == await ask(reader, writer, b"good")
         writer.write(bad)
         assert await is_closed_by_server(reader)
-        assert await ask(other_reader, other_writer, b"still here") == b"still here"
+        assert b"still here" == await ask(other_reader, other_writer, b"still here")
         assert await is_served(port)
         writer.close()
         other_writer.close()
@@ -122,7 +122,7 @@ async def test_flood_of_junk_leaves_few_log_lines(caplog: pytest.LogCaptureFixtu
             assert await is_closed_by_server(reader)
             writer.close()
         assert len(caplog.records) <= LIMIT_BURST
-        assert server.statistics().closed == 150
+        assert 150 == server.statistics().closed
         assert await is_served(port)
 
 
@@ -142,7 +142,7 @@ async def test_resets_at_any_point_are_survived(caplog: pytest.LogCaptureFixture
             writer.transport.abort()
         await until(lambda: server.statistics().connections == 0)
         assert await is_served(port)
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_peer_that_never_reads_is_bounded_and_closed_when_idle() -> None:
@@ -187,7 +187,7 @@ async def test_peer_that_stalls_in_the_middle_of_a_frame_is_closed_when_idle() -
         assert connection._large is not None
         assert len(connection._large) <= 20_000
         assert await is_closed_by_server(reader)
-        assert server.statistics().expired == 1
+        assert 1 == server.statistics().expired
         writer.close()
 
 
@@ -206,7 +206,7 @@ async def test_connection_that_waits_for_the_broker_is_not_idle() -> None:
         await asyncio.sleep(0.3)
         connection = next(iter(server._connections.values()))
         connection.reply(tickets[0], framed(b"joined"))
-        assert await reader.readexactly(10) == framed(b"joined")
+        assert framed(b"joined") == await reader.readexactly(10)
         assert await is_closed_by_server(reader)
         writer.close()
 
@@ -243,13 +243,13 @@ async def test_max_connections_makes_new_ones_wait() -> None:
     """Kafka's rule: accepting stops until a connection closes."""
     async with serving(max_connections=2) as (_server, port):
         first, second, third = [await open_stream(port) for _ in range(3)]
-        assert await ask(*first, b"1") == b"1"
-        assert await ask(*second, b"2") == b"2"
+        assert b"1" == await ask(*first, b"1")
+        assert b"2" == await ask(*second, b"2")
         waiting = asyncio.ensure_future(ask(*third, b"3"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         first[1].close()
-        assert await asyncio.wait_for(waiting, 5) == b"3"
+        assert b"3" == await asyncio.wait_for(waiting, 5)
         second[1].close()
         third[1].close()
 
@@ -258,12 +258,12 @@ async def test_max_connections_may_be_raised_while_full() -> None:
     """Else the broker would go on refusing until somebody happens to leave."""
     async with serving(max_connections=1) as (server, port):
         first, second = [await open_stream(port) for _ in range(2)]
-        assert await ask(*first, b"1") == b"1"
+        assert b"1" == await ask(*first, b"1")
         waiting = asyncio.ensure_future(ask(*second, b"2"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         server.reconfigure(ServerConfig(max_connections=2))
-        assert await asyncio.wait_for(waiting, 5) == b"2"
+        assert b"2" == await asyncio.wait_for(waiting, 5)
         first[1].close()
         second[1].close()
 
@@ -274,7 +274,7 @@ async def test_limits_that_change_before_the_start_do_not_begin_it() -> None:
     server.reconfigure(ServerConfig(max_connections=5))
     _, writer = await open_stream(port)
     await asyncio.sleep(0.05)
-    assert server.statistics().accepted == 0
+    assert 0 == server.statistics().accepted
     writer.close()
     await server.close()
 
@@ -286,17 +286,17 @@ async def test_max_connections_per_ip_closes_what_is_above() -> None:
         port,
     ):
         first = await open_stream(port)
-        assert await ask(*first, b"1") == b"1"
+        assert b"1" == await ask(*first, b"1")
         reader, writer = await open_stream(port)
         assert await is_closed_by_server(reader)
         writer.close()
         other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-        assert await ask(*other, b"other address") == b"other address"
+        assert b"other address" == await ask(*other, b"other address")
         other[1].close()
         first[1].close()
         await until(lambda: server.statistics().connections == 0)
         assert await is_served(port)
-        assert server.statistics().rejected == 1
+        assert 1 == server.statistics().rejected
 
 
 @pytest.mark.usefixtures("many_descriptors")
@@ -333,7 +333,7 @@ async def test_client_that_is_set_to_tls_is_named_once(caplog: pytest.LogCapture
         writer.close()
         assert await is_served(port)
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(lines) == 2
+    assert 2 == len(lines)
     assert "sent a TLS ClientHello to the listener PLAINTEXT" in lines[0]
     assert "security.protocol=PLAINTEXT" in lines[0]
     assert "sent an HTTP request to the listener PLAINTEXT" in lines[1]
@@ -433,7 +433,7 @@ async def test_file_regions_reach_a_slow_reader_whole() -> None:
                 if len(received) % 17 == 0:
                     assert await is_served(port)
             assert bytes(received) == data[1:] + b"ab"
-            assert await reader.readexactly(8) == framed(b"ping")
+            assert framed(b"ping") == await reader.readexactly(8)
             writer.close()
 
 
@@ -458,7 +458,7 @@ async def test_small_header_before_a_file_does_not_wait_for_more() -> None:
         async with serving(empty_region) as (_server, port):
             reader, writer = await open_stream(port)
             for _ in range(5):
-                assert await ask(reader, writer, b"x") == b"done"
+                assert b"done" == await ask(reader, writer, b"x")
             writer.close()
         assert [0] * 5 == held
 
@@ -481,8 +481,8 @@ async def test_shutdown_answers_what_is_owed_and_reads_no_more() -> None:
     assert not closing.done()
     tickets[0][0].reply(tickets[0][1], framed(b"done"))
     await asyncio.wait_for(closing, 2)
-    assert await reader.readexactly(8) == framed(b"done")
-    assert len(tickets) == 1
+    assert framed(b"done") == await reader.readexactly(8)
+    assert 1 == len(tickets)
     with pytest.raises(ConnectionRefusedError):
         await open_stream(port)
     writer.close()
@@ -506,7 +506,7 @@ async def test_connections_wait_until_the_broker_can_serve() -> None:
     port = await server.listen("PLAINTEXT", "127.0.0.1", 0, accept=False)
     waiting = asyncio.ensure_future(is_served(port))
     await asyncio.sleep(0.05)
-    assert server.statistics().accepted == 0
+    assert 0 == server.statistics().accepted
     server.start_accepting()
     server.start_accepting()
     assert await waiting

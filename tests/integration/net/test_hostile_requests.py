@@ -89,7 +89,7 @@ def sample_requests() -> list[bytes]:
 def assert_serves(kalda: KaldaProcess) -> None:
     answer = exchange(kalda, request_frame(ApiKey.API_VERSIONS, 0))
     assert answer is not None
-    assert codec.decode(ApiVersionsResponse, 0, answer, 4).error_code == ErrorCode.NONE
+    assert ErrorCode.NONE == codec.decode(ApiVersionsResponse, 0, answer, 4).error_code
 
 
 def test_every_sample_is_answered(kalda: KaldaProcess) -> None:
@@ -97,7 +97,7 @@ def test_every_sample_is_answered(kalda: KaldaProcess) -> None:
     for frame in sample_requests():
         answer = exchange(kalda, frame)
         assert answer is not None, f"{frame!r} was not answered"
-        assert answer[:4] == struct.pack(">i", 77)
+        assert struct.pack(">i", 77) == answer[:4]
 
 
 def test_unknown_version_of_api_versions_lists_what_is_served(kalda: KaldaProcess) -> None:
@@ -106,9 +106,9 @@ def test_unknown_version_of_api_versions_lists_what_is_served(kalda: KaldaProces
     answer = exchange(kalda, header + b"something from the future")
     assert answer is not None
     response = codec.decode(ApiVersionsResponse, 0, answer, 4)
-    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
     listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    assert listed == {int(handler.key): handler.versions_advertised for handler in HANDLERS}
+    assert {int(handler.key): handler.versions_advertised for handler in HANDLERS} == listed
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 99), (1, -1), (3, 99), (52, 0), (999, 0), (-5, 0)])
@@ -125,7 +125,7 @@ def test_request_truncated_anywhere_is_closed(kalda: KaldaProcess) -> None:
         for length in range(len(frame))
         if exchange(kalda, frame[:length]) is not None
     ]
-    assert answered == []
+    assert [] == answered
     assert_serves(kalda)
     assert "Traceback" not in kalda.log()
 

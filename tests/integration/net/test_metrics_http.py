@@ -63,16 +63,16 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
     }
     total_time = "kafka_network_requestmetrics_totaltimems"
     produce = ("request", "Produce")
-    assert samples[f"{total_time}_count", produce] == 4
-    assert samples[f"{total_time}_sum", produce] == pytest.approx(20_006.05)
-    assert samples[f"{total_time}_bucket", ("le", "0.1"), produce] == 1
-    assert samples[f"{total_time}_bucket", ("le", "5.0"), produce] == 3
-    assert samples[f"{total_time}_bucket", ("le", "+Inf"), produce] == 4
+    assert 4 == samples[f"{total_time}_count", produce]
+    assert pytest.approx(20_006.05) == samples[f"{total_time}_sum", produce]
+    assert 1 == samples[f"{total_time}_bucket", ("le", "0.1"), produce]
+    assert 3 == samples[f"{total_time}_bucket", ("le", "5.0"), produce]
+    assert 4 == samples[f"{total_time}_bucket", ("le", "+Inf"), produce]
     errors = "kafka_network_requestmetrics_errors_total"
-    assert samples[errors, ("error", "NOT_LEADER_OR_FOLLOWER"), produce] == 1
-    assert samples[("kafka_server_socket_server_metrics_connection_creation_total",)] == 0
+    assert 1 == samples[errors, ("error", "NOT_LEADER_OR_FOLLOWER"), produce]
+    assert 0 == samples[("kafka_server_socket_server_metrics_connection_creation_total",)]
     assert {topic: samples["kafka_log_log_size", ("topic", topic)] for topic in sizes} == sizes
-    assert samples["kalda_odd_labels", ("topic", 'a"b\\c\nd')] == 1.5
+    assert 1.5 == samples["kalda_odd_labels", ("topic", 'a"b\\c\nd')]
     assert b"kalda_unknown" not in body
 
 
@@ -89,7 +89,7 @@ async def test_scrape_gives_every_metric_in_prometheus_format() -> None:
 async def test_other_requests_get_their_status(request_head: bytes, status: bytes) -> None:
     async with serving(Metrics()) as port:
         answer = await exchange(port, request_head)
-    assert answer.split(b" ")[1] == status
+    assert status == answer.split(b" ")[1]
 
 
 async def test_scrape_is_compressed_and_openmetrics_where_that_is_asked_for() -> None:
@@ -147,7 +147,7 @@ async def test_silent_peers_keep_no_health_check_out(monkeypatch: pytest.MonkeyP
     async with serving(Metrics()) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         assert (await exchange(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        assert await asyncio.wait_for(silent[0][0].read(), 5) == b""
+        assert b"" == await asyncio.wait_for(silent[0][0].read(), 5)
         silent[1][1].write(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert (await asyncio.wait_for(silent[1][0].read(), 5)).startswith(b"HTTP/1.1 200")
         for _, writer in silent:
@@ -159,7 +159,7 @@ async def test_a_silent_peer_is_let_go_and_its_place_is_free(monkeypatch: pytest
     monkeypatch.setattr(metrics_http, "CONNECTIONS_MAX", 1)
     async with serving(Metrics()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert b"" == await asyncio.wait_for(reader.read(), 5)
         writer.close()
         monkeypatch.setattr(metrics_http, "REQUEST_SECONDS_MAX", 60)
         assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -170,4 +170,4 @@ async def test_failing_gauge_is_an_error_of_the_scrape_only(caplog: pytest.LogCa
     metrics.gauge("kalda_broken", "Raises.", lambda: 1 / 0)
     async with serving(metrics) as port:
         assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500")
-    assert len(caplog.records) == 1
+    assert 1 == len(caplog.records)

@@ -103,17 +103,17 @@ async def test_a_request_goes_in_the_highest_version_that_both_know() -> None:
         for _ in range(3):
             response = await connection.request(MetadataRequest(topics=None), timeout_seconds=20)
             assert isinstance(response, MetadataResponse)
-            assert response.controller_id == 5
+            assert 5 == response.controller_id
         connection.close()
-    assert [(header.api_version, header.client_id) for header in seen] == [(8, "broker-1")] * 3
-    assert len({header.correlation_id for header in seen}) == 3
+    assert [(8, "broker-1")] * 3 == [(header.api_version, header.client_id) for header in seen]
+    assert 3 == len({header.correlation_id for header in seen})
 
 
 async def test_an_older_broker_is_asked_again_in_what_it_knows() -> None:
     """Kafka before 2.4 answers ApiVersions v3 in v0 with UNSUPPORTED_VERSION (KIP-511)."""
     async with broker(api_versions_until=2) as port:
         connection = await dial(port)
-        assert connection.version_of(ApiKey.METADATA) == 8
+        assert 8 == connection.version_of(ApiKey.METADATA)
         connection.close()
 
 

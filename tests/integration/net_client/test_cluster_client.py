@@ -34,7 +34,7 @@ def topic(bootstrap: str, topic_name: Callable[[str], str]) -> str:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 100})
     for number in range(1000):
         producer.produce(name, b"value-%d" % number, partition=0, timestamp=T0 + number * 1000)
-    assert producer.flush(30) == 0
+    assert 0 == producer.flush(30)
     return name
 
 

@@ -89,7 +89,7 @@ def test_acknowledged_writes_survive_kills_under_load(tmp_path: Path) -> None:
         finally:
             stopping.set()
             thread.join()
-        assert faults == []
+        assert [] == faults
         wait_until(lambda: writer.connected, "the client to be back")
         assert int(writer.retry(writer.get, "/count")[0]) in (acknowledged, acknowledged + 1)
 
@@ -105,7 +105,7 @@ def test_stopped_server_does_not_expire_those_who_waited(tmp_path: Path) -> None
         time.sleep(4.0)
         server.signal(signal.SIGCONT)
         wait_until(lambda: client.connected, "the client to be back")
-        assert client.retry(client.exists, "/mine").ephemeralOwner == session
+        assert session == client.retry(client.exists, "/mine").ephemeralOwner
         assert KazooState.LOST not in states
 
 
@@ -115,12 +115,12 @@ def test_orderly_restart_keeps_sessions_and_data_watches(tmp_path: Path) -> None
         seen: list[bytes] = []
         DataWatch(client, "/a", func=lambda data, stat: seen.append(data))
         session = client.client_id[0]
-        assert server.stop() == 0
+        assert 0 == server.stop()
         server.start()
         wait_until(lambda: client.connected, "the client to be back")
         client.retry(client.set, "/a", b"1")
         wait_until(lambda: seen[-1] == b"1", "the watch")
-        assert client.client_id[0] == session
+        assert session == client.client_id[0]
         client.stop()
         client.start()
         assert client.client_id[0] != session

@@ -29,7 +29,7 @@ def test_lock_passes_on_from_a_killed_holder(tmp_path: Path) -> None:
         arguments = [sys.executable, "-c", HOLDER, server.address]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None
-            assert holder.stdout.readline() == "held\n"
+            assert "held\n" == holder.stdout.readline()
             lock = client.Lock("/lock", "second")
             assert not lock.acquire(blocking=False)
             holder.kill()
@@ -51,7 +51,7 @@ def test_many_threads_count_under_a_lock(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert client.get("/count")[0] == b"50"
+        assert b"50" == client.get("/count")[0]
 
 
 def test_election_has_one_winner_after_another(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_election_has_one_winner_after_another(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(winners) == ["a", "b"]
+        assert ["a", "b"] == sorted(winners)
 
 
 def test_queue_hands_each_item_to_one(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_queue_hands_each_item_to_one(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(map(int, taken)) == list(range(40))
+        assert list(range(40)) == sorted(map(int, taken))
 
 
 def test_tree_cache_follows_a_tree(tmp_path: Path) -> None:
@@ -104,5 +104,5 @@ def test_tree_cache_follows_a_tree(tmp_path: Path) -> None:
         wait_until(lambda: follower.get_data("/t/c") is not None, "the child's data")
         found = follower.get_data("/t/c")
         assert found is not None
-        assert found.data == b"2"
+        assert b"2" == found.data
         follower.close()

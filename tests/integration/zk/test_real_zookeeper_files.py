@@ -91,30 +91,30 @@ def test_zookeeper_reads_what_we_wrote(tmp_path: Path, with_snapshot: bool) -> N
         names = ["container", "ephemeral", "guarded", "m", "null", "plain", "ttl", "zookeeper"]
         assert sorted(client.get_children("/")) == sorted(names + ["after"] * with_snapshot)
         data, stat = client.get("/plain")
-        assert (data, stat.version, stat.cversion, stat.numChildren) == (b"three", 2, 1, 1)
-        assert (stat.czxid, stat.mzxid, stat.mtime, stat.pzxid) == (
+        assert (b"three", 2, 1, 1) == (data, stat.version, stat.cversion, stat.numChildren)
+        assert (
             expected.czxid,
             expected.mzxid,
             expected.mtime,
             expected.pzxid,
-        )
-        assert client.get("/m/ü")[0] == b"x"
-        assert client.exists("/ephemeral").ephemeralOwner == session
+        ) == (stat.czxid, stat.mzxid, stat.mtime, stat.pzxid)
+        assert b"x" == client.get("/m/ü")[0]
+        assert session == client.exists("/ephemeral").ephemeralOwner
         acls, stat = client.get_acls("/plain/n-0000000000")
-        assert ([(acl.perms, acl.id.scheme, acl.id.id) for acl in acls], stat.aversion) == (
+        assert (
             [(31, "ip", "127.0.0.0/8")],
             1,
-        )
+        ) == ([(acl.perms, acl.id.scheme, acl.id.id) for acl in acls], stat.aversion)
         client.add_auth("digest", "alice:secret")
-        assert client.set("/guarded", b"known").version == 1
-        assert client.create("/next") == "/next"
+        assert 1 == client.set("/guarded", b"known").version
+        assert "/next" == client.create("/next")
         assert client.exists("/next").czxid > zxid
     with our_server(tmp_path / "data") as server:
         # A client is not told the kind of a znode, but the snapshot that ZooKeeper took at its start has it.
         nodes = server.freeze().nodes
         assert nodes["/ttl"].ephemeral_owner == ttl_owner(DAY_MS)
-        assert nodes["/container"].ephemeral_owner == CONTAINER_OWNER
-        assert nodes["/guarded"].data == b"known"
+        assert CONTAINER_OWNER == nodes["/container"].ephemeral_owner
+        assert b"known" == nodes["/guarded"].data
 
 
 def live(client: KazooClient, life: int) -> dict[str, tuple[int, int, int, int]]:
@@ -164,17 +164,17 @@ def test_we_read_what_zookeeper_wrote(tmp_path: Path) -> None:
         for path, (czxid, mzxid, version, cversion) in expected.items():
             node = tree.nodes[path]
             children = sum(1 for other in found if other.rpartition("/")[0] == path)
-            assert (node.czxid, node.mzxid, node.version, node.created_count * 2 - children) == (
+            assert (
                 czxid,
                 mzxid,
                 version,
                 cversion,
-            )
-        assert tree.nodes["/life2"].data == b"19"
-        assert tree.nodes["/life2/m"].data == b"multi"
-        assert tree.nodes["/life0/guarded"].acl == (DIGEST,)
+            ) == (node.czxid, node.mzxid, node.version, node.created_count * 2 - children)
+        assert b"19" == tree.nodes["/life2"].data
+        assert b"multi" == tree.nodes["/life2/m"].data
+        assert (DIGEST,) == tree.nodes["/life0/guarded"].acl
         session = server.open_session(1000, lambda: None, lambda outcome: None)
-        assert do(server, session, Create("/ours")) == ["/ours"]
+        assert ["/ours"] == do(server, session, Create("/ours"))
     with our_server(tmp_path / "data") as server:
         assert "/ours" in server.freeze().nodes
     with zookeeper, zookeeper_client(zookeeper.hosts) as client:

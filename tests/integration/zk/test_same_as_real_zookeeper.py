@@ -160,7 +160,7 @@ class Client:
             xid, zxid, error = struct.unpack_from(">iqi", reply)
             if xid == self._xid:
                 return zxid, error, reply[16:]
-            assert xid == -1, f"reply {xid} comes for request {self._xid}"
+            assert -1 == xid, f"reply {xid} comes for request {self._xid}"
             self.events.append((*struct.unpack_from(">ii", reply, 16), reply[28:].decode()))
 
     def close(self) -> None:
@@ -277,6 +277,6 @@ def test_same_requests_get_the_same_answers_and_events(tmp_path: Path, real_zook
             ours, theirs = (Side(port, requests.base) for port in (server.port, real_zookeeper.port))
             for step, request in enumerate(requests):
                 found, expected = ours.ask(request), theirs.ask(request)
-                assert found == expected, f"seed {seed}, step {step}: {request}"
+                assert expected == found, f"seed {seed}, step {step}: {request}"
             for client in (*ours.clients, *theirs.clients):
                 client.close()

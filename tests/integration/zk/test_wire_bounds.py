@@ -37,9 +37,9 @@ async def test_connections_per_host_are_bounded(tmp_path: Path) -> None:
         assert await third.at_end()
         first.close()
         await until(bench, 1)
-        assert await (await bench.connect()).create("/a") == "/a"
+        assert "/a" == await (await bench.connect()).create("/a")
         assert await second.exists("/a")
-        assert bench.listener.rejected == 1
+        assert 1 == bench.listener.rejected
 
 
 async def test_connections_altogether_are_bounded(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_frames_above_the_limit_end_the_connection(tmp_path: Path, length:
         new = await bench.dial()
         new.writer.write(length)
         assert await new.at_end()
-        assert await other.create("/a") == "/a"
+        assert "/a" == await other.create("/a")
 
 
 async def test_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_client_that_never_reads_its_events_is_cut_off(
                     other.send(OpCode.SET_DATA, SetDataRequest(path, b"", -1))
                 for _ in range(200):
                     await other.next_reply()
-        assert len(bench.server.server.watches) == 0
+        assert 0 == len(bench.server.server.watches)
         again = await bench.dial()
         assert (await again.open(session=deaf.session)).id == deaf.session.id
 
@@ -131,7 +131,7 @@ async def test_requests_under_way_are_bounded(tmp_path: Path) -> None:
             for _ in range(count):
                 replies.append(await client.next_reply())
                 seen = max(seen, bench.listener.outstanding)
-        assert {reply.error for reply in replies} == {OK}
+        assert {OK} == {reply.error for reply in replies}
         # Each may have one more than the limit lets in.
         assert 0 < seen <= 20 + len(clients)
         assert len(await clients[0].children("/n")) == count * len(clients)
@@ -143,9 +143,9 @@ async def test_one_connections_flood_does_not_starve_the_others(tmp_path: Path) 
         count = 5000
         for _ in range(count):
             flood.send(OpCode.EXISTS, PathWatchRequest("/", False))
-        assert await other.create("/a") == "/a"
+        assert "/a" == await other.create("/a")
         for _ in range(count):
-            assert (await flood.next_reply()).error == OK
+            assert OK == (await flood.next_reply()).error
 
 
 async def test_full_disk_refuses_changes_and_keeps_the_rest() -> None:
@@ -164,11 +164,11 @@ async def test_full_disk_refuses_changes_and_keeps_the_rest() -> None:
         fitted = errors.count(OK)
         assert errors == [OK] * fitted + [SYSTEM_ERROR] * (len(sent) - fitted)
         assert fitted < len(sent)
-        assert await client.get("/a") == b"1"
-        assert (await client.ask(OpCode.PING, xid=-2)).error == OK
+        assert b"1" == await client.get("/a")
+        assert OK == (await client.ask(OpCode.PING, xid=-2)).error
         files.room = None
         await client.create("/late", b"x" * 100_000)
-        assert await client.children("/") == ["a", "late", *(f"n{i}" for i in range(fitted)), "zookeeper"]
+        assert ["a", "late", *(f"n{i}" for i in range(fitted)), "zookeeper"] == await client.children("/")
 
 
 async def test_session_whose_end_finds_no_room_ends_later() -> None:
@@ -197,7 +197,7 @@ async def test_closing_the_server_answers_what_is_under_way(tmp_path: Path) -> N
             await asyncio.sleep(0)
         await bench.listener.close()
         reply = await client.next_reply()
-        assert (reply.xid, reply.error) == (sent, OK)
+        assert (sent, OK) == (reply.xid, reply.error)
         assert await client.at_end()
     async with running(tmp_path) as bench:
         assert await (await bench.connect()).exists("/a")
@@ -209,9 +209,9 @@ async def test_four_letter_words_have_zookeepers_texts(tmp_path: Path) -> None:
         await client.create("/mine", flags=1)
         await client.get("/mine", watch=True)
         number = f"{client.session.id:#x}"
-        assert await bench.word(b"ruok") == "imok"
-        assert await bench.word(b"ruok\n") == "imok"
-        assert await bench.word(b"isro") == "rw"
+        assert "imok" == await bench.word(b"ruok")
+        assert "imok" == await bench.word(b"ruok\n")
+        assert "rw" == await bench.word(b"isro")
         srvr = await bench.word(b"srvr")
         assert re.fullmatch(
             r"Zookeeper version: 3\.\d+\.\d+-\S+, built on .*\n"
@@ -221,30 +221,30 @@ async def test_four_letter_words_have_zookeepers_texts(tmp_path: Path) -> None:
             srvr,
         )
         stat = (await bench.word(b"stat")).split("\n")
-        assert stat[1] == "Clients:"
+        assert "Clients:" == stat[1]
         assert re.fullmatch(r" /127\.0\.0\.1:\d+\[1\]\(queued=0,recved=\d+,sent=\d+\)", stat[2])
         cons = await bench.word(b"cons")
         assert re.search(rf"sid={number},lop=GETD,est=\d+,to=4000,lcxid=0x2,lzxid=0x\w+,lresp=\d+", cons)
         mntr = dict(line.split("\t") for line in (await bench.word(b"mntr")).splitlines())
-        assert mntr["zk_server_state"] == "standalone"
-        assert (mntr["zk_ephemerals_count"], mntr["zk_watch_count"]) == ("1", "1")
-        assert int(mntr["zk_znode_count"]) == len(bench.server.server.tree.nodes)
+        assert "standalone" == mntr["zk_server_state"]
+        assert ("1", "1") == (mntr["zk_ephemerals_count"], mntr["zk_watch_count"])
+        assert len(bench.server.server.tree.nodes) == int(mntr["zk_znode_count"])
         conf = dict(line.split("=") for line in (await bench.word(b"conf")).splitlines())
         assert (conf["clientPort"], conf["maxSessionTimeout"]) == (str(bench.port), "60000")
-        assert await bench.word(b"wchs") == "1 connections watching 1 paths\nTotal watches:1\n"
-        assert await bench.word(b"wchc") == f"{number}\n\t/mine\n\n"
-        assert await bench.word(b"wchp") == f"/mine\n\t{number}\n\n"
+        assert "1 connections watching 1 paths\nTotal watches:1\n" == await bench.word(b"wchs")
+        assert f"{number}\n\t/mine\n\n" == await bench.word(b"wchc")
+        assert f"/mine\n\t{number}\n\n" == await bench.word(b"wchp")
         assert f"{number}:\n\t/mine\n" in await bench.word(b"dump")
         assert (await bench.word(b"envi")).startswith("Environment:\nzookeeper.version=3.")
         assert (await bench.word(b"dirs")).startswith("datadir_size: ")
-        assert await bench.word(b"srst") == "Server stats reset.\n"
-        assert await bench.word(b"crst") == "Connection stats reset.\n"
+        assert "Server stats reset.\n" == await bench.word(b"srst")
+        assert "Connection stats reset.\n" == await bench.word(b"crst")
 
 
 async def test_words_that_are_not_whitelisted_say_so(tmp_path: Path) -> None:
     async with running(tmp_path) as bench:
-        assert await bench.word(b"ruok") == "imok"
-        assert await bench.word(b"wchp") == "wchp is not executed because it is not in the whitelist.\n"
+        assert "imok" == await bench.word(b"ruok")
+        assert "wchp is not executed because it is not in the whitelist.\n" == await bench.word(b"wchp")
 
 
 async def test_words_may_come_in_pieces_and_mean_nothing_later(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ async def test_words_may_come_in_pieces_and_mean_nothing_later(tmp_path: Path) -
         client.writer.write(b"ru")
         await asyncio.sleep(0.01)
         client.writer.write(b"ok")
-        assert await client.reader.read() == b"imok"
+        assert b"imok" == await client.reader.read()
         late = await bench.connect()
         late.writer.write(b"ruok")
         assert await late.at_end()
@@ -270,8 +270,8 @@ async def test_requests_of_a_client_that_left_take_effect_and_hurt_nobody(tmp_pa
             client.close()
         await until(bench, 1)
         await bench.server.connect()
-        assert bench.listener.outstanding == 0
-        assert len(bench.server.server.watches) == 0
+        assert 0 == bench.listener.outstanding
+        assert 0 == len(bench.server.server.watches)
         assert await other.exists("/")
 
 
@@ -282,5 +282,5 @@ async def test_frames_cut_at_every_byte_are_put_together(tmp_path: Path) -> None
         for byte in frame(write_request(5, OpCode.CREATE, record)):
             client.writer.write(bytes([byte]))
             await asyncio.sleep(0)
-        assert (await client.next_reply())[::2] == (5, OK)
-        assert (await client.ask(OpCode.DELETE, PathVersionRequest("/a", 0))).error == OK
+        assert (5, OK) == (await client.next_reply())[::2]
+        assert OK == (await client.ask(OpCode.DELETE, PathVersionRequest("/a", 0))).error

@@ -61,10 +61,10 @@ async def test_nonsense_hurts_nobody_else(
             while len(bench.listener.connections) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await good.exists("/good")
-        assert bench.listener.outstanding == 0
-        assert len(bench.server.server.watches) == 0
+        assert 0 == bench.listener.outstanding
+        assert 0 == len(bench.server.server.watches)
         faults = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-        assert faults == []
+        assert [] == faults
 
 
 GET_DATA_CUT_SHORT = b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\3\xe8" + b"/a"
@@ -91,7 +91,7 @@ async def send_wrong_passwords(bench: Bench) -> None:
     for _ in range(50):
         client = await bench.dial()
         refused = await client.open(60_000, session=other, password=b"x" * 16)
-        assert refused.id == 0
+        assert 0 == refused.id
         client.close()
 
 

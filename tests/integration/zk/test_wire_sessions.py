@@ -20,7 +20,7 @@ EPHEMERAL = 1
 async def test_time_out_is_negotiated(tmp_path: Path) -> None:
     async with running(tmp_path, tickTime="2000") as bench:
         for asked, granted in ((1, 1000), (2000, 2000), (10**6, 40_000)):
-            assert (await bench.connect(asked)).session.timeout_ms == granted
+            assert granted == (await bench.connect(asked)).session.timeout_ms
 
 
 async def test_clients_from_before_read_only_get_the_answer_they_know(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ async def test_clients_from_before_read_only_get_the_answer_they_know(tmp_path: 
     async with running(tmp_path) as bench:
         old = await bench.dial()
         assert not (await old.open(read_only=None)).has_read_only
-        assert await old.create("/a") == "/a"
+        assert "/a" == await old.create("/a")
         assert (await bench.connect()).session.has_read_only
 
 
@@ -43,8 +43,8 @@ async def test_session_is_taken_up_on_another_connection(tmp_path: Path) -> None
         assert await first.at_end()
         assert await second.exists("/mine")
         # The watches belonged to the old connection; the client sets them again.
-        assert await second.create("/watched") == "/watched"
-        assert len(bench.server.server.watches) == 0
+        assert "/watched" == await second.create("/watched")
+        assert 0 == len(bench.server.server.watches)
 
 
 async def test_session_cannot_be_taken_up_without_its_password(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ async def test_session_cannot_be_taken_up_without_its_password(tmp_path: Path) -
         owner = await bench.connect()
         thief = await bench.dial()
         refused = await thief.open(session=owner.session, password=b"x" * 16)
-        assert (refused.timeout_ms, refused.id, refused.password) == (0, 0, bytes(16))
+        assert (0, 0, bytes(16)) == (refused.timeout_ms, refused.id, refused.password)
         assert await thief.at_end()
-        assert await owner.create("/a") == "/a"
+        assert "/a" == await owner.create("/a")
 
 
 async def test_session_in_the_servers_own_process_cannot_be_taken_up(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_session_in_the_servers_own_process_cannot_be_taken_up(tmp_path: P
         thief = await bench.dial()
         session = client.session._replace(id=inside.session_id)
         refused = await thief.open(session=session, password=session_password(inside.session_id))
-        assert refused.id == 0
+        assert 0 == refused.id
         await inside.close()
 
 
@@ -91,10 +91,10 @@ async def test_silent_session_expires_and_takes_its_ephemerals(tmp_path: Path) -
         assert await other.exists("/mine")
         bench.pass_time(1.0)
         event = await other.next_event()
-        assert (event.kind, event.path) == (2, "/mine")
+        assert (2, "/mine") == (event.kind, event.path)
         assert await silent.at_end()
         back = await bench.dial()
-        assert (await back.open(session=silent.session)).id == 0
+        assert 0 == (await back.open(session=silent.session)).id
         assert await back.at_end()
 
 
@@ -103,8 +103,8 @@ async def test_heartbeats_keep_a_session(tmp_path: Path) -> None:
         client = await bench.connect(2000)
         for _ in range(5):
             bench.pass_time(1.5)
-            assert (await client.ask(OpCode.PING, xid=-2)).error == OK
-        assert await client.create("/a") == "/a"
+            assert OK == (await client.ask(OpCode.PING, xid=-2)).error
+        assert "/a" == await client.create("/a")
 
 
 async def test_closed_session_is_answered_before_the_connection_ends(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ async def test_closed_session_is_answered_before_the_connection_ends(tmp_path: P
         client.send(OpCode.PING, xid=-2)
         closing = client.send(OpCode.CLOSE_SESSION)
         client.send(OpCode.PING, xid=-2)
-        assert (await client.next_reply()).xid == -2
+        assert -2 == (await client.next_reply()).xid
         reply = await client.next_reply()
-        assert (reply.xid, reply.error) == (closing, OK)
+        assert (closing, OK) == (reply.xid, reply.error)
         assert await client.at_end()
         assert not await other.exists("/mine")
         back = await bench.dial()
-        assert (await back.open(session=client.session)).id == 0
+        assert 0 == (await back.open(session=client.session)).id
 
 
 async def test_sessions_outlive_the_server_and_get_all_their_time(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_connection_that_leaves_while_it_takes_up_a_session_changes_nothin
         request = ConnectRequest(0, 0, 2000, client.session.id, client.session.password, False)
         hasty.writer.write(frame(write_connect_request(request)))
         hasty.close()
-        assert (await client.next_reply()).error == OK
+        assert OK == (await client.next_reply()).error
         bench.pass_time(3)
         assert await client.at_end()
 
@@ -177,14 +177,14 @@ async def test_thousands_of_sessions(tmp_path: Path) -> None:
                 await client.open(2000)
                 client.send(OpCode.PING, xid=-2)
             clients += opened
-        assert bench.server.server.statistics().session_count == count + 1
-        assert len(bench.server.server.sessions) == count + 1
+        assert count + 1 == bench.server.server.statistics().session_count
+        assert count + 1 == len(bench.server.server.sessions)
         for number, client in enumerate(clients):
             await client.next_reply()
             await client.create(f"/s/{number}", flags=EPHEMERAL)
         watcher = await bench.connect(40_000)
-        assert len(await watcher.children("/s")) == count
+        assert count == len(await watcher.children("/s"))
         bench.pass_time(3)
         for client in clients:
             assert await client.at_end()
-        assert await watcher.children("/s") == []
+        assert [] == await watcher.children("/s")

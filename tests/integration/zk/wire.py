@@ -81,7 +81,7 @@ class Client:
         request = ConnectRequest(0, zxid, timeout_ms, session_id, password, read_only)
         self.writer.write(frame(write_connect_request(request)))
         reader = Reader(await self.next_frame())
-        assert reader.int32() == 0
+        assert 0 == reader.int32()
         timeout, session_id, granted = reader.int32(), reader.int64(), reader.buffer() or b""
         self.session = Session(timeout, session_id, granted, reader.remaining == 1)
         return self.session
@@ -98,7 +98,7 @@ class Client:
             return Reply(xid, zxid, error, raw[responses.HEADER.size :])
         reader = Reader(raw, responses.HEADER.size)
         kind, state, path = reader.int32(), reader.int32(), reader.text()
-        assert state == responses.SYNC_CONNECTED
+        assert responses.SYNC_CONNECTED == state
         return Event(kind, path, zxid)
 
     async def next_event(self) -> Event:
@@ -123,23 +123,23 @@ class Client:
     ) -> Reply:
         sent = self.send(op_code, record, xid)
         reply = await self.next_reply()
-        assert reply.xid == sent
+        assert sent == reply.xid
         return reply
 
     async def create(
         self, path: str, data: bytes = b"", flags: int = 0, acl: tuple[AclEntry, ...] = WORLD_ALL
     ) -> str:
         reply = await self.ask(OpCode.CREATE, CreateRequest(path, data, acl, flags))
-        assert reply.error == OK, f"{path}: {reply.error}"
+        assert OK == reply.error, f"{path}: {reply.error}"
         return Reader(reply.body).text()
 
     async def set(self, path: str, data: bytes = b"") -> None:
         reply = await self.ask(OpCode.SET_DATA, SetDataRequest(path, data, -1))
-        assert reply.error == OK, f"{path}: {reply.error}"
+        assert OK == reply.error, f"{path}: {reply.error}"
 
     async def get(self, path: str, watch: bool = False) -> bytes:
         reply = await self.ask(OpCode.GET_DATA, PathWatchRequest(path, watch))
-        assert reply.error == OK, f"{path}: {reply.error}"
+        assert OK == reply.error, f"{path}: {reply.error}"
         return Reader(reply.body).buffer() or b""
 
     async def exists(self, path: str, watch: bool = False) -> bool:
@@ -149,7 +149,7 @@ class Client:
 
     async def children(self, path: str, watch: bool = False) -> list[str]:
         reply = await self.ask(OpCode.GET_CHILDREN, PathWatchRequest(path, watch))
-        assert reply.error == OK, f"{path}: {reply.error}"
+        assert OK == reply.error, f"{path}: {reply.error}"
         return sorted(read_texts(Reader(reply.body)))
 
     async def at_end(self) -> bool:

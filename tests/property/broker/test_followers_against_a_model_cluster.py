@@ -267,7 +267,7 @@ class ClusterMachine(RuleBasedStateMachine):
         log.advance_high_watermark(min([log.log_end_offset, *ends]))
         for offset, data in leader.batches.items():
             if offset < log.high_watermark:
-                assert self.committed.setdefault(offset, data) == data, f"{offset} was committed otherwise"
+                assert data == self.committed.setdefault(offset, data), f"{offset} was committed otherwise"
 
     # The controller, and what the brokers hear of it.
 
@@ -326,7 +326,7 @@ class ClusterMachine(RuleBasedStateMachine):
             limit = replica.partition.log.high_watermark
             for offset, data in replica.batches.items():
                 if offset < limit:
-                    assert self.committed[offset] == data
+                    assert data == self.committed[offset]
 
     @invariant()
     def a_leader_has_all_that_was_committed(self) -> None:
@@ -334,7 +334,7 @@ class ClusterMachine(RuleBasedStateMachine):
         if leader.is_leader and leader.epoch == self.truth.epoch:
             batches, start = leader.batches, leader.partition.log.log_start_offset
             missing = [offset for offset in self.committed if offset >= start and offset not in batches]
-            assert missing == []
+            assert [] == missing
 
     def teardown(self) -> None:
         """When all live and hear of the last election, the logs become equal."""

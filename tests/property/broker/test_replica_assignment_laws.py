@@ -44,7 +44,7 @@ def test_racks_are_used_before_any_is_used_twice(
 
     for chosen in assignment.values():
         assert replicas == len(set(chosen))
-        assert min(replicas, len(set(racks.values()))) == len({racks[one] for one in chosen})
+        assert len({racks[one] for one in chosen}) == min(replicas, len(set(racks.values())))
 
 
 @given(brokers, st.integers(1, 30), st.integers(1, 30), st.integers(1, 4), st.randoms(use_true_random=False))

@@ -156,7 +156,7 @@ def test_ranges_are_contiguous_and_co_partitioned(group: GroupSpec) -> None:
 
     for assignment in result.values():
         for numbers in assignment.values():
-            assert set(range(min(numbers), max(numbers) + 1)) == numbers
+            assert numbers == set(range(min(numbers), max(numbers) + 1))
         by_count = {
             (group.partition_counts[topic_id], frozenset(numbers)) for topic_id, numbers in assignment.items()
         }

@@ -68,9 +68,9 @@ class Witness:
 def check_numbers(group: ClassicGroup) -> None:
     """The group's own numbers agree with its members."""
     waiting = [member for member in group.members.values() if member.awaiting_join is not None]
-    assert group.members_awaiting_join == len(waiting)
+    assert len(waiting) == group.members_awaiting_join
     static = {m.instance_id: m.member_id for m in group.members.values() if m.instance_id is not None}
-    assert group.static_members == static
+    assert static == group.static_members
     assert not group.pending_join & group.members.keys()
     assert group.pending_sync <= group.members.keys()
     assert (group.leader_id is None) == (not group.members)

@@ -42,7 +42,7 @@ def test_a_record_is_what_the_general_codec_writes(
         commit_timestamp=committed.commit_timestamp_ms,
     )
     record = offset_commit_record(group, topic, partition, committed)
-    assert encode_record(key, 1, value, 3) == record
+    assert record == encode_record(key, 1, value, 3)
     assert record.value is not None
     assert (group, topic, partition) == read_offset_commit_key(record.key)
     assert committed._replace(record_offset=8) == read_offset_commit_value(record.value, 8)
@@ -57,10 +57,10 @@ def test_an_expiry_makes_it_version_1(committed: OffsetAndMetadata, expiry: int)
         commit_timestamp=committed.commit_timestamp_ms,
         expire_timestamp=expiry,
     )
-    assert encode_record(OffsetCommitKey(group="g", topic="t"), 1, value, 1) == record
+    assert record == encode_record(OffsetCommitKey(group="g", topic="t"), 1, value, 1)
     assert record.value is not None
     read = read_offset_commit_value(record.value, -1)
-    assert committed._replace(expire_timestamp_ms=expiry, leader_epoch=NO_LEADER_EPOCH) == read
+    assert read == committed._replace(expire_timestamp_ms=expiry, leader_epoch=NO_LEADER_EPOCH)
 
 
 @given(st.integers(0, 4), int64, texts, int64)

@@ -111,7 +111,7 @@ def test_every_transaction_has_one_outcome_and_ends(version: int, plan: list[tup
     if version:
         # Under the first protocol several transactions share an identity.
         for identity, outcomes in history.outcomes.items():
-            assert len(outcomes) == 1, f"{identity} was committed and aborted"
+            assert 1 == len(outcomes), f"{identity} was committed and aborted"
     for before, after in pairwise(states):
         if before.state is TransactionState.PREPARE_COMMIT:
             assert after.state is TransactionState.COMPLETE_COMMIT

@@ -58,7 +58,7 @@ class Peer:
         index = self.handled
         self.handled += 1
         kind, _, padding = self.requests[index]
-        assert len(frame) == padding
+        assert padding == len(frame)
         reply = self.replies[index]
         shaped: bytes | list[Chunk] = reply
         if kind.startswith("file"):
@@ -105,7 +105,7 @@ def test_peer_gets_every_reply_in_order_and_bounds_hold(
             peer.perform("room", 10_000_000)
             while peer.pending:
                 peer.perform("complete", 0)
-    assert peer.handled == len(requests)
+    assert len(requests) == peer.handled
     assert peer.harness.take_sent() == b"".join(peer.replies)
     assert peer.harness.connection.is_quiet
-    assert peer.harness.owner.closed == []
+    assert [] == peer.harness.owner.closed

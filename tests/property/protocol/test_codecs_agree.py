@@ -44,9 +44,9 @@ def test_both_codecs_write_the_same_bytes_and_read_them_back(
     def check(message: Message) -> None:
         data = codec.encode(message, version)
         assert data == encode_reference(message, version)
-        assert codec.decode(message_class, version, data) == message
-        assert decode_reference(message_class, version, data) == message
-        assert b"".join(codec.encode_chunks(message, version)) == data  # type: ignore[arg-type]  # all are bytes
+        assert message == codec.decode(message_class, version, data)
+        assert message == decode_reference(message_class, version, data)
+        assert data == b"".join(codec.encode_chunks(message, version))  # type: ignore[arg-type]  # all are bytes
 
     check()
 
@@ -89,4 +89,4 @@ def test_any_readable_buffer_and_position_will_do(message_class: type[Message], 
     message = filled(message_class, version)
     data = b"\xff" * 7 + codec.encode(message, version)
     for buffer in (data, bytearray(data), memoryview(data)):
-        assert codec.decode(message_class, version, buffer, 7) == message
+        assert message == codec.decode(message_class, version, buffer, 7)

@@ -77,7 +77,7 @@ def test_produce_requests_are_read_as_the_general_codec_reads_them(
     fields = parse_produce_request(frame, len(header), version)
 
     transactional_id = None if fields.transactional_id is None else fields.transactional_id.decode()
-    assert request.transactional_id == transactional_id
+    assert transactional_id == request.transactional_id
     assert (request.acks, request.timeout_ms) == (fields.acks, fields.timeout_ms)
     expected = [
         (topic.name.encode(), [(part.index, part.records) for part in topic.partition_data])

@@ -49,7 +49,7 @@ def test_a_wrong_length_inside_a_run_is_corrupt(row: int, byte: int) -> None:
     assert 200 == len(decoded)
     # Offset deltas take a second byte from 64 on, so records have two sizes.
     position = 61 + sum(37 if index < 64 else 38 for index in range(row))
-    assert data[position] == (72 if row < 64 else 74)
+    assert (72 if row < 64 else 74) == data[position]
     if data[position] == byte:
         return
     data[position] = byte

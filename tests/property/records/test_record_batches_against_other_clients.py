@@ -89,7 +89,7 @@ def test_what_the_builder_writes_the_iterator_reads(
     batch = build(rows, codec, base_offset)
     header = read_header(batch)
     validate(batch, 0, header)
-    assert list(iter_records(batch)) == expected_records(rows, base_offset)
+    assert expected_records(rows, base_offset) == list(iter_records(batch))
     summary = validate_records(batch, 0, header)
     assert summary.max_timestamp == header.max_timestamp == max(row[2] for row in rows)
     assert summary.min_timestamp == min(row[2] for row in rows)
@@ -101,7 +101,7 @@ def test_kafka_python_reads_what_we_write(rows: list[Row], codec: Compression) -
     memory_records = KafkaPythonRecords(build(rows, codec))
     batch = memory_records.next_batch()
     assert batch.validate_crc()
-    assert as_rows(batch) == rows
+    assert rows == as_rows(batch)
     assert not memory_records.has_next()
 
 
@@ -111,7 +111,7 @@ def test_aiokafka_reads_what_we_write(rows: list[Row], codec: Compression) -> No
     batch = AiokafkaRecords(build(rows, codec)).next_batch()
     assert batch is not None
     assert batch.validate_crc()
-    assert as_rows(batch) == rows
+    assert rows == as_rows(batch)
 
 
 @SETTINGS
@@ -123,7 +123,7 @@ def test_we_read_what_kafka_python_writes(rows: list[Row], codec: Compression) -
     builder.close()
     batch = bytes(builder.buffer())
     validate(batch, 0, read_header(batch))
-    assert list(iter_records(batch)) == expected_records(rows)
+    assert expected_records(rows) == list(iter_records(batch))
     # Uncompressed bytes are equal but for the leader epoch, which is 0 there and -1 in Java and here.
     if codec is Compression.NONE:
         assert batch[16:] == build(rows, codec)[16:]
@@ -145,7 +145,7 @@ def test_we_read_what_aiokafka_writes(rows: list[Row], codec: Compression) -> No
         assert builder.append(offset, timestamp, key, value, row_headers) is not None
     batch = bytes(builder.build())
     validate(batch, 0, read_header(batch))
-    assert list(iter_records(batch)) == expected_records(rows)
+    assert expected_records(rows) == list(iter_records(batch))
 
 
 @SETTINGS
@@ -172,11 +172,11 @@ def test_columns_equal_rows(
         if record.offset >= start_offset and (end_offset is None or record.offset < end_offset)
     ]
     decoded = decode_batches(buffer, start_offset=start_offset, end_offset=end_offset, want_headers=True)
-    assert records_of(decoded) == wanted
+    assert wanted == records_of(decoded)
     views = decode_batches(buffer, start_offset=start_offset, end_offset=end_offset, as_binary=False)
     views.keys.validate(full=True)
-    assert views.keys.to_pylist() == [record.key for record in wanted]
-    assert views.values.to_pylist() == [record.value for record in wanted]
+    assert [record.key for record in wanted] == views.keys.to_pylist()
+    assert [record.value for record in wanted] == views.values.to_pylist()
     if end_offset is None:
         assert (decoded.next_offset, decoded.consumed_bytes) == (max(start_offset, base_offset), len(buffer))
 
@@ -187,7 +187,7 @@ def test_recompression_keeps_the_records(rows: list[Row], source: Compression, t
     batch = build(rows, source)
     converted = recompress(batch, 0, read_header(batch), target)
     validate(converted, 0, read_header(converted))
-    assert list(iter_records(converted)) == expected_records(rows)
+    assert expected_records(rows) == list(iter_records(converted))
 
 
 @SETTINGS
@@ -271,7 +271,7 @@ def test_columns_and_rows_agree_on_changed_records(rows: list[Row], data: st.Dat
         with pytest.raises(RecordsError):
             decode_batches(batch, start_offset=-(2**62), want_headers=True)
         return
-    assert records_of(decode_batches(batch, start_offset=-(2**62), want_headers=True)) == expected
+    assert expected == records_of(decode_batches(batch, start_offset=-(2**62), want_headers=True))
 
 
 @pytest.mark.parametrize("codec", CODECS)

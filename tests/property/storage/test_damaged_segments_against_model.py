@@ -155,4 +155,4 @@ def test_damage_costs_what_it_hit_and_no_offset_is_given_twice(
     again = broker.stop()
     assert [*written, (end, b"next")] == read_all(again.log)
     assert not again.log.missing.ranges
-    assert again.log.append_as_leader(batch(b"x"), 0).first_offset == end + 1
+    assert end + 1 == again.log.append_as_leader(batch(b"x"), 0).first_offset

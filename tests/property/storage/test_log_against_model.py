@@ -71,7 +71,7 @@ class LogMachine(RuleBasedStateMachine):
         if info.duplicate:
             assert info.last_offset < before
         else:
-            assert info.first_offset == before
+            assert before == info.first_offset
             self.model.records.append((value, NOW_MS))
             self.model.sequences[producer] = sequence + 1
 
@@ -176,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
             ),
             None,
         )
-        assert (None if found is None else found.offset) == expected
+        assert expected == (None if found is None else found.offset)
 
     @invariant()
     def offsets_agree(self) -> None:
@@ -186,7 +186,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def records_agree(self) -> None:
-        assert read_all(self.broker.log) == self.model.visible(self.model.start, self.model.end)
+        assert self.model.visible(self.model.start, self.model.end) == read_all(self.broker.log)
 
 
 TestLogAgainstModel = LogMachine.TestCase
@@ -218,7 +218,7 @@ def test_any_tail_can_be_started_from(counts: list[int], cut: int, junk: bytes, 
     if cut == 0:
         assert kept == written
     info = restarted.log.append_as_leader(batch(b"next"), 0)
-    assert info.first_offset == len(kept)
+    assert len(kept) == info.first_offset
     again = read_all(restarted.kill().log)
     assert again == [*kept, (len(kept), b"next")]
     for data in (restarted.log.read(0, 10**6, FetchIsolation.LOG_END).records.read(),):

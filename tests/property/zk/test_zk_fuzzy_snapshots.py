@@ -103,4 +103,4 @@ def test_owner_that_a_fuzzy_snapshot_does_not_know_is_ended_after_recovery() -> 
     bench.do(session, Create("/e", ephemeral=True))
     frozen = bench.server.freeze()
     tree = DataTree.restore(FrozenTree(frozen.zxid, frozen.nodes, {}, is_fuzzy=True))
-    assert tree.sessions == {session: 0}
+    assert {session: 0} == tree.sessions

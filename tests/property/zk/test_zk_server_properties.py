@@ -236,8 +236,8 @@ def test_server_gives_what_the_rules_give(script: Script) -> None:
         waiting = [bench.submit(sessions[index], request, IDENTITIES[index]) for index, request in group]
         expected = [model.outcome(sessions[index], request, index == 1) for index, request in group]
         bench.settle()
-        assert [comparable(outcome[0]) for outcome in waiting] == expected
-        assert contents(bench) == model.contents()
+        assert expected == [comparable(outcome[0]) for outcome in waiting]
+        assert model.contents() == contents(bench)
 
 
 @settings(max_examples=300, deadline=None)
@@ -272,7 +272,7 @@ def test_crash_anywhere_leaves_a_prefix_that_holds_all_acknowledged(
     again.do(again.session(), SetData("/", b"goes on"))
     gone_on = again.server.freeze()
     files.crash(lambda size: size)
-    assert Bench(files).server.freeze() == gone_on, "a second recovery gives another tree"
+    assert gone_on == Bench(files).server.freeze(), "a second recovery gives another tree"
 
 
 @settings(max_examples=200, deadline=None)
@@ -291,7 +291,7 @@ def test_full_disk_refuses_whole_requests_and_loses_none(script: Script, room: i
             files.room = None
             continue
         for (index, request), outcome in zip(group, waiting, strict=True):
-            assert comparable(outcome[0]) == model.outcome(sessions[index], request, index == 1)
-        assert contents(bench) == model.contents()
+            assert model.outcome(sessions[index], request, index == 1) == comparable(outcome[0])
+        assert model.contents() == contents(bench)
     files.crash(lambda size: 0)
-    assert contents(Bench(files)) == model.contents()
+    assert model.contents() == contents(Bench(files))

@@ -111,8 +111,8 @@ def _read(op_code: OpCode, sent: bytes) -> RequestRecord:
 def test_requests_are_read_back(xid: int, request: tuple[OpCode, RequestRecord]) -> None:
     op_code, record = request
     sent = write_request(xid, op_code, record)
-    assert read_header(sent) == (xid, op_code)
-    assert read_record(op_code, sent) == record
+    assert (xid, op_code) == read_header(sent)
+    assert record == read_record(op_code, sent)
 
 
 @given(xid=INTS, request=REQUESTS)
@@ -136,7 +136,7 @@ def test_junk_is_read_or_raises_our_error(op_code: OpCode, junk: bytes) -> None:
 def test_connect_requests_are_read_back(request: ConnectRequest) -> None:
     """Without the byte for read-only, too, as clients before 3.4 send them."""
     sent = write_connect_request(request)
-    assert read_connect_request(sent) == request
+    assert request == read_connect_request(sent)
     mandatory = len(sent) - (request.read_only is not None)
     for size in range(mandatory):
         with pytest.raises(JuteError):
@@ -155,7 +155,7 @@ def test_frames_arrive_however_the_bytes_are_cut(payloads: list[bytes], cuts: li
         while (payload := reader.next_frame()) is not None:
             found.append(payload)
     assert found == payloads
-    assert reader.pending_bytes == 0
+    assert 0 == reader.pending_bytes
 
 
 @given(length=st.integers(-(2**31), -1) | st.integers(61, 2**31 - 1), before=st.binary(max_size=60))
@@ -163,7 +163,7 @@ def test_frames_above_the_limit_are_refused_before_they_arrive(length: int, befo
     """A length that cannot be meant must not make the server wait, or keep, what follows."""
     reader = FrameReader(60)
     reader.feed(frame(before) + length.to_bytes(4, "big", signed=True))
-    assert reader.next_frame() == before
+    assert before == reader.next_frame()
     with pytest.raises(FrameError, match=r"jute\.maxbuffer"):
         reader.next_frame()
 
@@ -175,7 +175,7 @@ def test_replies_carry_their_header(xid: int, zxid: int, error: int, body: bytes
     first, second = reader.next_frame(), reader.next_frame()
     assert first is not None
     assert second is not None
-    assert responses.HEADER.unpack_from(first) == (xid, zxid, error)
+    assert (xid, zxid, error) == responses.HEADER.unpack_from(first)
     assert first[responses.HEADER.size :] == body == second[responses.HEADER.size :]
 
 
@@ -185,7 +185,7 @@ def test_events_are_framed(kind: int, path: str, zxid: int) -> None:
     reader.feed(responses.event(kind, path, zxid))
     sent = reader.next_frame()
     assert sent is not None
-    assert responses.HEADER.unpack_from(sent) == (-1, zxid, 0)
+    assert (-1, zxid, 0) == responses.HEADER.unpack_from(sent)
     record = Reader(sent, responses.HEADER.size)
-    assert (record.int32(), record.int32(), record.text()) == (kind, 3, path)
-    assert record.remaining == 0
+    assert (kind, 3, path) == (record.int32(), record.int32(), record.text())
+    assert 0 == record.remaining

@@ -288,6 +288,6 @@ def _body(reply: object, flexible: bool) -> bytes:
         reply = reply.value
     chunks = [reply] if isinstance(reply, bytes) else cast("list[bytes | FileSlice]", reply)
     frame = b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks)
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    assert int.from_bytes(frame[4:8], "big") == 77
+    assert len(frame) - 4 == int.from_bytes(frame[:4], "big")
+    assert 77 == int.from_bytes(frame[4:8], "big")
     return frame[9:] if flexible else frame[8:]

@@ -16,7 +16,7 @@ class TestPending:
         pending.add_done(lambda done: seen.append(("second", done.value)))
         pending.complete(7)
         pending.add_done(lambda done: seen.append(("late", done.value)))
-        assert seen == [("first", 7), ("second", 7), ("late", 7)]
+        assert [("first", 7), ("second", 7), ("late", 7)] == seen
 
     def test_failure_is_raised_where_the_value_is_asked_for(self) -> None:
         pending = Pending[int]()
@@ -39,7 +39,7 @@ class TestPending:
         pending.on_abandoned = lambda: abandoned.append(True)
         pending.complete(1)
         pending.abandon()
-        assert abandoned == []
+        assert [] == abandoned
 
 
 class TestApiHandler:
@@ -48,8 +48,8 @@ class TestApiHandler:
         wider = ApiHandler(
             key=ApiKey.PRODUCE, versions=(3, 9), advertised=(0, 9), handle=lambda *_: None, error_response=max
         )
-        assert plain.versions_advertised == (1, 5)
-        assert wider.versions_advertised == (0, 9)
+        assert (1, 5) == plain.versions_advertised
+        assert (0, 9) == wider.versions_advertised
 
     def test_has_exactly_one_way_of_handling(self) -> None:
         with pytest.raises(AssertionError, match="one way"):
@@ -58,9 +58,9 @@ class TestApiHandler:
 
 class TestErrorCodes:
     def test_code_at_the_top_is_found(self) -> None:
-        assert error_codes(FindCoordinatorResponse(error_code=15)) == [15]
-        assert error_codes(FindCoordinatorResponse()) == []
+        assert [15] == error_codes(FindCoordinatorResponse(error_code=15))
+        assert [] == error_codes(FindCoordinatorResponse())
 
     def test_codes_of_the_items_are_found(self) -> None:
         topics = [CreatableTopicResult(name="a", error_code=code) for code in (0, 36, 0, 17)]
-        assert error_codes(CreateTopicsResponse(topics=topics)) == [36, 17]
+        assert [36, 17] == error_codes(CreateTopicsResponse(topics=topics))

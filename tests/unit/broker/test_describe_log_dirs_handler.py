@@ -33,7 +33,7 @@ def test_every_directory_is_listed_with_its_logs_and_their_sizes(broker: DataPat
     broker.host(leadership(0), leadership(1))
     broker.produce(batch(b"a"))
     results = described(broker)
-    assert list(broker.logs.live_directories) == [result.log_dir for result in results]
+    assert [result.log_dir for result in results] == list(broker.logs.live_directories)
     found = {
         each.partition_index: (each.partition_size, each.offset_lag, each.is_future_key)
         for result in results

@@ -133,7 +133,7 @@ def find_frame(key: str = "group", correlation_id: int = 7) -> bytes:
 
 def find_answer(sent: bytes) -> FindCoordinatorResponse:
     size, _ = struct.unpack_from(">ii", sent)
-    assert len(sent) == 4 + size
+    assert 4 + size == len(sent)
     return codec.decode(FindCoordinatorResponse, 1, sent, 8)
 
 
@@ -161,7 +161,7 @@ class TestRawHandlers:
 
         broker = Broker(raw=raw)
         sent = broker.ask(request_frame(0, version, b"body", tail=tail, correlation_id=42, client="kcat"))
-        assert sent == b"reply"
+        assert b"reply" == sent
         assert seen == [(broker.services, 42, "kcat", b"body")]
 
     def test_client_id_may_be_null_empty_or_change(self) -> None:
@@ -176,34 +176,34 @@ class TestRawHandlers:
         clients = ("a", "a", "bé", "")
         broker.ask(null, *(request_frame(0, 8, client=client.encode().decode("latin-1")) for client in "aa"))
         broker.ask(*(struct.pack(">hhih", 0, 8, 1, len(c.encode())) + c.encode() for c in clients), null)
-        assert seen == [None, "a", "a", *clients, None]
+        assert [None, "a", "a", *clients, None] == seen
 
     def test_no_reply_keeps_the_order(self) -> None:
         """acks=0 sends nothing, and what comes after it is answered as usual."""
         replies: list[bytes | None] = [None, b"second", None, b"fourth"]
         broker = Broker(raw=lambda *_: replies.pop(0))
-        assert broker.ask(*[request_frame(0, 8)] * 4) == b"secondfourth"
+        assert b"secondfourth" == broker.ask(*[request_frame(0, 8)] * 4)
 
     def test_pending_reply_is_sent_when_complete_and_holds_later_ones(self) -> None:
         pending = Pending[Any]()
         replies: list[Any] = [pending, b"second"]
         broker = Broker(raw=lambda *_: replies.pop(0))
-        assert broker.ask(request_frame(0, 8), request_frame(0, 8)) == b""
+        assert b"" == broker.ask(request_frame(0, 8), request_frame(0, 8))
         pending.complete([b"first", b"-"])
-        assert broker.harness.take_sent() == b"first-second"
+        assert b"first-second" == broker.harness.take_sent()
 
     def test_pending_that_was_completed_at_once(self) -> None:
         pending = Pending[Any]()
         pending.complete(b"done")
-        assert Broker(raw=lambda *_: pending).ask(request_frame(0, 8)) == b"done"
+        assert b"done" == Broker(raw=lambda *_: pending).ask(request_frame(0, 8))
 
     def test_pending_without_reply_lets_later_ones_pass(self) -> None:
         pending = Pending[Any]()
         replies: list[Any] = [pending, b"second"]
         broker = Broker(raw=lambda *_: replies.pop(0))
-        assert broker.ask(request_frame(0, 8), request_frame(0, 8)) == b""
+        assert b"" == broker.ask(request_frame(0, 8), request_frame(0, 8))
         pending.complete(None)
-        assert broker.harness.take_sent() == b"second"
+        assert b"second" == broker.harness.take_sent()
 
     def test_pending_is_abandoned_when_the_peer_goes(self) -> None:
         """Else a peer that connects, waits and leaves in a loop fills the purgatory."""
@@ -213,9 +213,9 @@ class TestRawHandlers:
         broker = Broker(raw=lambda *_: pending)
         broker.ask(request_frame(0, 8))
         broker.harness.receive(ConnectionResetError())
-        assert abandoned == [True]
+        assert [True] == abandoned
         pending.complete(b"too late")
-        assert broker.harness.take_sent() == b""
+        assert b"" == broker.harness.take_sent()
 
     def test_unexpected_failure_is_answered_and_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
@@ -224,9 +224,9 @@ class TestRawHandlers:
         broker = Broker(raw=raw)
         sent = broker.ask(produce_frame(9))
         response = codec.decode(ProduceResponse, 9, sent, 9)
-        assert response.responses[0].partition_responses[0].index == 3
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert broker.closed == []
+        assert 3 == response.responses[0].partition_responses[0].index
+        assert ErrorCode.UNKNOWN_SERVER_ERROR == response.responses[0].partition_responses[0].error_code
+        assert [] == broker.closed
         assert "on purpose" in caplog.text
 
     def test_unexpected_failure_with_acks_0_closes(self) -> None:
@@ -236,8 +236,8 @@ class TestRawHandlers:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
 
         broker = Broker(raw=raw)
-        assert broker.ask(produce_frame(9, acks=0)) == b""
-        assert len(broker.closed) == 1
+        assert b"" == broker.ask(produce_frame(9, acks=0))
+        assert 1 == len(broker.closed)
 
     def test_requests_and_errors_are_counted(self) -> None:
         def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
@@ -248,41 +248,41 @@ class TestRawHandlers:
         broker.ask(*[request_frame(0, 8)] * 3)
         latency = broker.instrument("kafka_network_requestmetrics_totaltimems", request="Produce")
         assert isinstance(latency, DerivedHistogram)
-        assert latency.read().count == 3
+        assert 3 == latency.read().count
         errors = broker.instrument(
             "kafka_network_requestmetrics_errors", request="Produce", error="NOT_LEADER_OR_FOLLOWER"
         )
         assert isinstance(errors, Counter)
-        assert errors.value == 3
+        assert 3 == errors.value
 
 
 class TestMessages:
     def test_response_is_encoded_in_the_version_of_the_request(self) -> None:
         broker = Broker()
         sent = broker.ask(find_frame("my-group", correlation_id=99))
-        assert struct.unpack_from(">i", sent, 4) == (99,)
-        assert find_answer(sent).host == "my-group"
+        assert (99,) == struct.unpack_from(">i", sent, 4)
+        assert "my-group" == find_answer(sent).host
 
     def test_api_error_becomes_its_code(self) -> None:
         def find(services: object, request: object, context: RequestContext) -> object:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         broker = Broker(find=find)
-        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert ErrorCode.COORDINATOR_NOT_AVAILABLE == find_answer(broker.ask(find_frame())).error_code
         errors = broker.instrument(
             "kafka_network_requestmetrics_errors",
             request="FindCoordinator",
             error="COORDINATOR_NOT_AVAILABLE",
         )
-        assert errors.value == 1
+        assert 1 == errors.value
 
     def test_unexpected_failure_becomes_unknown_server_error(self, caplog: pytest.LogCaptureFixture) -> None:
         def find(services: object, request: object, context: RequestContext) -> object:
             raise KeyError("on purpose")
 
         broker = Broker(find=find)
-        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        assert ErrorCode.UNKNOWN_SERVER_ERROR == find_answer(broker.ask(find_frame())).error_code
+        assert [logging.ERROR] == [record.levelno for record in caplog.records]
 
     def test_coordination_that_is_away_is_no_fault_of_the_broker(
         self, caplog: pytest.LogCaptureFixture
@@ -291,29 +291,29 @@ class TestMessages:
             raise ConnectionLossError("cannot be reached")
 
         broker = Broker(find=find)
-        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert [(record.levelno, record.exc_info) for record in caplog.records] == [(logging.WARNING, None)]
+        assert ErrorCode.REQUEST_TIMED_OUT == find_answer(broker.ask(find_frame())).error_code
+        assert [(logging.WARNING, None)] == [(record.levelno, record.exc_info) for record in caplog.records]
 
     def test_response_that_cannot_be_encoded_becomes_unknown_server_error(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker(find=lambda *_: FindCoordinatorResponse(port=1 << 40))
-        assert find_answer(broker.ask(find_frame())).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert len(caplog.records) == 1
+        assert ErrorCode.UNKNOWN_SERVER_ERROR == find_answer(broker.ask(find_frame())).error_code
+        assert 1 == len(caplog.records)
 
     def test_pending_response_is_sent_when_complete(self) -> None:
         pending = Pending[FindCoordinatorResponse]()
         broker = Broker(find=lambda *_: pending)
-        assert broker.ask(find_frame()) == b""
+        assert b"" == broker.ask(find_frame())
         pending.complete(FindCoordinatorResponse(host="later"))
-        assert find_answer(broker.harness.take_sent()).host == "later"
+        assert "later" == find_answer(broker.harness.take_sent()).host
 
     def test_pending_response_may_fail(self) -> None:
         pending = Pending[FindCoordinatorResponse]()
         broker = Broker(find=lambda *_: pending)
         broker.ask(find_frame())
         pending.fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
-        assert find_answer(broker.harness.take_sent()).error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert ErrorCode.REQUEST_TIMED_OUT == find_answer(broker.harness.take_sent()).error_code
 
 
 class TestCoroutines:
@@ -327,13 +327,13 @@ class TestCoroutines:
 
         async with asyncio.TaskGroup() as tasks:
             broker = Broker(find=find, tasks=tasks)
-            assert broker.ask(find_frame("slow"), find_frame("fast")) == b""
+            assert b"" == broker.ask(find_frame("slow"), find_frame("fast"))
             await asyncio.sleep(0)
-            assert broker.harness.take_sent() == b""
+            assert b"" == broker.harness.take_sent()
             gate.set()
         sent = broker.harness.take_sent()
         half = len(sent) // 2
-        assert [find_answer(sent[:half]).host, find_answer(sent[half:]).host] == ["slow", "fast"]
+        assert ["slow", "fast"] == [find_answer(sent[:half]).host, find_answer(sent[half:]).host]
 
     async def test_failing_coroutine_spares_the_group(self, caplog: pytest.LogCaptureFixture) -> None:
         async def find(services: object, request: object, context: RequestContext) -> object:
@@ -342,8 +342,8 @@ class TestCoroutines:
         async with asyncio.TaskGroup() as tasks:
             broker = Broker(find=find, tasks=tasks)
             broker.ask(find_frame())
-        assert find_answer(broker.harness.take_sent()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert len(caplog.records) == 1
+        assert ErrorCode.UNKNOWN_SERVER_ERROR == find_answer(broker.harness.take_sent()).error_code
+        assert 1 == len(caplog.records)
 
     async def test_answer_that_cannot_be_given_ends_the_connection_not_the_broker(
         self, caplog: pytest.LogCaptureFixture
@@ -356,7 +356,7 @@ class TestCoroutines:
         async with asyncio.TaskGroup() as tasks:
             broker = Broker(find=find, find_error=lambda request, code: 1 / 0, tasks=tasks)
             broker.ask(find_frame())
-        assert broker.closed == ["FindCoordinator cannot be answered"]
+        assert ["FindCoordinator cannot be answered"] == broker.closed
 
     async def test_running_handlers_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dispatch_module, "TASKS_MAX", 3)
@@ -374,10 +374,10 @@ class TestCoroutines:
         async with asyncio.TaskGroup() as tasks:
             broker = Broker(find=find, tasks=tasks)
             broker.ask(*[find_frame()] * 20)
-        assert most == 3
+        assert 3 == most
         assert broker.harness.connection.is_quiet
         latency = broker.instrument("kafka_network_requestmetrics_totaltimems", request="FindCoordinator")
-        assert latency.read().count == 20
+        assert 20 == latency.read().count
 
 
 class TestRefusals:
@@ -386,15 +386,15 @@ class TestRefusals:
         broker = Broker()
         sent = broker.ask(request_frame(18, 99, b"whatever this is", tail=b"\0"))
         response = codec.decode(ApiVersionsResponse, 0, sent, 8)
-        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(api.api_key, api.max_version) for api in response.api_keys] == [(18, 4)]
-        assert broker.closed == []
+        assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
+        assert [(18, 4)] == [(api.api_key, api.max_version) for api in response.api_keys]
+        assert [] == broker.closed
 
     def test_version_that_is_only_advertised_gets_its_error(self) -> None:
         """Old producers are told in their own format; librdkafka needs the version advertised."""
         broker = Broker()
         response = codec.decode(ProduceResponse, 2, broker.ask(produce_frame(2)), 8)
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert ErrorCode.UNSUPPORTED_VERSION == response.responses[0].partition_responses[0].error_code
 
     @pytest.mark.parametrize(
         "frame",
@@ -422,22 +422,22 @@ class TestRefusals:
         broker = Broker()
         good = find_frame()
         sent = broker.ask(good, frame, good)
-        assert find_answer(sent).host == "group"
-        assert len(broker.closed) == 1
-        assert caplog.records == []
+        assert "group" == find_answer(sent).host
+        assert 1 == len(broker.closed)
+        assert [] == caplog.records
 
     def test_bytes_behind_a_request_are_passed_over(self) -> None:
         """As in Kafka; librdkafka 2.16 leaves three zero bytes behind a MetadataRequest for all topics."""
         broker = Broker()
         sent = broker.ask(request_frame(10, 1, b"\x00\x05group\x00\x00\x00\x00"))
-        assert find_answer(sent).host == "group"
-        assert broker.closed == []
+        assert "group" == find_answer(sent).host
+        assert [] == broker.closed
 
     @pytest.mark.parametrize("length", range(len(find_frame())))
     def test_request_truncated_anywhere_ends_the_connection(
         self, length: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker()
-        assert broker.ask(find_frame()[:length]) == b""
-        assert len(broker.closed) == 1
-        assert caplog.records == []
+        assert b"" == broker.ask(find_frame()[:length])
+        assert 1 == len(broker.closed)
+        assert [] == caplog.records

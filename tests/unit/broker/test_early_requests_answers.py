@@ -22,13 +22,13 @@ def test_requests_wait_and_are_answered_at_once_when_the_broker_opens() -> None:
     harness = Harness(early.on_frame)
     versions, fetch = request(ApiKey.API_VERSIONS, b"v"), request(ApiKey.FETCH, b"f")
     harness.receive(framed(versions) + framed(fetch))
-    assert harness.take_sent() == framed(versions)
+    assert framed(versions) == harness.take_sent()
     harness.receive(framed(versions))
-    assert len(early) == 2
+    assert 2 == len(early)
     early.open()
-    assert harness.take_sent() == framed(fetch) + framed(versions)
+    assert framed(fetch) + framed(versions) == harness.take_sent()
     harness.receive(framed(fetch))
-    assert harness.take_sent() == framed(fetch)
+    assert framed(fetch) == harness.take_sent()
 
 
 def test_kept_request_that_cannot_be_handled_ends_only_its_own_connection() -> None:
@@ -42,5 +42,5 @@ def test_kept_request_that_cannot_be_handled_ends_only_its_own_connection() -> N
     bad.receive(framed(request(ApiKey.FETCH, b"bad")))
     good.receive(framed(request(ApiKey.FETCH, b"good")))
     early.open()
-    assert bad.owner.closed == ["internal error"]
-    assert good.take_sent() == framed(request(ApiKey.FETCH, b"good"))
+    assert ["internal error"] == bad.owner.closed
+    assert framed(request(ApiKey.FETCH, b"good")) == good.take_sent()

@@ -153,7 +153,7 @@ async def test_an_update_is_written_whole_or_not_at_all() -> None:
         assert (2, 1) == (other.transaction_version, other.epoch)
         task.cancel()
     data, _ = await zookeeper.get(paths.FEATURE)
-    assert encode_features({"transaction.version": 2, "share.version": 1}) == data, "others' features stay"
+    assert data == encode_features({"transaction.version": 2, "share.version": 1}), "others' features stay"
     await features.update([up], BROKERS, validates_only=False)
     assert 1 == features.epoch, "nothing changes, nothing is written"
 

@@ -53,14 +53,14 @@ def run(handle: Any, request: Any) -> tuple[Any, SlowGroups]:
 
 def test_many_groups_are_described_in_slices() -> None:
     response, groups = run(describe_groups.handle, DescribeGroupsRequest(groups=NAMES))
-    assert [each.group_id for each in response.groups] == NAMES
-    assert groups.asked == [SLICE, SLICE, SLICE, 1]
+    assert NAMES == [each.group_id for each in response.groups]
+    assert [SLICE, SLICE, SLICE, 1] == groups.asked
 
 
 def test_many_groups_are_deleted_in_slices_each_once() -> None:
     response, groups = run(delete_groups.handle, DeleteGroupsRequest(groups_names=[*NAMES, *NAMES]))
-    assert [each.group_id for each in response.results] == NAMES
-    assert groups.asked == [SLICE, SLICE, SLICE, 1]
+    assert NAMES == [each.group_id for each in response.results]
+    assert [SLICE, SLICE, SLICE, 1] == groups.asked
 
 
 def test_others_get_their_turn_between_slices() -> None:
@@ -72,10 +72,10 @@ def test_others_get_their_turn_between_slices() -> None:
             asyncio.get_running_loop().call_soon(events.append, "other")
             return list(part)
 
-        assert await in_slices(NAMES, handle) == NAMES
+        assert NAMES == await in_slices(NAMES, handle)
         return events
 
-    assert asyncio.run(ask()) == ["slice", "other"] * 4
+    assert ["slice", "other"] * 4 == asyncio.run(ask())
 
 
 def test_an_error_of_a_slice_is_the_requests() -> None:

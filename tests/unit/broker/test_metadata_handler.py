@@ -310,7 +310,7 @@ def test_pages_of_partitions_join_to_the_whole() -> None:
             if response.next_cursor is None:
                 break
             cursor = (response.next_cursor.topic_name, response.next_cursor.partition_index)
-            assert whole[len(collected)] == cursor
+            assert cursor == whole[len(collected)]
         assert whole == collected
 
 

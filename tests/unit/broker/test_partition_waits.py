@@ -29,8 +29,8 @@ def test_answered_when_the_last_partition_is_settled() -> None:
     second.is_settled = True
     assert operation.try_complete_for("b-0")
 
-    assert answers == ["answered"]
-    assert first.asked == 1, "an event of another partition does not concern it"
+    assert ["answered"] == answers
+    assert 1 == first.asked, "an event of another partition does not concern it"
 
 
 def test_what_is_settled_is_not_asked_again() -> None:
@@ -42,7 +42,7 @@ def test_what_is_settled_is_not_asked_again() -> None:
     assert not operation.try_complete_for("a-0")
     assert not operation.try_complete_for("a-0")
 
-    assert (low.asked, high.asked) == (1, 2)
+    assert (1, 2) == (low.asked, high.asked)
 
 
 def test_events_of_partitions_that_it_does_not_wait_for_change_nothing() -> None:
@@ -51,4 +51,4 @@ def test_events_of_partitions_that_it_does_not_wait_for_change_nothing() -> None
 
     assert not operation.try_complete_for("b-0")
 
-    assert wait.asked == 0
+    assert 0 == wait.asked

@@ -63,8 +63,8 @@ def test_operation_that_is_ready_never_waits(purgatory: DelayedOperationPurgator
     operation = Waiting()
     operation.is_ready = True
     assert purgatory.try_complete_else_watch(operation, ["a"])
-    assert operation.calls == ["complete"]
-    assert (len(purgatory), purgatory.watched_count) == (0, 0)
+    assert ["complete"] == operation.calls
+    assert (0, 0) == (len(purgatory), purgatory.watched_count)
 
 
 def test_event_completes_what_is_ready_and_leaves_the_rest(purgatory: DelayedOperationPurgatory) -> None:
@@ -72,9 +72,9 @@ def test_event_completes_what_is_ready_and_leaves_the_rest(purgatory: DelayedOpe
     for operation, keys in ((ready, ["a", "b"]), (waiting, ["a"]), (elsewhere, ["c"])):
         assert not purgatory.try_complete_else_watch(operation, keys)
     ready.is_ready = elsewhere.is_ready = True
-    assert purgatory.check_and_complete("a") == 1
-    assert (ready.calls, waiting.calls, elsewhere.calls) == (["complete"], [], [])
-    assert (len(purgatory), purgatory.watched_count) == (2, 2)
+    assert 1 == purgatory.check_and_complete("a")
+    assert (["complete"], [], []) == (ready.calls, waiting.calls, elsewhere.calls)
+    assert (2, 2) == (len(purgatory), purgatory.watched_count)
 
 
 def test_event_after_completion_does_nothing(
@@ -84,12 +84,12 @@ def test_event_after_completion_does_nothing(
     operation = Waiting(100)
     purgatory.try_complete_else_watch(operation, ["a", "b"])
     operation.is_ready = True
-    assert purgatory.check_and_complete("b") == 1
-    assert purgatory.check_and_complete("a") == 0
+    assert 1 == purgatory.check_and_complete("b")
+    assert 0 == purgatory.check_and_complete("a")
     expire(wheel, clock, 200)
     assert not operation.force_complete()
-    assert operation.calls == ["complete"]
-    assert len(wheel) == 0
+    assert ["complete"] == operation.calls
+    assert 0 == len(wheel)
 
 
 def test_time_completes_what_no_event_did(
@@ -98,13 +98,13 @@ def test_time_completes_what_no_event_did(
     operation = Waiting(100)
     purgatory.try_complete_else_watch(operation, ["a"])
     expire(wheel, clock, 99)
-    assert operation.calls == []
+    assert [] == operation.calls
     expire(wheel, clock, 1)
-    assert operation.calls == ["complete", "expire"]
-    assert purgatory.expired_count == 1
+    assert ["complete", "expire"] == operation.calls
+    assert 1 == purgatory.expired_count
     operation.is_ready = True
-    assert purgatory.check_and_complete("a") == 0
-    assert purgatory.watched_count == 0
+    assert 0 == purgatory.check_and_complete("a")
+    assert 0 == purgatory.watched_count
 
 
 def test_completion_may_complete_others_on_the_same_key(purgatory: DelayedOperationPurgatory) -> None:
@@ -122,8 +122,8 @@ def test_completion_may_complete_others_on_the_same_key(purgatory: DelayedOperat
         purgatory.try_complete_else_watch(operation, ["a"])
         operation.is_ready = True
     purgatory.check_and_complete("a")
-    assert [operation.calls for operation in operations] == [["complete"]] * 5
-    assert len(purgatory) == 0
+    assert [["complete"]] * 5 == [operation.calls for operation in operations]
+    assert 0 == len(purgatory)
 
 
 def test_operation_added_during_an_event_waits_for_the_next(purgatory: DelayedOperationPurgatory) -> None:
@@ -140,9 +140,9 @@ def test_operation_added_during_an_event_waits_for_the_next(purgatory: DelayedOp
     first = AsksAgain()
     purgatory.try_complete_else_watch(first, ["a"])
     first.is_ready = True
-    assert purgatory.check_and_complete("a") == 1
+    assert 1 == purgatory.check_and_complete("a")
     assert not added.is_completed
-    assert len(purgatory) == 1
+    assert 1 == len(purgatory)
 
 
 def test_failure_of_one_operation_is_logged_and_spares_the_others(
@@ -154,9 +154,9 @@ def test_failure_of_one_operation_is_logged_and_spares_the_others(
         purgatory.try_complete_else_watch(operation, ["a"])
         operation.is_ready = True
     with caplog.at_level(logging.ERROR):
-        assert purgatory.check_and_complete("a") == 1
-    assert sound.calls == ["complete"]
-    assert len(purgatory) == 0
+        assert 1 == purgatory.check_and_complete("a")
+    assert ["complete"] == sound.calls
+    assert 0 == len(purgatory)
     assert "Failing failed" in caplog.text
 
 
@@ -165,9 +165,9 @@ def test_force_complete_ignores_the_condition(purgatory: DelayedOperationPurgato
     operation, elsewhere = Waiting(), Waiting()
     purgatory.try_complete_else_watch(operation, ["a", "b"])
     purgatory.try_complete_else_watch(elsewhere, ["b"])
-    assert purgatory.force_complete("a") == 1
-    assert operation.calls == ["complete"]
-    assert elsewhere.calls == []
+    assert 1 == purgatory.force_complete("a")
+    assert ["complete"] == operation.calls
+    assert [] == elsewhere.calls
 
 
 def test_close_completes_everything(
@@ -177,5 +177,5 @@ def test_close_completes_everything(
     for index, operation in enumerate(operations):
         purgatory.try_complete_else_watch(operation, [index])
     purgatory.close()
-    assert [operation.calls for operation in operations] == [["complete"]] * 3
-    assert (len(purgatory), len(wheel)) == (0, 0)
+    assert [["complete"]] * 3 == [operation.calls for operation in operations]
+    assert (0, 0) == (len(purgatory), len(wheel))

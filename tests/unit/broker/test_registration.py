@@ -59,13 +59,13 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_broker_is_found_by_others_until_it_withdraws() -> None:
     world = World()
     registration, _, cluster = await world.broker()
-    assert (registration.state, registration.is_healthy) == (RegistrationState.NOT_REGISTERED, False)
+    assert (RegistrationState.NOT_REGISTERED, False) == (registration.state, registration.is_healthy)
     epoch = await registration.start()
     (found,) = (await cluster.brokers()).values()
-    assert (found.id, found.epoch, found.rack) == (7, epoch, "a")
-    assert (registration.state, registration.is_healthy) == (RegistrationState.REGISTERED, True)
+    assert (7, epoch, "a") == (found.id, found.epoch, found.rack)
+    assert (RegistrationState.REGISTERED, True) == (registration.state, registration.is_healthy)
     await registration.withdraw()
-    assert await cluster.brokers() == {}
+    assert {} == await cluster.brokers()
     assert registration.state is RegistrationState.WITHDRAWN
     await registration.withdraw()
 
@@ -79,13 +79,13 @@ async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.
     task = asyncio.create_task(registration.run())
     await session.expire()
     await turn()
-    assert (registration.state, registration.broker_epoch) == (RegistrationState.NOT_REGISTERED, -1)
+    assert (RegistrationState.NOT_REGISTERED, -1) == (registration.state, registration.broker_epoch)
     await session.reconnect()
     await turn()
     (found,) = (await cluster.brokers()).values()
     assert registration.is_healthy
     assert found.epoch == registration.broker_epoch > first
-    assert registration.statistics().expiries == 1
+    assert 1 == registration.statistics().expiries
     assert "its session has expired" in caplog.text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -108,8 +108,8 @@ async def test_registration_that_somebody_deleted_is_made_again(caplog: pytest.L
     assert "was deleted while its session lasts" in caplog.text
     await registration.withdraw()
     await turn()
-    assert await cluster.brokers() == {}
-    assert registration.statistics().registrations == 3
+    assert {} == await cluster.brokers()
+    assert 3 == registration.statistics().registrations
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -139,7 +139,7 @@ async def test_id_of_another_live_broker_is_an_error_after_the_wait() -> None:
     world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
     with pytest.raises(BrokerIdInUseError, match=r"broker id 7 is in use.*stop the other broker"):
         await task
-    assert [broker.epoch for broker in (await cluster.brokers()).values()] == [epoch]
+    assert [epoch] == [broker.epoch for broker in (await cluster.brokers()).values()]
 
 
 async def test_znode_of_an_earlier_session_of_this_process_is_replaced() -> None:
@@ -191,7 +191,7 @@ async def test_registration_is_tried_again_after_coordination_failed(
 
     monkeypatch.setattr(cluster, "register_broker", flaky)
     await registration.start()
-    assert len(tries) == 3
+    assert 3 == len(tries)
     assert registration.is_healthy
 
 
@@ -220,11 +220,11 @@ async def test_given_id_is_above_the_reserved_and_kept_in_the_directories() -> N
             reserved_max=1000,
         )
 
-    assert [await decide({}), await decide({})] == [1001, 1002]
+    assert [1001, 1002] == [await decide({}), await decide({})]
     stored = {"/a": MetaProperties("c", 1001)}
-    assert await decide(stored) == 1001
-    assert await decide({}, configured=3) == 3
-    assert await decide(stored, configured=1001, generation=False) == 1001
+    assert 1001 == await decide(stored)
+    assert 3 == await decide({}, configured=3)
+    assert 1001 == await decide(stored, configured=1001, generation=False)
     with pytest.raises(BrokerIdentityError, match=r"/a belongs to broker.id=1001, but `broker.id`=3"):
         await decide(stored, configured=3)
     with pytest.raises(BrokerIdentityError, match="the broker has no id"):
@@ -240,7 +240,7 @@ def test_directories_of_different_brokers_or_clusters_are_refused() -> None:
     with pytest.raises(BrokerIdentityError, match=r"/a broker.id=1, /b broker.id=2"):
         read_stored_identities(files, ("/a", "/b", "/c"))
     stored = read_stored_identities(files, ("/a", "/c"))
-    assert stored == {"/a": MetaProperties("cluster", 1)}
+    assert {"/a": MetaProperties("cluster", 1)} == stored
     check_cluster_id(stored, "cluster")
     with pytest.raises(BrokerIdentityError, match=r"/a belongs to cluster.id=cluster, this cluster has"):
         check_cluster_id(stored, "other")
@@ -256,7 +256,7 @@ class KeyedWorld(World):
         self.files.make_directory("/data")
 
         async def end_session(_: EmbeddedClient, key: SessionKey) -> None:
-            assert key.password == b"secret"
+            assert b"secret" == key.password
             await self.sessions[key.session_id].expire()
 
         key = property(lambda session: SessionKey(session.session_id, b"secret"))
@@ -287,7 +287,7 @@ async def test_killed_broker_ends_the_session_of_its_former_life(monkeypatch: py
     again, cluster = await world.process()
     second = await again.start()
     assert second > first
-    assert (await cluster.brokers())[7].epoch == second
+    assert second == (await cluster.brokers())[7].epoch
     third, _ = await world.process()
     assert await third.start() > second
 
@@ -303,7 +303,7 @@ async def test_broker_at_another_address_is_not_its_former_life(monkeypatch: pyt
     world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
     with pytest.raises(BrokerIdInUseError):
         await start
-    assert (await cluster.brokers())[7].epoch == epoch
+    assert epoch == (await cluster.brokers())[7].epoch
 
 
 def test_memory_is_worth_nothing_where_it_cannot_be_read() -> None:
@@ -312,6 +312,6 @@ def test_memory_is_worth_nothing_where_it_cannot_be_read() -> None:
     memory = SessionMemory(files, ["/data"])
     assert memory.recall() is None
     memory.note(SessionKey(0x1234, b"pw"))
-    assert memory.recall() == SessionKey(0x1234, b"pw")
+    assert SessionKey(0x1234, b"pw") == memory.recall()
     files.replace(f"/data/{SESSION_FILE}", b"nonsense", sync=False)
     assert memory.recall() is None

@@ -21,8 +21,8 @@ def test_an_unbroken_sequence_is_no_violation() -> None:
     for number in range(3):
         ledger.acknowledge(Record(0, number, number))
     ledger.check_all_read()
-    assert ledger.violations == []
-    assert ledger.acknowledged_count == 3
+    assert [] == ledger.violations
+    assert 3 == ledger.acknowledged_count
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_markers_may_lie_between_copies_but_nothing_else_may_be_wrong() -> None:
     ledger = Ledger(partitions=1, is_dense=False)
     for offset, number in ((0, 0), (1, 1), (3, 2)):
         ledger.read(Record(0, offset, number))
-    assert ledger.violations == []
+    assert [] == ledger.violations
     ledger.read(Record(0, 5, 2))
     ledger.read(Record(0, 4, 3))
-    assert len(ledger.violations) == 2
+    assert 2 == len(ledger.violations)
 
 
 def test_an_acknowledged_record_that_nobody_read_is_a_violation() -> None:
@@ -54,7 +54,7 @@ def test_an_acknowledged_record_that_nobody_read_is_a_violation() -> None:
     ledger.acknowledge(Record(0, 0, 0))
     ledger.acknowledge(Record(0, 1, 1))
     ledger.check_all_read()
-    assert len(ledger.violations) == 1
+    assert 1 == len(ledger.violations)
     assert "number 1" in ledger.violations[0]
 
 
@@ -80,7 +80,7 @@ def test_an_acknowledgement_without_an_offset_must_be_read_too() -> None:
     ledger.acknowledge(Record(0, UNKNOWN_OFFSET, 1))
     assert not ledger.is_all_read()
     ledger.check_all_read()
-    assert len(ledger.violations) == 1
+    assert 1 == len(ledger.violations)
 
 
 def replica(directory: Path, batches: list[tuple[int, bytes]], high_watermark: int) -> Path:
@@ -100,7 +100,7 @@ def test_equal_replicas_agree_whatever_lies_above_the_high_watermark(tmp_path: P
     committed = [(0, b"a"), (1, b"b")]
     first = replica(tmp_path / "0", committed, 2)
     second = replica(tmp_path / "1", [*committed, (2, b"x")], 1)
-    assert check_replicas([first, second], "t", 0) == 2
+    assert 2 == check_replicas([first, second], "t", 0)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_the_default_switches_the_checks_on_for_child_processes_too(monkeypatch:
     monkeypatch.delenv("KALDA_CHECK_INVARIANTS")
     invariants.enable_by_default()
     assert invariants.enabled
-    assert os.environ["KALDA_CHECK_INVARIANTS"] == "1"
+    assert "1" == os.environ["KALDA_CHECK_INVARIANTS"]
 
 
 def test_the_environment_overrides_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,13 @@ def test_lines_above_the_burst_are_counted_and_reported(
     limiter = LogLimiter(logger, burst=3, period_seconds=10)
     for number in range(8):
         limiter.log(logging.WARNING, "junk %d", number, source="192.0.2.1")
-    assert messages(caplog) == ["junk 0", "junk 1", "junk 2"]
+    assert ["junk 0", "junk 1", "junk 2"] == messages(caplog)
     now[0] += 10
     limiter.log(logging.WARNING, "junk %d", 8, source="192.0.2.1")
-    assert messages(caplog) == [
+    assert [
         "5 more lines from 192.0.2.1 in 10 s were suppressed, such as: junk 3",
         "junk 8",
-    ]
+    ] == messages(caplog)
 
 
 def test_count_is_reported_without_another_line(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -47,11 +47,11 @@ def test_count_is_reported_without_another_line(now: list[float], caplog: pytest
     for _ in range(3):
         limiter.log(logging.WARNING, "junk")
     limiter.report_suppressed()
-    assert messages(caplog) == ["junk"]
+    assert ["junk"] == messages(caplog)
     now[0] += 10
     limiter.report_suppressed()
     limiter.report_suppressed()
-    assert messages(caplog) == ["2 more lines in 10 s were suppressed, such as: junk"]
+    assert ["2 more lines in 10 s were suppressed, such as: junk"] == messages(caplog)
 
 
 def test_kinds_and_sources_are_limited_apart(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -62,7 +62,7 @@ def test_kinds_and_sources_are_limited_apart(now: list[float], caplog: pytest.Lo
         limiter.log(logging.WARNING, "b", source="192.0.2.1")
         limiter.log(logging.ERROR, "a", source="192.0.2.1")
         limiter.log(logging.WARNING, "a", source="192.0.2.2")
-    assert messages(caplog) == ["a", "b", "a", "a"]
+    assert ["a", "b", "a", "a"] == messages(caplog)
 
 
 def test_many_sources_share_one_limit(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +70,7 @@ def test_many_sources_share_one_limit(now: list[float], caplog: pytest.LogCaptur
     limiter = LogLimiter(logger, burst=2, period_seconds=10)
     for number in range(10_000):
         limiter.log(logging.WARNING, "junk from %d", number, source=str(number))
-    assert len(messages(caplog)) == SOURCES_MAX + 2
+    assert SOURCES_MAX + 2 == len(messages(caplog))
     now[0] += 10
     limiter.report_suppressed()
     (summary,) = messages(caplog)
@@ -84,7 +84,7 @@ def test_quiet_period_reports_nothing(now: list[float], caplog: pytest.LogCaptur
     for _ in range(3):
         limiter.log(logging.WARNING, "rare")
         now[0] += 60
-    assert len(caplog.records) == 3
+    assert 3 == len(caplog.records)
 
 
 def test_line_below_the_level_uses_up_nothing(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +92,7 @@ def test_line_below_the_level_uses_up_nothing(now: list[float], caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         limiter.log(logging.DEBUG, "same text")
         limiter.log(logging.WARNING, "same text")
-    assert len(caplog.records) == 1
+    assert 1 == len(caplog.records)
 
 
 @pytest.fixture
@@ -112,13 +112,13 @@ def test_flood_of_one_call_site_is_suppressed(now: list[float], written: io.Stri
     logger.warning("something else")
     now[0] += 10
     logger.warning("member %d joins", 5)
-    assert written.getvalue().splitlines() == [
+    assert [
         "member 0 joins",
         "member 1 joins",
         "something else",
         "3 more lines in 10 s were suppressed, such as: member 2 joins",
         "member 5 joins",
-    ]
+    ] == written.getvalue().splitlines()
 
 
 def test_flood_of_ready_made_lines_is_suppressed(
@@ -132,7 +132,7 @@ def test_flood_of_ready_made_lines_is_suppressed(
     for number in range(100):
         logger.warning(f"line {number}")  # noqa: G004
     logger.removeHandler(handler)
-    assert len(stream.getvalue().splitlines()) == 3 + 2
+    assert 3 + 2 == len(stream.getvalue().splitlines())
 
 
 def test_context_is_put_before_every_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -140,7 +140,7 @@ def test_context_is_put_before_every_line(caplog: pytest.LogCaptureFixture) -> N
     log = LogContext(logger, "Partition 100%-0 broker=1")
     log.warning("shrinking to %s", [1, 2])
     log.warning("no arguments, 5% left")
-    assert [record.message for record in caplog.records] == [
+    assert [
         "[Partition 100%-0 broker=1] shrinking to [1, 2]",
         "[Partition 100%-0 broker=1] no arguments, 5% left",
-    ]
+    ] == [record.message for record in caplog.records]

@@ -22,7 +22,7 @@ from kalda.common.metrics import Counter, DerivedHistogram, Histogram, Metrics, 
     ],
 )
 def test_names_come_from_kafkas_mbeans(mbean: tuple[str, str, str], expected: str) -> None:
-    assert metric_name(*mbean) == expected
+    assert expected == metric_name(*mbean)
 
 
 def test_same_name_and_labels_are_the_same_instrument() -> None:
@@ -39,8 +39,8 @@ def test_observations_land_in_the_bucket_of_their_upper_bound() -> None:
     histogram = Histogram((1, 5, 10))
     for value in (0.5, 1, 1.1, 5, 10, 10.1, 1e9):
         histogram.observe(value)
-    assert histogram.counts == [2, 2, 1, 2]
-    assert histogram.count == 7
+    assert [2, 2, 1, 2] == histogram.counts
+    assert 7 == histogram.count
 
 
 def test_later_function_replaces_an_earlier_one() -> None:
@@ -50,7 +50,7 @@ def test_later_function_replaces_an_earlier_one() -> None:
     metrics.gauge("size", "Bytes.", lambda: 2, topic="a")
     (family,) = metrics.families()
     values = [read() for read in family.samples.values() if callable(read)]
-    assert values == [2]
+    assert [2] == values
 
 
 def test_removed_instrument_is_gone_and_removing_twice_is_harmless() -> None:
@@ -60,7 +60,7 @@ def test_removed_instrument_is_gone_and_removing_twice_is_harmless() -> None:
     metrics.remove("size", topic="a")
     metrics.remove("never registered")
     (family,) = metrics.families()
-    assert family.samples == {}
+    assert {} == family.samples
 
 
 def test_name_has_one_kind() -> None:
@@ -81,7 +81,7 @@ def test_error_codes_are_counted_by_name_and_unknown_ones_by_number() -> None:
         for labels, counter in errors.samples.items()
         if isinstance(counter, Counter)
     }
-    assert counts == {"OFFSET_OUT_OF_RANGE": 2, "9999": 1}
+    assert {"OFFSET_OUT_OF_RANGE": 2, "9999": 1} == counts
 
 
 def test_requests_that_wait_have_a_local_and_a_remote_part() -> None:

@@ -17,13 +17,13 @@ P0 = TopicPartition("t", 0)
 
 async def test_one_broker_elects_itself_and_brings_topics_to_life(stage: Stage) -> None:
     node = await stage.start(1)
-    assert (node.driver.is_active, node.driver.controller_id, node.driver.epoch) == (True, 1, 1)
+    assert (True, 1, 1) == (node.driver.is_active, node.driver.controller_id, node.driver.epoch)
     await node.cluster.create_topics([topic("t", (1,), (1,))])
     await until(lambda: stage.brokers.leader(1, TopicPartition("t", 1)) == 1)
     states = await node.cluster.partition_states([P0])
-    assert states == {P0: PartitionState(1, 0, (1,), 1, version=0)}
+    assert {P0: PartitionState(1, 0, (1,), 1, version=0)} == states
     kinds = [type(request) for request in stage.brokers.heard[1]]
-    assert kinds == [UpdateMetadata, LeaderAndIsr, UpdateMetadata, LeaderAndIsr, UpdateMetadata]
+    assert [UpdateMetadata, LeaderAndIsr, UpdateMetadata, LeaderAndIsr, UpdateMetadata] == kinds
 
 
 async def test_added_partitions_come_to_life(stage: Stage) -> None:
@@ -45,8 +45,8 @@ async def test_deleted_topic_is_forgotten_when_its_replicas_are_gone(stage: Stag
     await node.cluster.request_topic_deletions(["t", "ghost"])
     await until(lambda: isinstance(stage.brokers.heard[1][-1], StopReplica))
     await until_empty(node.cluster.topics_to_delete)
-    assert await node.cluster.topics() == ["u"]
-    assert await node.cluster.configs("topics") == {"u": {}}
+    assert ["u"] == await node.cluster.topics()
+    assert {"u": {}} == await node.cluster.configs("topics")
     await node.cluster.create_topics([topic("t", (1,))])
     await until(lambda: stage.brokers.leader(1, P0) == 1)
 
@@ -71,7 +71,7 @@ async def test_failed_broker_is_replaced_as_leader(stage: Stage) -> None:
     await until(lambda: stage.brokers.leader(1, P0) == 2)
     await second.session.expire()
     await until(lambda: stage.brokers.leader(1, P0) == 1)
-    assert await first.cluster.partition_states([P0]) == {P0: PartitionState(1, 1, (1,), 1, version=1)}
+    assert {P0: PartitionState(1, 1, (1,), 1, version=1)} == await first.cluster.partition_states([P0])
 
 
 async def test_unreachable_broker_is_tried_until_it_answers(stage: Stage) -> None:
@@ -108,12 +108,12 @@ async def test_controller_that_loses_its_session_is_succeeded_and_follows(stage:
     await until(lambda: stage.brokers.leader(2, P0) == 1)
     await first.session.expire()
     await until(lambda: second.driver.is_active)
-    assert (first.driver.is_active, second.driver.epoch) == (False, 2)
+    assert (False, 2) == (first.driver.is_active, second.driver.epoch)
     await until(lambda: stage.brokers.leader(2, P0) == 2)
     await first.session.reconnect()
     await first.cluster.register_broker(registration(1))
     await first.driver.wait_ready()
-    assert (first.driver.is_active, first.driver.controller_id) == (False, 2)
+    assert (False, 2) == (first.driver.is_active, first.driver.controller_id)
     await second.cluster.create_topics([topic("u", (1, 2))])
     await until(lambda: stage.brokers.leader(1, TopicPartition("u", 0)) == 1)
 
@@ -122,7 +122,7 @@ async def test_stopped_controller_hands_over_at_once(stage: Stage) -> None:
     first, second = await stage.start(1), await stage.start(2)
     await first.stop()
     await until(lambda: second.driver.is_active)
-    assert first.session.state.value == "connected"
+    assert "connected" == first.session.state.value
 
 
 async def test_controller_whose_znode_is_deleted_stands_again_with_a_new_epoch(stage: Stage) -> None:
@@ -140,7 +140,7 @@ async def test_nonsense_in_the_controller_znode_leads_to_an_election(stage: Stag
     node = await stage.start(1)
     await node.session.set(paths.CONTROLLER, b"nonsense")
     await until(lambda: node.driver.epoch == 2 and node.driver.is_active)
-    assert await node.cluster.controller_id() == 1
+    assert 1 == await node.cluster.controller_id()
 
 
 async def test_disk_that_fills_up_delays_topics_but_loses_none(stage: Stage) -> None:
@@ -164,7 +164,7 @@ async def test_refused_deletion_waits_for_the_broker_to_come_back(stage: Stage) 
     stage.brokers.refusals.append(ErrorCode.KAFKA_STORAGE_ERROR)
     await first.cluster.request_topic_deletions(["t"])
     await until(lambda: isinstance(stage.brokers.heard[2][-1], StopReplica))
-    assert await first.cluster.topics_to_delete() == ["t"]
+    assert ["t"] == await first.cluster.topics_to_delete()
     await second.session.expire()
     await second.session.reconnect()
     await second.cluster.register_broker(registration(2))
@@ -185,5 +185,5 @@ async def test_unclean_election_follows_the_topics_config(stage: Stage) -> None:
     await first.session.delete(paths.CONTROLLER)
     await until(lambda: stage.brokers.leader(1, TopicPartition("u", 0)) == -1)
     states = await first.cluster.partition_states([P0, TopicPartition("u", 0)])
-    assert (states[P0].isr, states[P0].leader_recovering) == ((1,), True)
-    assert (states[TopicPartition("u", 0)].leader, states[TopicPartition("u", 0)].isr) == (-1, (2,))
+    assert ((1,), True) == (states[P0].isr, states[P0].leader_recovering)
+    assert (-1, (2,)) == (states[TopicPartition("u", 0)].leader, states[TopicPartition("u", 0)].isr)

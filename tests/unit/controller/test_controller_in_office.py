@@ -70,21 +70,21 @@ async def test_reassignment_ends_as_soon_as_the_targets_are_in_sync(stage: Stage
     node = await start(stage, 3, (1, 2), (2, 1))
     outcome = await node.driver.alter_reassignments({P0: (3, 1), P1: None, TopicPartition("ghost", 0): (1,)})
     codes = {partition: error and error.code for partition, error in outcome.items()}
-    assert codes == {
+    assert {
         P0: None,
         P1: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
         TopicPartition("ghost", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
+    } == codes
     moving = ReplicaAssignment((3, 1, 2), (3,), (2,))
-    assert node.driver.list_reassignments(None) == {P0: moving}
-    assert node.driver.list_reassignments([P1]) == {}
-    assert node.driver.statistics().reassigning_partitions_count == 1
-    assert await assignment_of(node, P0) == moving
+    assert {P0: moving} == node.driver.list_reassignments(None)
+    assert {} == node.driver.list_reassignments([P1])
+    assert 1 == node.driver.statistics().reassigning_partitions_count
+    assert moving == await assignment_of(node, P0)
     await write_isr(node, P0, 1, 2, 3)
     await until(lambda: stage.brokers.deleted(2) == [P0])
     await until(lambda: not node.driver.list_reassignments(None))
-    assert (await state_of(node, P0)).isr == (1, 3)
-    assert await assignment_of(node, P0) == ReplicaAssignment((3, 1))
+    assert (1, 3) == (await state_of(node, P0)).isr
+    assert ReplicaAssignment((3, 1)) == await assignment_of(node, P0)
 
 
 async def test_partitions_added_meanwhile_survive_a_reassignment(stage: Stage) -> None:
@@ -99,7 +99,7 @@ async def test_partitions_added_meanwhile_survive_a_reassignment(stage: Stage) -
     await write_isr(node, P0, 1, 2)
     await until(lambda: stage.brokers.leader(1, P0) == 2)
     await until(lambda: not node.driver.list_reassignments(None))
-    assert await assignment_of(node, P1) == ReplicaAssignment((1,))
+    assert ReplicaAssignment((1,)) == await assignment_of(node, P1)
 
 
 async def test_next_controller_ends_a_reassignment(stage: Stage) -> None:
@@ -145,7 +145,7 @@ async def test_legacy_election_gives_leadership_back(stage: Stage) -> None:
         wanted = schema.encode_preferred_election([P0, TopicPartition("ghost", 0)])
         await node.session.create(paths.PREFERRED_REPLICA_ELECTION, wanted)
         await until_gone(node, paths.PREFERRED_REPLICA_ELECTION)
-        assert (await state_of(node, P0)).leader == 1
+        assert 1 == (await state_of(node, P0)).leader
 
 
 def last_brokers(stage: Stage) -> list[schema.BrokerInfo]:
@@ -160,13 +160,13 @@ async def test_election_is_by_what_leaders_wrote_last(stage: Stage) -> None:
         paths.partition_state(P0),
         schema.encode_partition_state(PartitionState(2, 3, (2, 1), 1)),
     )
-    assert await node.driver.elect_leaders(ElectionType.PREFERRED, None) == {P0: ErrorCode.NONE}
-    assert (await state_of(node, P0)).leader == 1
-    assert await node.driver.elect_leaders(ElectionType.PREFERRED, [P0, P1]) == {
+    assert {P0: ErrorCode.NONE} == await node.driver.elect_leaders(ElectionType.PREFERRED, None)
+    assert 1 == (await state_of(node, P0)).leader
+    assert {
         P0: ErrorCode.ELECTION_NOT_NEEDED,
         P1: ErrorCode.ELECTION_NOT_NEEDED,
-    }
-    assert await node.driver.elect_leaders(ElectionType.UNCLEAN, None) == {}
+    } == await node.driver.elect_leaders(ElectionType.PREFERRED, [P0, P1])
+    assert {} == await node.driver.elect_leaders(ElectionType.UNCLEAN, None)
 
 
 async def test_controlled_shutdown_checks_who_asks(stage: Stage) -> None:
@@ -177,10 +177,10 @@ async def test_controlled_shutdown_checks_who_asks(stage: Stage) -> None:
         await node.driver.controlled_shutdown(2, epoch - 1)
     with pytest.raises(ApiError, match="BROKER_NOT_AVAILABLE"):
         await node.driver.controlled_shutdown(7, 1)
-    assert (await state_of(node, P0)).leader == 2
-    assert await node.driver.controlled_shutdown(2, epoch) == []
-    assert (await state_of(node, P0)) == PartitionState(1, 1, (1,), 1, version=1)
-    assert await node.driver.controlled_shutdown(2, epoch) == []
+    assert 2 == (await state_of(node, P0)).leader
+    assert [] == await node.driver.controlled_shutdown(2, epoch)
+    assert PartitionState(1, 1, (1,), 1, version=1) == (await state_of(node, P0))
+    assert [] == await node.driver.controlled_shutdown(2, epoch)
     with pytest.raises(ApiError, match="NOT_CONTROLLER"):
         await second.driver.controlled_shutdown(2, epoch)
 
@@ -192,8 +192,8 @@ async def test_shutdown_of_a_broker_whose_return_was_not_noticed(stage: Stage) -
     await second.session.expire()
     await second.session.reconnect()
     epoch = await second.cluster.register_broker(registration(2))
-    assert await node.driver.controlled_shutdown(2, epoch) == []
-    assert (await state_of(node, P0)).leader == 1
+    assert [] == await node.driver.controlled_shutdown(2, epoch)
+    assert 1 == (await state_of(node, P0)).leader
 
 
 async def test_notified_isr_reaches_every_metadata_cache(stage: Stage) -> None:
@@ -217,7 +217,7 @@ async def test_failed_log_directory_moves_leaders(stage: Stage) -> None:
     await node.session.create(path, schema.encode_log_dir_event(2), sequential=True)
     await until_empty(lambda: node.session.children(paths.LOG_DIR_EVENTS))
     await until(lambda: stage.brokers.leader(1, P0) == 1)
-    assert stage.brokers.leader(1, P1) == 2
+    assert 2 == stage.brokers.leader(1, P1)
 
 
 async def test_changed_endpoint_is_told_without_a_restart(stage: Stage) -> None:
@@ -244,7 +244,7 @@ async def test_unclean_election_may_be_allowed_while_a_partition_is_offline(stag
     await write_isr(node, P0, 2)
     await stage.nodes[1].session.expire()
     await until(lambda: stage.brokers.leader(1, P0) == -1)
-    assert node.driver.statistics().offline_partitions_count == 1
+    assert 1 == node.driver.statistics().offline_partitions_count
     await node.cluster.set_config("topics", "t", {"unclean.leader.election.enable": "true"})
     node.driver.on_topic_config_changed("t")
     await until(lambda: stage.brokers.leader(1, P0) == 1)
@@ -267,10 +267,13 @@ async def test_new_topics_bring_their_settings(stage: Stage) -> None:
 
 async def test_statistics_are_those_of_the_cluster_or_nothing(stage: Stage) -> None:
     node = await start(stage, 2, (1, 2), (2, 1))
-    assert node.driver.statistics() == ControllerStatistics(
-        active_controller_count=1, global_topic_count=1, global_partition_count=2, active_broker_count=2
+    assert (
+        ControllerStatistics(
+            active_controller_count=1, global_topic_count=1, global_partition_count=2, active_broker_count=2
+        )
+        == node.driver.statistics()
     )
-    assert stage.nodes[1].driver.statistics() == ControllerStatistics()
+    assert ControllerStatistics() == stage.nodes[1].driver.statistics()
 
 
 async def test_short_loss_of_the_connection_costs_no_election(stage: Stage) -> None:
@@ -287,7 +290,7 @@ async def test_short_loss_of_the_connection_costs_no_election(stage: Stage) -> N
         assert stage.brokers.leader(1, TopicPartition(name, 0)) is None
         node.link.mend()
         await until(lambda name=name: stage.brokers.leader(1, TopicPartition(name, 0)) == 2)  # type: ignore[misc]  # binds the loop's value
-    assert (node.driver.is_active, node.driver.epoch) == (True, 1)
+    assert (True, 1) == (node.driver.is_active, node.driver.epoch)
 
 
 async def test_connection_lost_again_as_soon_as_it_is_back(stage: Stage) -> None:
@@ -302,7 +305,7 @@ async def test_connection_lost_again_as_soon_as_it_is_back(stage: Stage) -> None
             await asyncio.sleep(0)
     await node.cluster.create_topics([topic("late", (2, 1))])
     await until(lambda: stage.brokers.leader(1, TopicPartition("late", 0)) == 2)
-    assert (node.driver.is_active, node.driver.epoch) == (True, 1)
+    assert (True, 1) == (node.driver.is_active, node.driver.epoch)
 
 
 async def test_broker_that_cannot_reach_coordination_stands_when_it_can(stage: Stage) -> None:
@@ -326,10 +329,10 @@ async def test_write_whose_answer_was_lost_is_not_done_twice(stage: Stage) -> No
     for _ in range(50):
         await asyncio.sleep(0)
     node.link.mend()
-    assert await asking == []
+    assert [] == await asking
     state = await state_of(node, P0)
-    assert (state.leader, state.isr) == (1, (1,))
-    assert node.driver.epoch == 1
+    assert (1, (1,)) == (state.leader, state.isr)
+    assert 1 == node.driver.epoch
 
 
 async def test_requests_are_refused_when_office_is_lost(stage: Stage) -> None:
@@ -343,7 +346,7 @@ async def test_requests_are_refused_when_office_is_lost(stage: Stage) -> None:
     await node.session.expire()
     node.link.mend()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
-    assert [getattr(outcome, "code", None) for outcome in outcomes] == [ErrorCode.NOT_CONTROLLER] * 3
+    assert [ErrorCode.NOT_CONTROLLER] * 3 == [getattr(outcome, "code", None) for outcome in outcomes]
     await until(lambda: stage.nodes[1].driver.is_active)
 
 
@@ -353,7 +356,7 @@ async def test_requests_that_wait_are_bounded(stage: Stage, monkeypatch: pytest.
     asking = [asyncio.create_task(node.driver.elect_leaders(ElectionType.PREFERRED, None)) for _ in range(4)]
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     codes = [getattr(outcome, "code", None) for outcome in outcomes]
-    assert codes == [None, None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
+    assert [None, None, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT] == codes
 
 
 async def test_whoever_stops_waiting_is_skipped(stage: Stage) -> None:
@@ -361,10 +364,10 @@ async def test_whoever_stops_waiting_is_skipped(stage: Stage) -> None:
     asking = asyncio.create_task(node.driver.alter_reassignments({P0: (2,)}))
     await asyncio.sleep(0)
     asking.cancel()
-    assert await node.driver.elect_leaders(ElectionType.PREFERRED, [P0]) == {
-        P0: ErrorCode.ELECTION_NOT_NEEDED
-    }
-    assert node.driver.list_reassignments(None) == {}
+    assert {P0: ErrorCode.ELECTION_NOT_NEEDED} == await node.driver.elect_leaders(
+        ElectionType.PREFERRED, [P0]
+    )
+    assert {} == node.driver.list_reassignments(None)
 
 
 async def test_watches_do_not_pile_up_over_terms(stage: Stage) -> None:
@@ -418,11 +421,11 @@ async def test_paused_controller_wakes_and_finds_itself_fenced(stage: Stage) -> 
     first.link.mend()
     with pytest.raises(ApiError, match="NOT_CONTROLLER"):
         await asking
-    assert (await state_of(second, P0)).leader == 1
+    assert 1 == (await state_of(second, P0)).leader
     await first.driver.wait_ready()
-    assert first.driver.controller_id == 2
+    assert 2 == first.driver.controller_id
     told = [r for r in stage.brokers.heard[1] if isinstance(r, LeaderAndIsr) and r.controller_id == 1]
-    assert {request.controller_epoch for request in told} == {1}
+    assert {1} == {request.controller_epoch for request in told}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
@@ -433,7 +436,7 @@ async def test_refusal_as_stale_makes_the_controller_look(stage: Stage, code: Er
     for name in ("u", "v"):
         await node.cluster.create_topics([topic(name, (1,))])
         await until(lambda name=name: stage.brokers.leader(1, TopicPartition(name, 0)) == 1)  # type: ignore[misc]  # binds the loop's value
-    assert (node.driver.is_active, node.driver.epoch, stage.brokers.stale) == (True, 1, [])
+    assert (True, 1, []) == (node.driver.is_active, node.driver.epoch, stage.brokers.stale)
 
 
 async def test_topic_made_anew_by_hand_brings_its_settings(stage: Stage) -> None:

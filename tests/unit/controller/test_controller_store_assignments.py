@@ -34,18 +34,18 @@ async def read(cluster: ClusterStore, topic: str = "t") -> TopicAssignment:
 async def test_one_partition_changes_and_the_others_stay() -> None:
     cluster, store = await office()
     before = await read(cluster)
-    assert await store.write_assignments({P0: MOVING}) == {P0: MOVING}
+    assert {P0: MOVING} == await store.write_assignments({P0: MOVING})
     after = await read(cluster)
     assert after.topic_id == before.topic_id
-    assert after.partitions == {0: MOVING, 1: ReplicaAssignment((1,))}
+    assert {0: MOVING, 1: ReplicaAssignment((1,))} == after.partitions
 
 
 async def test_partitions_and_topics_that_are_gone_are_left_out() -> None:
     cluster, store = await office()
     ghosts = {TopicPartition("t", 9): MOVING, TopicPartition("ghost", 0): MOVING}
-    assert await store.write_assignments({P0: MOVING, **ghosts}) == {P0: MOVING}
-    assert (await read(cluster)).partitions.keys() == {0, 1}
-    assert await store.write_assignments({}) == {}
+    assert {P0: MOVING} == await store.write_assignments({P0: MOVING, **ghosts})
+    assert {0, 1} == (await read(cluster)).partitions.keys()
+    assert {} == await store.write_assignments({})
 
 
 async def test_a_topic_that_grows_at_the_same_time_keeps_its_partitions(
@@ -65,9 +65,9 @@ async def test_a_topic_that_grows_at_the_same_time_keeps_its_partitions(
         return found
 
     monkeypatch.setattr(ControllerStore, "_read_assignments", read_and_be_overtaken)
-    assert await store.write_assignments({P0: MOVING}) == {P0: MOVING}
+    assert {P0: MOVING} == await store.write_assignments({P0: MOVING})
     partitions = (await read(cluster)).partitions
-    assert (partitions[0], partitions[2], partitions[3]) == (MOVING, *[ReplicaAssignment((3,))] * 2)
+    assert (MOVING, *[ReplicaAssignment((3,))] * 2) == (partitions[0], partitions[2], partitions[3])
 
 
 async def test_every_write_is_fenced() -> None:
@@ -82,7 +82,7 @@ async def test_every_write_is_fenced() -> None:
     ):
         with pytest.raises(ControllerMovedError):
             await write
-    assert (await read(cluster)).partitions[0] == ReplicaAssignment((1,))
+    assert ReplicaAssignment((1,)) == (await read(cluster)).partitions[0]
 
 
 async def test_topics_of_older_tools_get_an_id_once() -> None:
@@ -94,7 +94,7 @@ async def test_topics_of_older_tools_get_an_id_once() -> None:
     assert given["old"].topic_id != ZERO_UUID
     assert (await read(cluster, "old")).topic_id == given["old"].topic_id
     overtaken = replace(await read(cluster, "old"), topic_id=ZERO_UUID, version=0)
-    assert (await store.give_topic_ids({"old": overtaken}))["old"].topic_id == ZERO_UUID
+    assert ZERO_UUID == (await store.give_topic_ids({"old": overtaken}))["old"].topic_id
 
 
 async def test_legacy_reassignment_shrinks_and_goes() -> None:
@@ -103,7 +103,7 @@ async def test_legacy_reassignment_shrinks_and_goes() -> None:
     await cluster.zookeeper.create(path, schema.encode_reassignment({P0: (2,)}))
     await store.set_legacy_reassignment({P0: (3,)})
     data, _ = await cluster.zookeeper.get(path)
-    assert schema.decode_reassignment(data) == {P0: (3,)}
+    assert {P0: (3,)} == schema.decode_reassignment(data)
     for _ in range(2):
         await store.set_legacy_reassignment({})
         await store.delete_messages([path])
@@ -126,8 +126,8 @@ def test_assignment_while_moving(
     """Targets come first, in their order; what was only on its way is dropped."""
     assignment = ReplicaAssignment(*before)
     moving = assignment.reassigned_to(target)
-    assert moving == ReplicaAssignment(*after)
-    assert moving.target == target
+    assert ReplicaAssignment(*after) == moving
+    assert target == moving.target
     assert set(moving.original) == set(assignment.original)
 
 

@@ -22,7 +22,7 @@ def outcome(found: PartitionState | None) -> tuple[int, Ids, bool] | None:
     """What was decided; a decision always raises the leader epoch and names our own epoch."""
     if found is None:
         return None
-    assert (found.leader_epoch, found.controller_epoch, found.version) == (8, 2, 4)
+    assert (8, 2, 4) == (found.leader_epoch, found.controller_epoch, found.version)
     return found.leader, found.isr, found.leader_recovering
 
 
@@ -61,7 +61,7 @@ def test_deaths_returns_and_shutdowns(
 ) -> None:
     serving = (*online, *shutting_down)
     found = next_state(before, (1, 2, 3), online, serving, 2, is_unclean_allowed=is_unclean_allowed)
-    assert outcome(found) == after
+    assert after == outcome(found)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_deaths_returns_and_shutdowns(
 def test_preferred_replica_leads_if_it_may(
     before: PartitionState, online: Ids, after: tuple[int, Ids, bool] | None
 ) -> None:
-    assert outcome(preferred_state(before, (1, 2, 3), online, 2)) == after
+    assert after == outcome(preferred_state(before, (1, 2, 3), online, 2))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_move_is_complete_when_all_targets_are_in_sync(
     before: PartitionState, online: Ids, after: tuple[int, Ids, bool] | None
 ) -> None:
     """From (1, 2, 3) to (4, 2): replicas are removed only when nothing depends on them."""
-    assert outcome(reassigned_state(before, (4, 2), online, 2)) == after
+    assert after == outcome(reassigned_state(before, (4, 2), online, 2))
 
 
 def test_first_state_is_of_those_online() -> None:
-    assert first_state((3, 1, 2), (1, 2), 2) == PartitionState(1, 0, (1, 2), 2)
+    assert PartitionState(1, 0, (1, 2), 2) == first_state((3, 1, 2), (1, 2), 2)
     assert first_state((3, 1, 2), (), 2) is None
 
 
 def test_new_epoch_changes_nothing_else() -> None:
-    assert outcome(renewed_state(state(1, 1, 2), 2)) == (1, (1, 2), False)
+    assert (1, (1, 2), False) == outcome(renewed_state(state(1, 1, 2), 2))

@@ -482,4 +482,4 @@ def test_a_marker_during_a_load_is_found_by_it(bench: Bench) -> None:
 
 
 def test_records_are_equal_by_value() -> None:
-    assert record("a", None) == CoordinatorRecord(b"a", None)
+    assert CoordinatorRecord(b"a", None) == record("a", None)

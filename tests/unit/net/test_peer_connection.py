@@ -89,7 +89,7 @@ async def test_a_request_that_the_kernel_takes_by_halves_is_sent_whole() -> None
         world.loop.writer()
     assert not world.loop.is_writing
     assert world.sock.sent.endswith(b"long body")
-    assert struct.unpack_from(">i", world.sock.sent)[0] == len(world.sock.sent) - 4
+    assert len(world.sock.sent) - 4 == struct.unpack_from(">i", world.sock.sent)[0]
     world.receive(answer(0, b"ok"))
     assert b"ok" == bytes(await task)
 

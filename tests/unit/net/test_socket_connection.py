@@ -56,8 +56,8 @@ class TestFrames:
     def test_pipelined_frames_are_answered_in_one_send(self) -> None:
         harness = Harness(echo)
         harness.receive(framed(b"one") + framed(b"two") + framed(b""))
-        assert harness.take_sent() == framed(b"one") + framed(b"two") + framed(b"")
-        assert len(harness.socket.sends) == 1
+        assert framed(b"one") + framed(b"two") + framed(b"") == harness.take_sent()
+        assert 1 == len(harness.socket.sends)
 
     @pytest.mark.parametrize("seed", range(20))
     def test_frames_survive_any_cut_of_the_stream(self, seed: int) -> None:
@@ -70,13 +70,13 @@ class TestFrames:
         collector = Collector()
         harness = Harness(collector)
         harness.receive(*pieces)
-        assert collector.frames == frames
-        assert harness.owner.bytes_in == len(stream)
+        assert frames == collector.frames
+        assert len(stream) == harness.owner.bytes_in
 
     def test_byte_by_byte_is_fine(self) -> None:
         harness = Harness(echo)
         harness.receive(*(bytes([byte]) for byte in framed(b"slow") * 2))
-        assert harness.take_sent() == framed(b"slow") * 2
+        assert framed(b"slow") * 2 == harness.take_sent()
 
     def test_frame_is_writable(self) -> None:
         """The log patches base offsets in place, in the buffer that was received into."""
@@ -88,13 +88,13 @@ class TestFrames:
         harness = Harness(patch)
         harness.receive(framed(b"small"))
         harness.receive(framed(b"l" * 400_000))
-        assert harness.take_sent() == b"Xmall" + b"X" + b"l" * 399_999
+        assert b"Xmall" + b"X" + b"l" * 399_999 == harness.take_sent()
 
     @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
     def test_size_out_of_bounds_closes_after_earlier_replies(self, size: int) -> None:
         harness = Harness(echo, frame_bytes_max=1000)
         harness.receive(framed(b"good") + size.to_bytes(4, "big", signed=True) + b"never looked at")
-        assert harness.take_sent() == framed(b"good")
+        assert framed(b"good") == harness.take_sent()
         assert harness.socket.is_closed
         assert "socket.request.max.bytes" in harness.owner.closed[0]
 
@@ -115,7 +115,7 @@ class TestFrames:
         """A size of 369 MB says nothing to the owner of a client that is set to TLS."""
         harness = Harness(echo, frame_bytes_max)
         harness.receive(start)
-        assert harness.owner.foreign == [protocol]
+        assert [protocol] == harness.owner.foreign
         assert harness.socket.is_closed
         assert harness.owner.closed == [f"the peer sent {protocol.value}"]
 
@@ -123,20 +123,20 @@ class TestFrames:
         """A Produce request of 369 MB begins with the four bytes of a TLS record."""
         harness = Harness(echo, 2_147_483_647)
         harness.receive(bytes.fromhex("1603010200000009"))
-        assert harness.owner.foreign == []
+        assert [] == harness.owner.foreign
         assert not harness.socket.is_closed
 
     def test_frame_of_exactly_the_limit_is_taken(self) -> None:
         harness = Harness(echo, frame_bytes_max=1000)
         harness.receive(framed(b"x" * 1000))
-        assert harness.take_sent() == framed(b"x" * 1000)
+        assert framed(b"x" * 1000) == harness.take_sent()
 
     def test_announced_size_alone_takes_no_memory(self) -> None:
         """A peer that announces 100 MB and stalls holds at most twice what it sent."""
         harness = Harness(echo, frame_bytes_max=100_000_000)
         connection = harness.connection
         harness.receive((100_000_000).to_bytes(4, "big") + b"x" * 14)
-        assert held_bytes(connection) == 18
+        assert 18 == held_bytes(connection)
         sent = 18
         for count in (4000, 1000, 30_000, 200_000, 300_000, 1_000_000):
             harness.receive(b"x" * count)
@@ -148,17 +148,17 @@ class TestFrames:
         harness = Harness(echo)
         harness.receive(framed(b"x" * 1_000_000))
         spares = list(harness.owner.buffers._spares)
-        assert len(spares) == 1
+        assert 1 == len(spares)
         harness.receive(framed(b"y" * 999_000))
         assert harness.owner.buffers._spares[0] is spares[0]
-        assert harness.take_sent() == framed(b"x" * 1_000_000) + framed(b"y" * 999_000)
+        assert framed(b"x" * 1_000_000) + framed(b"y" * 999_000) == harness.take_sent()
 
     def test_spare_buffers_are_bounded(self) -> None:
         buffers = ReceiveBuffers()
         for size in (100_000, 1_000_000) * 10:
             buffers.give_back(mmap(-1, size))
         buffers.give_back(mmap(-1, 50_000_000))
-        assert len(buffers._spares) == SPARE_BUFFERS_MAX
+        assert SPARE_BUFFERS_MAX == len(buffers._spares)
         assert all(len(spare) == 1_000_000 for spare in buffers._spares), "the large ones are worth keeping"
 
     def test_buffer_grows_where_mappings_cannot(self) -> None:
@@ -171,15 +171,15 @@ class TestFrames:
         full = FixedMapping(-1, 8192)
         full[:] = b"x" * 8192
         grown = ReceiveBuffers().grow(full, 1_000_000)
-        assert len(grown) == 16_384
-        assert grown[:8193] == b"x" * 8192 + b"\0"
+        assert 16_384 == len(grown)
+        assert b"x" * 8192 + b"\0" == grown[:8193]
 
     def test_lease_takes_the_spare_that_fits_best(self) -> None:
         buffers = ReceiveBuffers()
         for size in (2_000_000, 200_000, 1_000_000):
             buffers.give_back(mmap(-1, size))
-        assert len(buffers.lease(150_000, memoryview(b""))) == 200_000
-        assert len(buffers.lease(150_000, memoryview(b""))) == 1_000_000
+        assert 200_000 == len(buffers.lease(150_000, memoryview(b"")))
+        assert 1_000_000 == len(buffers.lease(150_000, memoryview(b"")))
 
 
 class TestOrderOfReplies:
@@ -189,10 +189,10 @@ class TestOrderOfReplies:
         harness.receive(framed(b"a") + framed(b"b") + framed(b"c"))
         harness.connection.reply(collector.tickets[2], b"C")
         harness.connection.reply(collector.tickets[1], b"B")
-        assert harness.take_sent() == b""
+        assert b"" == harness.take_sent()
         harness.connection.reply(collector.tickets[0], b"A")
-        assert harness.take_sent() == b"ABC"
-        assert len(harness.socket.sends) == 1
+        assert b"ABC" == harness.take_sent()
+        assert 1 == len(harness.socket.sends)
         assert harness.connection.is_quiet
 
     @pytest.mark.parametrize("seed", range(10))
@@ -212,7 +212,7 @@ class TestOrderOfReplies:
                 harness.connection.reply(collector.tickets[index], answer or NO_REPLY)
         for index, answer in waiting:
             harness.connection.reply(collector.tickets[index], answer or NO_REPLY)
-        assert harness.take_sent() == expected
+        assert expected == harness.take_sent()
 
     def test_immediate_answer_waits_for_an_earlier_delayed_one(self) -> None:
         tickets: list[Ticket] = []
@@ -225,9 +225,9 @@ class TestOrderOfReplies:
 
         harness = Harness(handle)
         harness.receive(framed(b"wait") + framed(b"now"))
-        assert harness.take_sent() == b""
+        assert b"" == harness.take_sent()
         harness.connection.reply(tickets[0], b"late ")
-        assert harness.take_sent() == b"late now"
+        assert b"late now" == harness.take_sent()
 
     def test_reply_to_a_closed_connection_is_dropped(self) -> None:
         """A fetch waits 500 ms; its consumer may be gone by then."""
@@ -236,7 +236,7 @@ class TestOrderOfReplies:
         harness.receive(framed(b"a"), ConnectionResetError(errno.ECONNRESET, "reset"))
         assert harness.socket.is_closed
         harness.connection.reply(collector.tickets[0], b"A")
-        assert harness.take_sent() == b""
+        assert b"" == harness.take_sent()
 
     def test_close_abandons_what_waits_but_not_what_is_answered(self) -> None:
         collector = Collector()
@@ -248,8 +248,8 @@ class TestOrderOfReplies:
         harness.connection.reply(collector.tickets[1], b"B")
         harness.connection.close("test")
         harness.connection.close("again")
-        assert abandoned == ["a"]
-        assert harness.owner.closed == ["test"]
+        assert ["a"] == abandoned
+        assert ["test"] == harness.owner.closed
 
 
 class TestPartialSends:
@@ -260,9 +260,9 @@ class TestPartialSends:
         harness.receive(framed(b"a"))
         for _ in range(110):
             harness.make_room(1)
-        assert harness.take_sent() == b"0123456789" * 10
+        assert b"0123456789" * 10 == harness.take_sent()
         assert harness.loop.writer is None
-        assert harness.owner.bytes_out == 100
+        assert 100 == harness.owner.bytes_out
 
     @pytest.mark.parametrize("step", [1, 7, 64, 1000, 100_000])
     def test_memory_and_file_regions_interleave_whatever_the_room(
@@ -286,8 +286,8 @@ class TestPartialSends:
         harness.receive(framed(b"a") + framed(b"b"))
         for _ in range(600):
             harness.make_room(step)
-        assert harness.take_sent() == expected + b"second"
-        assert harness.owner.bytes_out == len(expected) + 6
+        assert expected + b"second" == harness.take_sent()
+        assert len(expected) + 6 == harness.owner.bytes_out
 
     def test_large_file_region_leaves_in_turns(
         self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
@@ -297,10 +297,10 @@ class TestPartialSends:
         size = 3 * socket_connection.SEND_TURN_BYTES_MAX
         replies.append([b"header", fake.add(Region(bytes(size)))])
         harness.receive(framed(b"a"))
-        assert sum(fake.calls) == socket_connection.SEND_TURN_BYTES_MAX
+        assert socket_connection.SEND_TURN_BYTES_MAX == sum(fake.calls)
         assert harness.loop.writer is not None
         harness.make_room(1)
-        assert len(harness.take_sent()) == 6 + size
+        assert 6 + size == len(harness.take_sent())
 
     def test_file_that_ends_early_closes_the_connection(
         self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
@@ -323,7 +323,7 @@ class TestPartialSends:
         harness.socket.send = broken  # type: ignore[method-assign]  # the fake peer is gone
         harness.receive(framed(b"a") + framed(b"b"))
         assert harness.socket.is_closed
-        assert len(harness.owner.closed) == 1
+        assert 1 == len(harness.owner.closed)
 
 
 class TestBounds:
@@ -339,14 +339,14 @@ class TestBounds:
         harness.socket.room = 10
         requests = [b"%d" % number for number in range(20)]
         harness.receive(b"".join(map(framed, requests[:10])), b"".join(map(framed, requests[10:])))
-        assert handled == [b"0"]
+        assert [b"0"] == handled
         assert harness.connection.is_reading_paused
         harness.make_room(70_000)
-        assert handled == [b"0", b"1"]
+        assert [b"0", b"1"] == handled
         harness.make_room(1 << 30)
         harness.receive()
         assert handled == requests
-        assert harness.take_sent() == b"r" * 70_000 * 20
+        assert b"r" * 70_000 * 20 == harness.take_sent()
         assert not harness.connection.is_reading_paused
 
     def test_many_small_replies_are_flushed_before_they_pile_up(self) -> None:
@@ -361,17 +361,17 @@ class TestBounds:
         harness = Harness(collector)
         limit = connection_module.REQUESTS_OUTSTANDING_MAX
         harness.receive(framed(b"a") * (limit + 30), framed(b"b") * 5, framed(b"c"))
-        assert len(collector.frames) == limit
+        assert limit == len(collector.frames)
         assert harness.loop.reader is None
         harness.connection.reply(collector.tickets[0], b"A")
-        assert len(collector.frames) == limit, "the next request is not handled inside somebody's reply"
+        assert limit == len(collector.frames), "the next request is not handled inside somebody's reply"
         harness.loop.run_soon()
-        assert len(collector.frames) == limit + 1
+        assert limit + 1 == len(collector.frames)
         for ticket in collector.tickets[1:40]:
             harness.connection.reply(ticket, b"A")
         harness.loop.run_soon()
         harness.receive()
-        assert len(collector.frames) == limit + 36
+        assert limit + 36 == len(collector.frames)
 
     def test_connection_with_many_requests_leaves_turns_to_others(self) -> None:
         handled: list[bytes] = []
@@ -380,11 +380,11 @@ class TestBounds:
         harness.socket.incoming.append(b"".join(map(framed, requests)))
         assert harness.loop.reader is not None
         harness.loop.reader()
-        assert len(handled) == connection_module.FRAMES_PER_TURN_MAX
+        assert connection_module.FRAMES_PER_TURN_MAX == len(handled)
         harness.loop.run_soon()
-        assert len(handled) == 2 * connection_module.FRAMES_PER_TURN_MAX
+        assert 2 * connection_module.FRAMES_PER_TURN_MAX == len(handled)
         harness.receive(framed(b"last"))
-        assert handled == [*requests, b"last"]
+        assert [*requests, b"last"] == handled
 
     def test_turn_of_costly_requests_ends_by_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ten clients with 64 requests of a millisecond each made another one wait for 540 ms."""
@@ -402,11 +402,11 @@ class TestBounds:
         harness.socket.incoming.append(b"".join(map(framed, requests)))
         assert harness.loop.reader is not None
         harness.loop.reader()
-        assert len(handled) == 3
+        assert 3 == len(handled)
         harness.loop.run_soon()
-        assert len(handled) == 6
+        assert 6 == len(handled)
         harness.receive(framed(b"last"))
-        assert handled == [*requests, b"last"]
+        assert [*requests, b"last"] == handled
 
     def test_busy_connection_gets_one_turn_per_turn_of_the_loop(self) -> None:
         """More requests arrive while a turn is planned: they must not make it two, then three."""
@@ -420,10 +420,10 @@ class TestBounds:
             for callback in planned:
                 callback()
             harness.loop.reader()
-            assert len(handled) == turn * limit
-            assert len(harness.loop.soon) == 1
+            assert turn * limit == len(handled)
+            assert 1 == len(harness.loop.soon)
         harness.receive()
-        assert len(handled) == 5 * 6 * limit
+        assert 5 * 6 * limit == len(handled)
 
     def test_replies_held_back_are_bounded(self) -> None:
         """Large answers behind a fetch that waits must not pile up."""
@@ -440,11 +440,11 @@ class TestBounds:
         tickets: list[Ticket] = []
         harness = Harness(handle)
         harness.receive(framed(b"wait") + framed(b"big") * 20)
-        assert handled == [b"wait"] + [b"big"] * 4
+        assert [b"wait"] + [b"big"] * 4 == handled
         harness.connection.reply(tickets[0], b"A")
         harness.loop.run_soon()
-        assert len(handled) == 21
-        assert harness.take_sent() == b"A" + b"r" * held * 20
+        assert 21 == len(handled)
+        assert b"A" + b"r" * held * 20 == harness.take_sent()
 
     def test_handler_that_raises_ends_its_own_connection_only(self, caplog: pytest.LogCaptureFixture) -> None:
         def handle(connection: Connection, frame: memoryview) -> None:
@@ -463,18 +463,18 @@ class TestBounds:
 
         harness = Harness(handle)
         harness.receive(framed(b"a") + framed(b"b"))
-        assert harness.owner.closed == ["refused"]
-        assert harness.take_sent() == b"last words"
+        assert ["refused"] == harness.owner.closed
+        assert b"last words" == harness.take_sent()
 
     def test_drain_answers_what_is_owed_and_reads_no_more(self) -> None:
         collector = Collector()
         harness = Harness(collector)
         harness.receive(framed(b"a"))
         harness.connection.drain()
-        assert harness.connection.outstanding_count == 1
+        assert 1 == harness.connection.outstanding_count
         harness.connection.reply(collector.tickets[0], b"A")
         harness.loop.run_soon()
-        assert harness.take_sent() == b"A"
+        assert b"A" == harness.take_sent()
         assert harness.connection.is_quiet
         harness.receive(framed(b"b"))
-        assert len(collector.frames) == 1
+        assert 1 == len(collector.frames)

@@ -23,7 +23,7 @@ def test_waits_double_up_to_the_maximum_and_end_at_the_deadline() -> None:
     waits = [schedule.next_wait(0.0) for _ in range(6)]
 
     for wait, expected in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=True):
-        assert wait == pytest.approx(expected, rel=0.21)
+        assert pytest.approx(expected, rel=0.21) == wait
     assert 0.25 == schedule.next_wait(9.75)
     assert schedule.next_wait(10.0) is None
 
@@ -75,7 +75,7 @@ def test_passing_failures_are_retried(client: ClusterClient) -> None:
     assert "done" == client.retry("work", attempts)
     assert 4 == len(attempts.deadlines)
     # One try may take a second, the whole ten.
-    assert attempts.deadlines[0] == pytest.approx(1.0)
+    assert pytest.approx(1.0) == attempts.deadlines[0]
 
 
 def test_lasting_failures_are_raised_at_once(client: ClusterClient) -> None:
@@ -91,7 +91,7 @@ def test_the_end_of_time_tells_the_last_failure(client: ClusterClient, clock: Ma
 
     with pytest.raises(RequestTimedOutError, match="work: gave up after 10000 ms; last: refused"):
         client.retry("work", attempts)
-    assert clock.monotonic() == pytest.approx(10.0)
+    assert pytest.approx(10.0) == clock.monotonic()
 
 
 def test_an_unknown_topic_is_given_a_moment_and_no_more(client: ClusterClient, clock: ManualClock) -> None:

@@ -25,11 +25,11 @@ def answer(correlation_id: int, response: Message, version: int) -> bytes:
 def test_a_request_goes_out_as_one_frame() -> None:
     connection = ClientConnection("me")
     data = connection.send(MetadataRequest(topics=None), 12)
-    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    assert len(data) - 4 == int.from_bytes(data[:4], "big")
     header, position = read_request_header(data, 4)
-    assert header == RequestHeader(ApiKey.METADATA, 12, 0, "me")
-    assert codec.decode(MetadataRequest, 12, data, position) == MetadataRequest(topics=None)
-    assert (connection.in_flight_count, connection.last_correlation_id) == (1, 0)
+    assert RequestHeader(ApiKey.METADATA, 12, 0, "me") == header
+    assert MetadataRequest(topics=None) == codec.decode(MetadataRequest, 12, data, position)
+    assert (1, 0) == (connection.in_flight_count, connection.last_correlation_id)
 
 
 def test_responses_are_read_in_the_versions_that_were_asked() -> None:
@@ -39,18 +39,18 @@ def test_responses_are_read_in_the_versions_that_were_asked() -> None:
     connection.send(ProduceRequest(acks=1), 9)
     first, second = MetadataResponse(controller_id=4), ProduceResponse(throttle_time_ms=5)
     stream = answer(0, first, 1) + answer(1, second, 9)
-    assert connection.receive(stream[:10]) == []
-    assert connection.receive(stream[10:]) == [(0, first), (1, second)]
-    assert connection.in_flight_count == 0
+    assert [] == connection.receive(stream[:10])
+    assert [(0, first), (1, second)] == connection.receive(stream[10:])
+    assert 0 == connection.in_flight_count
 
 
 def test_a_produce_request_without_acks_has_no_answer() -> None:
     """Waiting for it would take the next response for its own."""
     connection = ClientConnection(None)
     connection.send(ProduceRequest(acks=0), 9)
-    assert connection.in_flight_count == 0
+    assert 0 == connection.in_flight_count
     connection.send(MetadataRequest(), 1)
-    assert connection.receive(answer(1, MetadataResponse(), 1)) == [(1, MetadataResponse())]
+    assert [(1, MetadataResponse())] == connection.receive(answer(1, MetadataResponse(), 1))
 
 
 def test_an_old_broker_answers_api_versions_in_version_0() -> None:
@@ -61,14 +61,14 @@ def test_an_old_broker_answers_api_versions_in_version_0() -> None:
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)],
     )
-    assert connection.receive(answer(0, response, 0)) == [(0, response)]
+    assert [(0, response)] == connection.receive(answer(0, response, 0))
 
 
 def test_api_versions_answer_has_no_tagged_header_in_any_version() -> None:
     connection = ClientConnection(None)
     connection.send(ApiVersionsRequest(), 4)
     body = codec.encode(ApiVersionsResponse(), 4)
-    assert connection.receive(frame([b"\0\0\0\0", body])) == [(0, ApiVersionsResponse())]
+    assert [(0, ApiVersionsResponse())] == connection.receive(frame([b"\0\0\0\0", body]))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_misuse_is_refused_and_leaves_the_connection_as_it_was() -> None:
         connection.send(MetadataResponse(), 1)
     with pytest.raises(MessageError, match="versions"):
         connection.send(MetadataRequest(), 99)
-    assert connection.last_correlation_id == -1
+    assert -1 == connection.last_correlation_id
     connection.send(MetadataRequest(), 1)
     with pytest.raises(MessageError, match="in flight"):
         connection.send(MetadataRequest(), 1)

@@ -236,5 +236,5 @@ def test_kinds_have_the_sizes_of_the_protocol() -> None:
         if isinstance(kind, FixedKind)
     }
     expected = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8}
-    assert widths == expected | {"float64": 8, "uuid": 16}
-    assert (UUID_KIND.name, RECORDS.name) == ("uuid", "records")
+    assert expected | {"float64": 8, "uuid": 16} == widths
+    assert ("uuid", "records") == (UUID_KIND.name, RECORDS.name)

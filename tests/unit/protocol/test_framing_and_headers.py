@@ -25,15 +25,15 @@ def test_frames_come_out_whole_however_the_stream_is_cut(payloads: list[bytes], 
     reader = FrameReader()
     received = [found for start, end in pairwise(edges) for found in reader.feed(stream[start:end])]
     assert received == payloads
-    assert reader.buffered_bytes == 0
+    assert 0 == reader.buffered_bytes
 
 
 def test_an_unfinished_frame_waits() -> None:
     reader = FrameReader()
-    assert reader.feed(b"\0\0\0\2a") == []
-    assert reader.buffered_bytes == 5
-    assert reader.feed(memoryview(b"b\0")) == [b"ab"]
-    assert reader.buffered_bytes == 1
+    assert [] == reader.feed(b"\0\0\0\2a")
+    assert 5 == reader.buffered_bytes
+    assert [b"ab"] == reader.feed(memoryview(b"b\0"))
+    assert 1 == reader.buffered_bytes
 
 
 @pytest.mark.parametrize("size", [-1, 11, 0x7FFFFFFF])
@@ -44,7 +44,7 @@ def test_a_size_out_of_bounds_is_refused_before_its_bytes_come(size: int) -> Non
 
 
 def test_frame_joins_its_chunks_behind_their_size() -> None:
-    assert frame([b"a", b"bc"]) == b"\0\0\0\3abc"
+    assert b"\0\0\0\3abc" == frame([b"a", b"bc"])
 
 
 @pytest.mark.parametrize("api_key", registry.declared_keys())
@@ -64,13 +64,13 @@ def test_request_header_round_trips_in_every_version(api_key: int) -> None:
 def test_request_header_of_an_unknown_api_can_be_read() -> None:
     """The dispatcher needs the key to refuse the request."""
     header = RequestHeader(999, 3, 7, "c")
-    assert read_request_header(request_header(header, 1)) == (header, 11)
+    assert (header, 11) == read_request_header(request_header(header, 1))
 
 
 def test_unknown_tagged_fields_of_headers_are_skipped() -> None:
     data = request_header(RequestHeader(3, 12, 7, None), 1) + b"\x01\x05\x03abc"
-    assert read_request_header(data)[1] == len(data)
-    assert read_response_header(b"\0\0\0\7\x01\x05\x03abc", 1) == (7, 10)
+    assert len(data) == read_request_header(data)[1]
+    assert (7, 10) == read_response_header(b"\0\0\0\7\x01\x05\x03abc", 1)
     with pytest.raises(ProtocolError, match="over the end"):
         read_request_header(data[:-1])
     with pytest.raises(ProtocolError, match="over the end"):

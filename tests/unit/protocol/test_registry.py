@@ -62,45 +62,45 @@ def test_request_and_response_of_an_api_agree() -> None:
 )
 def test_versions_reach_from_0_to_what_clients_use(key: ApiKey, highest: int, flexible_from: int) -> None:
     spec = registry.spec(key)
-    assert (spec.versions.lowest, spec.versions.highest) == (0, highest)
+    assert (0, highest) == (spec.versions.lowest, spec.versions.highest)
     assert spec.flexible_from == registry.flexible_from(key) == flexible_from
 
 
 def test_header_versions_follow_the_first_flexible_version() -> None:
-    assert [registry.request_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)] == [
+    assert [
         1,
         1,
         2,
         2,
-    ]
-    assert [registry.response_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)] == [
+    ] == [registry.request_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)]
+    assert [
         0,
         0,
         1,
         1,
-    ]
+    ] == [registry.response_header_version(ApiKey.FETCH, version) for version in (0, 11, 12, 17)]
 
 
 def test_api_versions_answers_with_header_0_always() -> None:
     """A client cannot know the header before it knows what the broker speaks (KIP-511)."""
-    assert {registry.response_header_version(ApiKey.API_VERSIONS, version) for version in range(5)} == {0}
-    assert registry.request_header_version(ApiKey.API_VERSIONS, 3) == 2
+    assert {0} == {registry.response_header_version(ApiKey.API_VERSIONS, version) for version in range(5)}
+    assert 2 == registry.request_header_version(ApiKey.API_VERSIONS, 3)
     assert registry.UNKNOWN_VERSION_ANSWERS == {ApiKey.API_VERSIONS: 0}
 
 
 def test_plain_numbers_are_keys_too() -> None:
     """The wire has numbers; handlers have the enum."""
     assert registry.spec(3) == registry.spec(ApiKey.METADATA)
-    assert registry.request_header_version(3, 12) == 2
+    assert 2 == registry.request_header_version(3, 12)
 
 
 def test_controlled_shutdown_alone_had_a_header_without_a_client_id() -> None:
-    assert [registry.request_header_version(ApiKey.CONTROLLED_SHUTDOWN, version) for version in range(4)] == [
+    assert [
         0,
         1,
         1,
         2,
-    ]
+    ] == [registry.request_header_version(ApiKey.CONTROLLED_SHUTDOWN, version) for version in range(4)]
 
 
 @pytest.mark.parametrize("key", [-1, 76, 999])
@@ -113,7 +113,7 @@ def test_an_api_that_is_not_declared_is_a_key_error(key: int) -> None:
 def test_only_produce_without_acks_is_silent() -> None:
     assert not registry.expects_response(ProduceRequest(acks=0))
     for key in registry.declared_keys():
-        assert registry.expects_response(registry.spec(key).request_class()) == (key != ApiKey.PRODUCE)
+        assert (key != ApiKey.PRODUCE) == registry.expects_response(registry.spec(key).request_class())
     assert registry.expects_response(ProduceRequest(acks=-1))
 
 
@@ -124,4 +124,4 @@ def test_importing_the_protocol_imports_no_message() -> None:
         "print([name for name in sys.modules if name.startswith('kalda.protocol.messages.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert "[]" == done.stdout.strip()

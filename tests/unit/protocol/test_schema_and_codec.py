@@ -124,7 +124,7 @@ def test_unknown_tagged_fields_are_skipped(decoder: Any) -> None:
     data = codec.encode(MetadataRequest(topics=None), 12)
     assert data.endswith(b"\0")
     newer = data[:-1] + b"\x02" + b"\x07\x03abc" + encode_uvarint(300) + b"\x00"
-    assert decoder(MetadataRequest, 12, newer) == MetadataRequest(topics=None)
+    assert MetadataRequest(topics=None) == decoder(MetadataRequest, 12, newer)
     with pytest.raises(ProtocolError):
         decoder(MetadataRequest, 12, data[:-1] + b"\x01\x07\x04abc")
 
@@ -161,7 +161,7 @@ def test_the_bound_on_elements_holds_over_all_arrays_of_a_message() -> None:
     """Splitting the elements over many arrays does not help."""
     half = ELEMENTS_MAX // 2
     row = half.to_bytes(4, "big") + b"\0\0" * half
-    assert len(codec.decode(Rows, 0, b"\0\0\0\1" + row).rows[0].names) == half
+    assert half == len(codec.decode(Rows, 0, b"\0\0\0\1" + row).rows[0].names)
     with pytest.raises(ProtocolError, match="1000000 elements"):
         codec.decode(Rows, 0, b"\0\0\0\2" + row + row)
 
@@ -196,8 +196,8 @@ def test_sized_records_are_chunks_of_their_own(version: int) -> None:
     """Slices of a file go from the segment to the socket; only their size is written here."""
     first, second = FileSlice(), FileSlice()
     chunks = codec.encode_chunks(fetch_response(first, b"bytes", second, None), version)
-    assert [type(chunk) for chunk in chunks] == [bytes, FileSlice, bytes, FileSlice, bytes]
-    assert (chunks[1], chunks[3]) == (first, second)
+    assert [bytes, FileSlice, bytes, FileSlice, bytes] == [type(chunk) for chunk in chunks]
+    assert (first, second) == (chunks[1], chunks[3])
     joined = b"".join(chunk if isinstance(chunk, bytes) else b"r" * chunk.size for chunk in chunks)
     assert joined == codec.encode(fetch_response(b"r" * 300, b"bytes", b"r" * 300, None), version)
 
@@ -215,9 +215,9 @@ def test_a_message_is_a_value_with_slots() -> None:
     assert first != MetadataResponse()
     assert first.topics is not None
     first.topics.append(MetadataRequestTopic(name="a"))
-    assert second.topics == []
+    assert [] == second.topics
     assert EveryKind().plain is not EveryKind().plain
-    assert copy.deepcopy(first) == first
+    assert first == copy.deepcopy(first)
     assert "name='a'" in repr(first)
     assert not hasattr(first, "__dict__")
     unknown: dict[str, Any] = {"topicz": []}
@@ -237,10 +237,10 @@ def test_a_message_is_a_value_with_slots() -> None:
     ],
 )
 def test_version_ranges_are_read_and_shown(text: str, expected: VersionRange, shown: str) -> None:
-    assert parse_versions(text) == expected
+    assert expected == parse_versions(text)
     assert str(expected) == shown
     assert not expected.includes(expected.lowest - 1)
-    assert expected.includes(expected.lowest) == (text != "none")
+    assert (text != "none") == expected.includes(expected.lowest)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "+", "-1"])

@@ -64,36 +64,36 @@ def test_header_tells_what_was_built() -> None:
             partition_leader_epoch=5,
         )
     )
-    assert (header.base_offset, header.last_offset, header.next_offset) == (100, 102, 103)
-    assert (header.base_timestamp, header.max_timestamp) == (1_000, 1_002)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 40)
-    assert (header.last_sequence, header.record_count, header.partition_leader_epoch) == (42, 3, 5)
+    assert (100, 102, 103) == (header.base_offset, header.last_offset, header.next_offset)
+    assert (1_000, 1_002) == (header.base_timestamp, header.max_timestamp)
+    assert (7, 3, 40) == (header.producer_id, header.producer_epoch, header.base_sequence)
+    assert (42, 3, 5) == (header.last_sequence, header.record_count, header.partition_leader_epoch)
     assert header.compression is Compression.ZSTD
     assert header.timestamp_type is TimestampType.CREATE_TIME
-    assert (header.is_transactional, header.is_control, header.has_producer_id) == (True, False, True)
+    assert (True, False, True) == (header.is_transactional, header.is_control, header.has_producer_id)
     assert header.delete_horizon_ms is None
 
 
 def test_size_counts_the_whole_batch() -> None:
     batch = build()
-    assert read_header(batch).size == len(batch)
-    assert read_header(batch).batch_length == len(batch) - 12
+    assert len(batch) == read_header(batch).size
+    assert len(batch) - 12 == read_header(batch).batch_length
 
 
 def test_delete_horizon_takes_the_base_timestamps_place() -> None:
     batch = build(delete_horizon_ms=5_000)
-    assert check(batch).delete_horizon_ms == 5_000
-    assert [record.timestamp for record in iter_records(batch)] == [1_000, 1_001, 1_002]
+    assert 5_000 == check(batch).delete_horizon_ms
+    assert [1_000, 1_001, 1_002] == [record.timestamp for record in iter_records(batch)]
 
 
 def test_sequence_numbers_wrap_to_zero() -> None:
-    assert increment_sequence(2_147_483_647, 1) == 0
-    assert increment_sequence(2_147_483_646, 1) == 2_147_483_647
-    assert read_header(build(producer_id=1, producer_epoch=0, base_sequence=2_147_483_646)).last_sequence == 0
+    assert 0 == increment_sequence(2_147_483_647, 1)
+    assert 2_147_483_647 == increment_sequence(2_147_483_646, 1)
+    assert 0 == read_header(build(producer_id=1, producer_epoch=0, base_sequence=2_147_483_646)).last_sequence
 
 
 def test_last_sequence_of_a_plain_producer_is_none() -> None:
-    assert read_header(build()).last_sequence == -1
+    assert -1 == read_header(build()).last_sequence
 
 
 def test_truncated_batch_needs_more_bytes_at_each_length() -> None:
@@ -102,7 +102,7 @@ def test_truncated_batch_needs_more_bytes_at_each_length() -> None:
     for size in range(len(batch)):
         with pytest.raises(NeedMoreBytes):
             validate(batch[:size], 0, read_header(batch[:size]))
-        assert list(iter_headers(batch[:size])) == []
+        assert [] == list(iter_headers(batch[:size]))
 
 
 def test_each_flipped_byte_under_the_crc_is_found() -> None:
@@ -222,8 +222,8 @@ def test_assigning_offsets_leaves_the_crc_valid() -> None:
     set_base_offset_and_leader_epoch(memoryview(buffer), 4, 1_000_000, 9)
     header = read_header(buffer, 4)
     validate(buffer, 4, header)
-    assert (header.base_offset, header.partition_leader_epoch, header.crc) == (1_000_000, 9, crc)
-    assert [record.offset for record in iter_records(buffer, 4)] == [1_000_000, 1_000_001, 1_000_002]
+    assert (1_000_000, 9, crc) == (header.base_offset, header.partition_leader_epoch, header.crc)
+    assert [1_000_000, 1_000_001, 1_000_002] == [record.offset for record in iter_records(buffer, 4)]
 
 
 def test_log_append_time_becomes_every_records_time() -> None:
@@ -233,15 +233,15 @@ def test_log_append_time_becomes_every_records_time() -> None:
     header = read_header(buffer, second)
     validate(buffer, second, header)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert [record.timestamp for record in iter_records(buffer, second)] == [77_777] * 3
-    assert [record.timestamp for record in iter_records(buffer, 0)] == [1_000, 1_001, 1_002]
+    assert [77_777] * 3 == [record.timestamp for record in iter_records(buffer, second)]
+    assert [1_000, 1_001, 1_002] == [record.timestamp for record in iter_records(buffer, 0)]
 
 
 def test_max_timestamp_is_set_without_touching_the_records() -> None:
     batch = build()
     set_max_timestamp(batch, 0, 9_999)
-    assert check(batch).max_timestamp == 9_999
-    assert [record.timestamp for record in iter_records(batch)] == [1_000, 1_001, 1_002]
+    assert 9_999 == check(batch).max_timestamp
+    assert [1_000, 1_001, 1_002] == [record.timestamp for record in iter_records(batch)]
 
 
 def test_walk_yields_whole_batches_and_leaves_the_partial_one() -> None:

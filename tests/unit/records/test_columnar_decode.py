@@ -50,13 +50,13 @@ def offsets(batch: ColumnarBatch) -> list[int]:
 
 def test_columns_have_one_row_per_record() -> None:
     batch = decode_batches(build(5, 2), start_offset=0)
-    assert offsets(batch) == [5, 6]
-    assert batch.timestamps_ms.to_pylist() == [1_005, 1_006]
-    assert batch.timestamp_types.to_pylist() == [0, 0]
-    assert batch.keys.to_pylist() == [b"k5", b"k6"]
-    assert batch.values.to_pylist()[1] == b"a value of more than twelve bytes, 6"
+    assert [5, 6] == offsets(batch)
+    assert [1_005, 1_006] == batch.timestamps_ms.to_pylist()
+    assert [0, 0] == batch.timestamp_types.to_pylist()
+    assert [b"k5", b"k6"] == batch.keys.to_pylist()
+    assert b"a value of more than twelve bytes, 6" == batch.values.to_pylist()[1]
     assert batch.headers is None
-    assert len(batch) == 2
+    assert 2 == len(batch)
 
 
 def test_record_batch_has_a_schema_that_does_not_depend_on_the_rows() -> None:
@@ -64,13 +64,13 @@ def test_record_batch_has_a_schema_that_does_not_depend_on_the_rows() -> None:
     types = [pa.binary(), pa.binary(), pa.int64(), pa.timestamp("ms", "UTC"), pa.int32(), HEADERS_TYPE]
     for buffer in (build(0, 3), b""):
         batch = decode_batches(buffer, start_offset=0, want_headers=True).to_record_batch()
-        assert batch.schema.names == names
-        assert batch.schema.types == types
+        assert names == batch.schema.names
+        assert types == batch.schema.types
 
 
 def test_nothing_at_all_stays_where_it_was() -> None:
     batch = decode_batches(b"", start_offset=7)
-    assert (len(batch), batch.next_offset, batch.consumed_bytes) == (0, 7, 0)
+    assert (0, 7, 0) == (len(batch), batch.next_offset, batch.consumed_bytes)
 
 
 @pytest.mark.parametrize("compression", list(Compression))
@@ -78,8 +78,8 @@ def test_rows_outside_the_asked_offsets_are_left_out(compression: Compression) -
     """A fetch answers with the whole batch that holds the asked offset."""
     buffer = build(10, 5, compression=compression) + build(15, 5)
     batch = decode_batches(buffer, start_offset=12, end_offset=17)
-    assert offsets(batch) == [12, 13, 14, 15, 16]
-    assert batch.keys.to_pylist()[0] == b"k12"
+    assert [12, 13, 14, 15, 16] == offsets(batch)
+    assert b"k12" == batch.keys.to_pylist()[0]
     assert (batch.next_offset, batch.consumed_bytes) == (17, len(buffer))
 
 
@@ -92,7 +92,7 @@ def test_batch_at_the_end_offset_is_not_consumed() -> None:
 def test_end_offset_in_a_compacted_gap_is_reached() -> None:
     """Otherwise a reader with a fixed end would fetch the same gap for ever."""
     batch = decode_batches(build(0, 2) + build(10, 2), start_offset=0, end_offset=6)
-    assert (offsets(batch), batch.next_offset) == ([0, 1], 6)
+    assert ([0, 1], 6) == (offsets(batch), batch.next_offset)
 
 
 def test_partial_batch_at_the_end_is_left_for_the_next_fetch() -> None:
@@ -122,36 +122,36 @@ def test_aborted_transactions_are_left_out_until_their_marker(aborted: list[tupl
         + marker(9, 2, ControlRecordType.COMMIT)
     )
     batch = decode_batches(buffer, start_offset=0, aborted=aborted)
-    assert (offsets(batch), batch.next_offset) == ([2, 4, 5], 10)
-    assert offsets(decode_batches(buffer, start_offset=0)) == [0, 1, 2, 4, 5, 6, 7]
+    assert ([2, 4, 5], 10) == (offsets(batch), batch.next_offset)
+    assert [0, 1, 2, 4, 5, 6, 7] == offsets(decode_batches(buffer, start_offset=0))
 
 
 def test_aborted_transaction_begins_at_its_very_offset() -> None:
     buffer = build(0, 1, producer_id=1) + build(1, 1, producer_id=2)
-    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(2, 1)])) == [0]
+    assert [0] == offsets(decode_batches(buffer, start_offset=0, aborted=[(2, 1)]))
 
 
 def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
     buffer = build(0, 1, producer_id=1) + marker(1, 1, ControlRecordType.COMMIT) + build(2, 1, producer_id=1)
-    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)])) == []
+    assert [] == offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)]))
 
 
 def test_what_an_aborting_producer_wrote_outside_transactions_stays() -> None:
     plain = RecordBatchBuilder(base_offset=1, producer_id=1, producer_epoch=0, base_sequence=1)
     plain.append(None, b"v", 0)
     buffer = build(0, 1, producer_id=1) + bytes(plain.build())
-    assert offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)])) == [1]
+    assert [1] == offsets(decode_batches(buffer, start_offset=0, aborted=[(1, 0)]))
 
 
 def test_log_append_time_is_every_records_time() -> None:
     appended = bytearray(build(2, 2))
     set_log_append_time(appended, 0, 99)
     batch = decode_batches(build(0, 2) + bytes(appended), start_offset=0)
-    assert batch.timestamps_ms.to_pylist() == [1_000, 1_001, 99, 99]
-    assert batch.timestamp_types.to_pylist() == [
+    assert [1_000, 1_001, 99, 99] == batch.timestamps_ms.to_pylist()
+    assert [
         *[TimestampType.CREATE_TIME] * 2,
         *[TimestampType.LOG_APPEND_TIME] * 2,
-    ]
+    ] == batch.timestamp_types.to_pylist()
 
 
 def test_views_point_into_the_fetched_bytes() -> None:
@@ -203,7 +203,7 @@ def test_header_key_that_is_no_utf8_is_replaced() -> None:
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     headers = decode_batches(batch, start_offset=0, want_headers=True).headers
     assert headers is not None
-    assert headers.to_pylist() == [[{"key": "\ufffd\ufffd", "value": b"1"}]]
+    assert [[{"key": "\ufffd\ufffd", "value": b"1"}]] == headers.to_pylist()
 
 
 def test_crc_is_checked_unless_told_not_to() -> None:
@@ -211,7 +211,7 @@ def test_crc_is_checked_unless_told_not_to() -> None:
     batch[17] ^= 1
     with pytest.raises(CorruptRecordError, match="CRC"):
         decode_batches(batch, start_offset=0)
-    assert offsets(decode_batches(batch, start_offset=0, check_crc=False)) == [0, 1]
+    assert [0, 1] == offsets(decode_batches(batch, start_offset=0, check_crc=False))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_crc_is_checked_unless_told_not_to() -> None:
 def test_length_that_lies_under_a_right_crc_is_corrupt(position: int, value: int) -> None:
     """The walk over lengths and the fields inside must agree, or values would come from other records."""
     batch = bytearray(build(0, 3))
-    assert (batch[61], batch[65], batch[68], batch[105]) == (0x58, 0x04, 0x48, 0x00)
+    assert (0x58, 0x04, 0x48, 0x00) == (batch[61], batch[65], batch[68], batch[105])
     batch[position] = value
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     with pytest.raises(CorruptRecordError):
@@ -257,7 +257,7 @@ def test_headers_that_do_not_fill_their_record_are_corrupt(rows: int, position: 
     for _ in range(rows):
         builder.append(None, b"v", 0, [("a", b"b"), ("c", b"d")])
     batch = builder.build()
-    assert batch[-9:].hex() == "040261026202630264"
+    assert "040261026202630264" == batch[-9:].hex()
     batch[len(batch) - 9 + position] = value
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     with pytest.raises(CorruptRecordError):
@@ -296,11 +296,11 @@ def test_one_decode_stops_before_it_grows_too_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(columnar, "_DATA_SIZE_MAX", 2_000)
     batches = [build(base, 20, compression=Compression.GZIP) for base in (0, 20, 40)]
     batch = decode_batches(b"".join(batches), start_offset=0)
-    assert (len(batch), batch.next_offset) == (40, 40)
-    assert batch.consumed_bytes == len(batches[0]) + len(batches[1])
+    assert (40, 40) == (len(batch), batch.next_offset)
+    assert len(batches[0]) + len(batches[1]) == batch.consumed_bytes
 
 
 def test_record_batches_come_in_slices() -> None:
     batches = list(iter_record_batches(build(0, 25), start_offset=3, rows_max=10))
-    assert [batch.num_rows for batch in batches] == [10, 10, 2]
-    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(3, 25))
+    assert [10, 10, 2] == [batch.num_rows for batch in batches]
+    assert list(range(3, 25)) == [row for batch in batches for row in batch.column("offset").to_pylist()]

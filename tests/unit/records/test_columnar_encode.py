@@ -25,10 +25,10 @@ def test_batches_end_before_the_bound_and_a_larger_row_stands_alone() -> None:
 
 def test_one_time_serves_for_all_rows() -> None:
     (batch,) = encode_batches(pa.array([b"k", None]), pa.array([None, b"v"]), 77)
-    assert [(r.key, r.value, r.timestamp) for r in iter_records(batch)] == [
+    assert [
         (b"k", None, 77),
         (None, b"v", 77),
-    ]
+    ] == [(r.key, r.value, r.timestamp) for r in iter_records(batch)]
 
 
 def test_strings_slices_and_times_of_arrow_are_taken() -> None:
@@ -38,14 +38,14 @@ def test_strings_slices_and_times_of_arrow_are_taken() -> None:
     times = pa.array([1, 2, 3], pa.timestamp("ms", "UTC")).slice(1)
     headers = pa.array([[("x", b"1")], None, [("y", None)]], HEADERS_TYPE).slice(1)
     (batch,) = encode_batches(keys, values, times, headers, compression=Compression.ZSTD)
-    assert [(r.key, r.value, r.timestamp, r.headers) for r in iter_records(batch)] == [
+    assert [
         (b"b", b"two", 2, []),
         ("ü".encode(), b"three", 3, [("y", None)]),
-    ]
+    ] == [(r.key, r.value, r.timestamp, r.headers) for r in iter_records(batch)]
 
 
 def test_no_rows_make_no_batch() -> None:
-    assert list(encode_batches(None, pa.array([], pa.binary()), 0)) == []
+    assert [] == list(encode_batches(None, pa.array([], pa.binary()), 0))
 
 
 def test_what_the_encoder_writes_the_decoder_reads() -> None:

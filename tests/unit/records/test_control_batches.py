@@ -22,9 +22,9 @@ def test_marker_survives_a_round_trip(control_type: ControlRecordType) -> None:
     )
     header = read_header(batch)
     validate(batch, 0, header)
-    assert read_end_transaction_marker(batch, 0, header) == marker
-    assert (header.is_control, header.is_transactional, header.base_sequence) == (True, True, -1)
-    assert (header.producer_id, header.producer_epoch, header.base_offset) == (8, 2, 30)
+    assert marker == read_end_transaction_marker(batch, 0, header)
+    assert (True, True, -1) == (header.is_control, header.is_transactional, header.base_sequence)
+    assert (8, 2, 30) == (header.producer_id, header.producer_epoch, header.base_offset)
 
 
 def test_marker_has_kafkas_key_and_value() -> None:
@@ -32,8 +32,8 @@ def test_marker_has_kafkas_key_and_value() -> None:
     (record,) = iter_records(
         build_end_transaction_marker(marker, producer_id=1, producer_epoch=0, timestamp=0)
     )
-    assert record.key == bytes.fromhex("00000001")
-    assert record.value == bytes.fromhex("000000000003")
+    assert bytes.fromhex("00000001") == record.key
+    assert bytes.fromhex("000000000003") == record.value
 
 
 def test_types_of_a_later_protocol_are_no_marker() -> None:

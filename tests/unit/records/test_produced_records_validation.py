@@ -26,7 +26,7 @@ def batch_of(keys: list[bytes | None], times: list[int], base_offset: int = 0) -
 
 def test_summary_names_the_first_record_with_the_largest_time() -> None:
     batch = batch_of([b"a", None, b"c", b"d"], [50, 90, 10, 90], base_offset=100)
-    assert validate_records(batch, 0, read_header(batch)) == RecordsSummary(4, 10, 90, 101)
+    assert RecordsSummary(4, 10, 90, 101) == validate_records(batch, 0, read_header(batch))
 
 
 def test_keyless_records_are_named_one_by_one_for_a_compacted_topic() -> None:
@@ -34,7 +34,7 @@ def test_keyless_records_are_named_one_by_one_for_a_compacted_topic() -> None:
     batch = batch_of([b"a", None, b"c", None], [0, 0, 0, 0])
     with pytest.raises(InvalidRecordError, match="2 of 4 records") as caught:
         validate_records(batch, 0, read_header(batch), require_keys=True)
-    assert [index for index, _ in caught.value.record_errors] == [1, 3]
+    assert [1, 3] == [index for index, _ in caught.value.record_errors]
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
@@ -65,10 +65,10 @@ def test_records_with_times_outside_the_bounds_are_named_one_by_one() -> None:
     batch = batch_of([b"a", b"b", b"c", b"d"], [-1, 899, 1_000, 1_201])
     with pytest.raises(InvalidTimestampError, match=r"2 of 4 .* outside \[900, 1200\]") as caught:
         validate_records(batch, 0, read_header(batch), timestamp_bounds=TimestampBounds(900, 1_200))
-    assert caught.value.record_errors == (
+    assert (
         (1, "timestamp 899 is outside [900, 1200]"),
         (3, "timestamp 1201 is outside [900, 1200]"),
-    )
+    ) == caught.value.record_errors
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -78,7 +78,7 @@ def test_one_bad_time_decides_the_code_for_keyless_records_too() -> None:
         validate_records(
             batch, 0, read_header(batch), require_keys=True, timestamp_bounds=TimestampBounds(900, 1_200)
         )
-    assert [index for index, _ in caught.value.record_errors] == [0, 1]
+    assert [0, 1] == [index for index, _ in caught.value.record_errors]
 
 
 def test_number_of_named_records_is_bounded() -> None:
@@ -86,4 +86,4 @@ def test_number_of_named_records_is_bounded() -> None:
     batch = batch_of([None] * count, [0] * count)
     with pytest.raises(InvalidRecordError, match=f"{count} of {count} records") as caught:
         validate_records(batch, 0, read_header(batch), require_keys=True)
-    assert len(caught.value.record_errors) == RECORD_ERRORS_MAX
+    assert RECORD_ERRORS_MAX == len(caught.value.record_errors)

@@ -34,7 +34,7 @@ def test_null_empty_and_filled_fields_are_told_apart() -> None:
             headers = [("empty", b""), ("null", None), ("", b"x")]
             offset = builder.append(key, value, 5, headers)
             rows.append(Record(offset, 5, TimestampType.CREATE_TIME, key, value, headers))
-    assert list(iter_records(builder.build())) == rows
+    assert rows == list(iter_records(builder.build()))
 
 
 def test_times_before_the_first_record_and_none_at_all_are_kept() -> None:
@@ -44,15 +44,15 @@ def test_times_before_the_first_record_and_none_at_all_are_kept() -> None:
         builder.append(None, None, timestamp)
     batch = builder.build()
     assert [record.timestamp for record in iter_records(batch)] == times
-    assert read_header(batch).base_timestamp == 5_000
-    assert read_header(batch).max_timestamp == 2**62
+    assert 5_000 == read_header(batch).base_timestamp
+    assert 2**62 == read_header(batch).max_timestamp
 
 
 def test_log_append_time_is_the_batchs() -> None:
     builder = RecordBatchBuilder(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=900)
     builder.append(None, b"v", 100)
     (record,) = iter_records(builder.build())
-    assert (record.timestamp, record.timestamp_type) == (900, TimestampType.LOG_APPEND_TIME)
+    assert (900, TimestampType.LOG_APPEND_TIME) == (record.timestamp, record.timestamp_type)
 
 
 def test_gaps_in_offsets_are_kept() -> None:
@@ -60,8 +60,8 @@ def test_gaps_in_offsets_are_kept() -> None:
     for offset in (50, 53, 200):
         builder.append(None, b"v", 0, offset=offset)
     batch = builder.build()
-    assert [record.offset for record in iter_records(batch)] == [50, 53, 200]
-    assert read_header(batch).last_offset == 200
+    assert [50, 53, 200] == [record.offset for record in iter_records(batch)]
+    assert 200 == read_header(batch).last_offset
 
 
 def test_size_is_the_batchs_before_compression() -> None:
@@ -71,7 +71,7 @@ def test_size_is_the_batchs_before_compression() -> None:
         sizes.append(record_size(b"key", b"v" * 100 * index, index * 1_000, index, [("h", None)]))
         builder.append(b"key", b"v" * 100 * index, index * 1_000, [("h", None)])
     assert builder.size == len(builder.build()) == 61 + sum(sizes)
-    assert (builder.record_count, builder.next_offset) == (3, 3)
+    assert (3, 3) == (builder.record_count, builder.next_offset)
 
 
 @pytest.mark.parametrize("timestamp", [-2, 2**63])
@@ -138,13 +138,13 @@ def test_nonsense_under_a_right_crc_is_corrupt(records: str, count: int) -> None
 def test_record_of_nothing_is_seven_bytes() -> None:
     """The sound form of what the table above breaks."""
     (record,) = iter_records(with_records(one_record(), bytes.fromhex("0c000000010100"), 1))
-    assert record == Record(0, 1, TimestampType.CREATE_TIME, None, None, [])
+    assert Record(0, 1, TimestampType.CREATE_TIME, None, None, []) == record
 
 
 def test_header_key_that_is_no_utf8_is_replaced() -> None:
     records = bytes.fromhex("1200000001010202ff01")
     (record,) = iter_records(with_records(one_record(), records, 1))
-    assert record.headers == [("\ufffd", None)]
+    assert [("\ufffd", None)] == record.headers
 
 
 def test_batch_that_is_not_whole_needs_more_bytes() -> None:

@@ -28,31 +28,31 @@ SAMPLES = {
 @pytest.mark.parametrize("name", SAMPLES)
 def test_data_survives_a_round_trip(codec: Compression, name: str) -> None:
     data = SAMPLES[name]
-    assert decompress(codec, compress(codec, data)) == data
-    assert decompress(codec, memoryview(compress(codec, memoryview(data)))) == data
+    assert data == decompress(codec, compress(codec, data))
+    assert data == decompress(codec, memoryview(compress(codec, memoryview(data))))
 
 
 @pytest.mark.parametrize("level", [1, 9, 12])
 def test_levels_keep_the_data(level: int) -> None:
     data = SAMPLES["repetitive"]
-    assert decompress(Compression.LZ4, compress(Compression.LZ4, data, level)) == data
-    assert decompress(Compression.ZSTD, compress(Compression.ZSTD, data, level)) == data
-    assert decompress(Compression.GZIP, compress(Compression.GZIP, data, min(level, 9))) == data
+    assert data == decompress(Compression.LZ4, compress(Compression.LZ4, data, level))
+    assert data == decompress(Compression.ZSTD, compress(Compression.ZSTD, data, level))
+    assert data == decompress(Compression.GZIP, compress(Compression.GZIP, data, min(level, 9)))
 
 
 def test_lz4_frames_have_independent_blocks_of_64_kib() -> None:
     """Java refuses a frame with linked blocks, so the library's own framing would lose every consumer."""
     packed = compress(Compression.LZ4, SAMPLES["repetitive"])
     info = lz4.frame.get_frame_info(packed)
-    assert (info["block_linked"], info["block_size"]) == (False, 65_536)
-    assert lz4.frame.decompress(packed) == SAMPLES["repetitive"]
+    assert (False, 65_536) == (info["block_linked"], info["block_size"])
+    assert SAMPLES["repetitive"] == lz4.frame.decompress(packed)
 
 
 def test_lz4_stores_what_does_not_shrink() -> None:
     data = SAMPLES["incompressible"]
     packed = compress(Compression.LZ4, data)
     assert len(packed) < len(data) + 100
-    assert lz4.frame.decompress(packed) == data
+    assert data == lz4.frame.decompress(packed)
 
 
 @pytest.mark.parametrize(
@@ -65,43 +65,43 @@ def test_lz4_stores_what_does_not_shrink() -> None:
 )
 def test_lz4_frames_of_other_writers_are_read(options: dict[str, object]) -> None:
     data = SAMPLES["repetitive"]
-    assert decompress(Compression.LZ4, lz4.frame.compress(data, **options)) == data
+    assert data == decompress(Compression.LZ4, lz4.frame.compress(data, **options))
 
 
 def test_zstd_frames_without_a_content_size_are_read() -> None:
     """Java's stream writer does not know the size when it writes the frame's header."""
     data = SAMPLES["repetitive"]
     packer = zstandard.ZstdCompressor().compressobj()
-    assert decompress(Compression.ZSTD, packer.compress(data) + packer.flush()) == data
+    assert data == decompress(Compression.ZSTD, packer.compress(data) + packer.flush())
 
 
 def test_gzip_members_after_each_other_are_one_stream() -> None:
-    assert decompress(Compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
+    assert b"one two" == decompress(Compression.GZIP, gzip.compress(b"one ") + gzip.compress(b"two"))
 
 
 def test_snappy_is_written_in_xerial_blocks_of_32_kib() -> None:
     packed = compress(Compression.SNAPPY, b"y" * 40_000)
-    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    assert b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) == packed[:16]
     first_size = struct.unpack_from(">i", packed, 16)[0]
-    assert bytes(cramjam.snappy.decompress_raw(packed[20 : 20 + first_size])) == b"y" * 32_768
+    assert b"y" * 32_768 == bytes(cramjam.snappy.decompress_raw(packed[20 : 20 + first_size]))
 
 
 def test_raw_snappy_is_read() -> None:
     """Clients in C write it without xerial's framing."""
     data = SAMPLES["repetitive"]
-    assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
+    assert data == decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(data)))
 
 
 def test_xerial_streams_after_each_other_are_one_stream() -> None:
     packed = compress(Compression.SNAPPY, b"one ") + compress(Compression.SNAPPY, b"two")
-    assert decompress(Compression.SNAPPY, packed) == b"one two"
+    assert b"one two" == decompress(Compression.SNAPPY, packed)
 
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_output_up_to_the_bound_passes_and_one_byte_more_does_not(codec: Compression) -> None:
     data = b"z" * 300_000
     packed = compress(codec, data)
-    assert decompress(codec, packed, size_max=len(data)) == data
+    assert data == decompress(codec, packed, size_max=len(data))
     with pytest.raises(DecompressedSizeError):
         decompress(codec, packed, size_max=len(data) - 1)
 
@@ -128,7 +128,7 @@ def test_truncation_at_each_byte_is_corrupt(codec: Compression) -> None:
             continue
         # Xerial's framing has no end mark: what ends between blocks is a shorter stream.
         assert codec is Compression.SNAPPY
-        assert whole == b""
+        assert b"" == whole
 
 
 def test_snappy_block_longer_than_the_stream_is_corrupt() -> None:

@@ -25,8 +25,8 @@ KNOWN_LONG = [(9223372036854775807, "feffffffffffffffff01"), (-92233720368547758
 def test_value_is_written_in_its_shortest_form(value: int, encoded: str) -> None:
     out = bytearray()
     write_varint(out, value)
-    assert out.hex() == encoded
-    assert varint_size(value) == len(out)
+    assert encoded == out.hex()
+    assert len(out) == varint_size(value)
 
 
 @pytest.mark.parametrize(("value", "encoded"), KNOWN)
@@ -56,4 +56,4 @@ def test_varint_of_six_bytes_and_varlong_of_eleven_are_corrupt() -> None:
 
 
 def test_bits_beyond_32_are_dropped_as_java_does() -> None:
-    assert read_varint(b"\xff\xff\xff\xff\x7f", 0) == (-2147483648, 5)
+    assert (-2147483648, 5) == read_varint(b"\xff\xff\xff\xff\x7f", 0)

@@ -23,7 +23,7 @@ async def test_work_runs_elsewhere_and_done_on_the_loop() -> None:
     executor.submit(lambda: threads.append(threading.get_ident()), done)
     await finished.wait()
     assert threads[0] != threads[1] == threading.get_ident()
-    assert errors == [None]
+    assert [None] == errors
     executor.close()
 
 

@@ -99,8 +99,8 @@ def test_places_lead_to_the_records(
 
     keyed = zip(scanned.keys, places, strict=True)
     assert {shorten(key): place for key, place in keyed if key is not None} == noted
-    assert bool(scanned.tombstones) == has_tombstones
-    assert scanned.keys.count(None) == keyless
+    assert has_tombstones == bool(scanned.tombstones)
+    assert keyless == scanned.keys.count(None)
     chosen = sorted(choice.draw(st.sets(st.integers(0, len(records) - 1), min_size=1)))
     bounds = [*scanned.starts, len(data)]
     expected = b"".join(data[bounds[index] : bounds[index + 1]] for index in chosen)
@@ -121,7 +121,7 @@ def test_one_record_is_noted_like_many(key: bytes | None, value: bytes | None, h
 
     noted = note_one(one, data, HEADER_SIZE, len(data), 70 - HEADER_SIZE)
 
-    assert note_keys(many, data, HEADER_SIZE, len(data), 1, 70) == noted
+    assert noted == note_keys(many, data, HEADER_SIZE, len(data), 1, 70)
     assert many == one
     for end in range(HEADER_SIZE, len(data)):
         with pytest.raises(CorruptRecordError):

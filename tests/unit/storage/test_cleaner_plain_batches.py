@@ -62,9 +62,9 @@ def test_every_key_is_noted_as_the_general_way_notes_it(
 
     position, keyless = map_plain(noted, chunk, 0, FIRST)
 
-    assert len(chunk) == position
+    assert position == len(chunk)
     assert expected == noted.places
-    assert sum(key is None for records in batches for key, *_ in records) == keyless
+    assert keyless == sum(key is None for records in batches for key, *_ in records)
     assert offset - 1 == noted.latest_offset or not batches
     noted.finish()
     assert all(noted.survivors().has_tombstones(each) for each in tombstone_batches)
@@ -172,7 +172,7 @@ def test_whole_and_gone_batches_are_judged_and_no_others() -> None:
     position, spans = judge.judge(chunk, 0, lambda *told: stays.append(told))
 
     gone = len(batches[0]) + len(batches[1])
-    assert (len(chunk), [(gone, len(chunk))]) == (position, spans)
+    assert (position, spans) == (len(chunk), [(gone, len(chunk))])
     assert [(43, len(batches[2]), 1_000), (44, len(batches[3]), 1_000), (46, len(batches[4]), 1_000)] == stays
     assert (7, 4) == (judge.records_read, judge.records_written)
 

@@ -37,7 +37,7 @@ def test_assignment_drops_what_contradicts_it(
 ) -> None:
     made = epochs((1, 10), (2, 20))
     made.assign(*new)
-    assert made.entries == expected
+    assert expected == made.entries
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_assignment_drops_what_contradicts_it(
 def test_truncation_from_the_end(end_offset: int, expected: tuple[tuple[int, int], ...]) -> None:
     made = epochs((1, 10), (2, 20), (3, 30))
     made.truncate_from_end(end_offset)
-    assert made.entries == expected
-    assert made.latest_epoch == (expected[-1][0] if expected else -1)
+    assert expected == made.entries
+    assert (expected[-1][0] if expected else -1) == made.latest_epoch
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_truncation_from_the_end(end_offset: int, expected: tuple[tuple[int, int
 def test_truncation_from_the_start(start_offset: int, expected: tuple[tuple[int, int], ...]) -> None:
     made = epochs((1, 10), (2, 20), (3, 30))
     made.truncate_from_start(start_offset)
-    assert made.entries == expected
+    assert expected == made.entries
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, None), (10, 1), (19, 1), (20, 2), (99, 2)])
 def test_epoch_of_an_offset(offset: int, epoch: int | None) -> None:
-    assert epochs((1, 10), (2, 20)).epoch_for_offset(offset) == epoch
+    assert epoch == epochs((1, 10), (2, 20)).epoch_for_offset(offset)
 
 
 def test_entries_come_back_from_the_file() -> None:
@@ -87,7 +87,7 @@ def test_a_failed_write_changes_nothing() -> None:
     file_system.space_left = 0
     with pytest.raises(OSError, match="No space"):
         made.assign(2, 20)
-    assert (made.entries, made.latest_epoch) == (((1, 10),), 1)
+    assert (((1, 10),), 1) == (made.entries, made.latest_epoch)
 
 
 def test_an_epoch_that_a_full_disk_refuses_answers_and_is_written_with_the_next_assignment() -> None:

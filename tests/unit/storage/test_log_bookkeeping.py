@@ -41,19 +41,19 @@ def test_after_a_flush_every_file_is_on_the_device() -> None:
     for number in range(20):
         append(broker.log, b"%d" % number, leader_epoch=number // 5)
     broker.log.flush()
-    assert broker.log.recovery_point == 20
+    assert 20 == broker.log.recovery_point
     assert not any(segment.offset_index.has_pending for segment in broker.log.segments)
     for name in broker.file_names():
         node = broker.file_system.nodes[f"{PATH}/{name}"]
         assert broker.file_system.durable_names.get(f"{PATH}/{name}") is node, name
         assert node.durable == bytes(node.content), name
-    assert synced.count(DIRECTORY) == 1, "the partition's own name is made durable once"
+    assert 1 == synced.count(DIRECTORY), "the partition's own name is made durable once"
 
 
 def test_what_recovery_read_still_counts_as_not_synced() -> None:
     broker = Broker()
     append(broker.log, b"a")
-    assert broker.kill().log.recovery_point == 0
+    assert 0 == broker.kill().log.recovery_point
 
 
 def test_truncation_takes_the_recovery_point_down() -> None:
@@ -62,7 +62,7 @@ def test_truncation_takes_the_recovery_point_down() -> None:
         append(log, b"x")
     log.flush()
     log.truncate_to(7)
-    assert log.recovery_point == 7
+    assert 7 == log.recovery_point
 
 
 def test_truncation_drops_index_entries_in_memory_and_on_disk() -> None:
@@ -74,13 +74,13 @@ def test_truncation_drops_index_entries_in_memory_and_on_disk() -> None:
     assert segment.offset_index.has_pending
     for offset in (145, 100):
         broker.log.truncate_to(offset)
-        assert segment.offset_index.last().offset == offset - 1
-        assert segment.time_index.last() == (NOW_MS + offset - 1, offset - 1)
-        assert segment.largest == (NOW_MS + offset - 1, offset - 1)
+        assert offset - 1 == segment.offset_index.last().offset
+        assert (NOW_MS + offset - 1, offset - 1) == segment.time_index.last()
+        assert (NOW_MS + offset - 1, offset - 1) == segment.largest
     append(broker.log, b"earlier", timestamp=NOW_MS)
     append(broker.log, b"later", timestamp=NOW_MS + 101)
-    assert segment.offset_index.last().offset == 101
-    assert segment.time_index.last() == (NOW_MS + 101, 101)
+    assert 101 == segment.offset_index.last().offset
+    assert (NOW_MS + 101, 101) == segment.time_index.last()
 
 
 def test_reads_after_a_truncation_do_not_use_old_positions() -> None:
@@ -91,7 +91,7 @@ def test_reads_after_a_truncation_do_not_use_old_positions() -> None:
     append(log, *[b"long" * 20] * 4)
     append(log, b"y")
     stored = log.read(7, 1000).records.read()
-    assert (read_header(stored).base_offset, read_header(stored).last_offset) == (5, 8)
+    assert (5, 8) == (read_header(stored).base_offset, read_header(stored).last_offset)
 
 
 def test_truncation_drops_leader_epochs() -> None:
@@ -99,7 +99,7 @@ def test_truncation_drops_leader_epochs() -> None:
     for epoch in range(4):
         append(log, b"a", b"b", leader_epoch=epoch)
     log.truncate_to(5)
-    assert log.leader_epochs.entries == ((0, 0), (1, 2), (2, 4))
+    assert ((0, 0), (1, 2), (2, 4)) == log.leader_epochs.entries
 
 
 def test_a_start_brings_stale_leader_epochs_to_the_start_offset() -> None:
@@ -111,7 +111,7 @@ def test_a_start_brings_stale_leader_epochs_to_the_start_offset() -> None:
     broker.manager.checkpoint_log_start_offsets()
     after = broker.file_system.crash()
     after.nodes[f"{PATH}/leader-epoch-checkpoint"] = Node(stale)
-    assert Broker(file_system=after).log.leader_epochs.entries == ((2, 5), (3, 6))
+    assert ((2, 5), (3, 6)) == Broker(file_system=after).log.leader_epochs.entries
 
 
 def test_a_log_ends_at_its_high_watermark_at_least() -> None:
@@ -123,9 +123,9 @@ def test_a_log_ends_at_its_high_watermark_at_least() -> None:
     after = broker.file_system.crash()
     del after.nodes[f"{PATH}/{0:020d}.log"].content[-1:]
     restarted = Broker(file_system=after)
-    assert (restarted.log.high_watermark, restarted.log.log_end_offset) == (3, 3)
-    assert restarted.log.missing.ranges == ((2, 3),)
-    assert append(restarted.log, b"x") == 3
+    assert (3, 3) == (restarted.log.high_watermark, restarted.log.log_end_offset)
+    assert ((2, 3),) == restarted.log.missing.ranges
+    assert 3 == append(restarted.log, b"x")
 
 
 def test_an_index_that_cannot_belong_to_its_log_is_rebuilt() -> None:
@@ -138,8 +138,8 @@ def test_an_index_that_cannot_belong_to_its_log_is_rebuilt() -> None:
     good = bytes(index.content)
     index.content[-4:] = (10_000).to_bytes(4)
     restarted = Broker(SMALL, after)
-    assert bytes(index.content) == good
-    assert [offset for offset, _ in read_all(restarted.log)] == list(range(20))
+    assert good == bytes(index.content)
+    assert list(range(20)) == [offset for offset, _ in read_all(restarted.log)]
 
 
 @pytest.mark.parametrize("kill_at", range(4, 8))
@@ -154,7 +154,7 @@ def test_a_kill_does_not_shift_the_index_entries_that_follow(kill_at: int) -> No
     whole.log.segments[0].write_pending()
     killed.log.segments[0].write_pending()
     path = f"{PATH}/{0:020d}.index"
-    assert killed.file_system.nodes[path].content == whole.file_system.nodes[path].content
+    assert whole.file_system.nodes[path].content == killed.file_system.nodes[path].content
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
@@ -165,11 +165,11 @@ def test_the_largest_timestamp_survives_a_restart(restart: str) -> None:
     append(broker.log, b"b", timestamp=NOW_MS + 1)
     restarted = broker.kill() if restart == "kill" else broker.stop()
     restarted.log.advance_high_watermark(2)
-    assert restarted.log.segments[0].largest == (NOW_MS + 5, 0)
+    assert (NOW_MS + 5, 0) == restarted.log.segments[0].largest
     restarted.clock.advance(1.005)
-    assert restarted.log.delete_old_segments() == 0
+    assert 0 == restarted.log.delete_old_segments()
     restarted.clock.advance(0.001)
-    assert restarted.log.delete_old_segments() == 1
+    assert 1 == restarted.log.delete_old_segments()
 
 
 @pytest.mark.parametrize("damage", ["emptied", "zeroed", "cut", "of another time"])
@@ -216,7 +216,7 @@ def test_an_append_after_a_start_does_not_doubt_the_time_index() -> None:
     restarted.file_system.fault = lambda operation, path: touched.append(operation) if path == index else None
     append(restarted.log, b"y", timestamp=NOW_MS + 10)
     assert "truncate" not in touched
-    assert restarted.log.segments[0].largest == (NOW_MS + 10, 10)
+    assert (NOW_MS + 10, 10) == restarted.log.segments[0].largest
 
 
 def test_records_without_a_time_need_no_time_index() -> None:
@@ -225,7 +225,7 @@ def test_records_without_a_time_need_no_time_index() -> None:
     restarted = broker.stop()
     touched: list[str] = []
     restarted.file_system.fault = lambda operation, _: touched.append(operation)
-    assert restarted.log.segments[0].largest == (-1, 0)
+    assert (-1, 0) == restarted.log.segments[0].largest
     assert "truncate" not in touched
 
 
@@ -252,9 +252,9 @@ def test_an_index_finds_entries_wherever_they_are() -> None:
         index.append(10 * number, 100 * number)
         for asked in (1, number // 2, number):
             if asked:
-                assert index.lookup(10 * asked + 9) == OffsetPosition(10 * asked, 100 * asked)
-                assert index.first_at_position(100 * asked - 5) == OffsetPosition(10 * asked, 100 * asked)
-    assert index.written == 2 * PENDING_ENTRIES_MAX
+                assert OffsetPosition(10 * asked, 100 * asked) == index.lookup(10 * asked + 9)
+                assert OffsetPosition(10 * asked, 100 * asked) == index.first_at_position(100 * asked - 5)
+    assert 2 * PENDING_ENTRIES_MAX == index.written
 
 
 @pytest.mark.parametrize("entries", [511, 512, 513, 1024, 2000])
@@ -269,7 +269,7 @@ def test_a_long_index_is_searched_window_by_window(entries: int) -> None:
     file_system.fault = lambda operation, path: reads.append(path) if operation == "read" else None
     for offset in order:
         found = offset // 2 if offset // 2 <= entries else entries
-        assert index.lookup(offset) == OffsetPosition(2 * found, 20 * found)
+        assert OffsetPosition(2 * found, 20 * found) == index.lookup(offset)
     assert len(reads) < len(order) // 10 + 100
     assert index.first_at_position(20 * entries + 1) is None
 
@@ -281,8 +281,8 @@ def test_a_failed_index_write_is_made_up_for() -> None:
         file_system.space_left = 0 if number < 150 else None
         index.append(number, 10 * number)
     index.write_pending()
-    assert len(file_system.nodes["/0.index"].content) == 8 * 199
-    assert index.lookup(77) == OffsetPosition(77, 770)
+    assert 8 * 199 == len(file_system.nodes["/0.index"].content)
+    assert OffsetPosition(77, 770) == index.lookup(77)
 
 
 def test_a_torn_append_is_cut_off_the_file() -> None:
@@ -292,7 +292,7 @@ def test_a_torn_append_is_cut_off_the_file() -> None:
     broker.file_system.space_left = 10
     with pytest.raises(LogStorageError):
         append(broker.log, b"b")
-    assert len(broker.file_system.nodes[f"{PATH}/{0:020d}.log"].content) == size
+    assert size == len(broker.file_system.nodes[f"{PATH}/{0:020d}.log"].content)
 
 
 def test_short_writes_are_completed() -> None:
@@ -308,7 +308,7 @@ def test_short_writes_are_completed() -> None:
     broker.file_system.take_space = take_little  # type: ignore[method-assign]  # the fault under test
     append(broker.log, b"b")
     assert len(taken) > 5
-    assert read_all(broker.kill().log) == [(0, b"a"), (1, b"b")]
+    assert [(0, b"a"), (1, b"b")] == read_all(broker.kill().log)
 
 
 def test_a_marker_at_the_high_watermark_is_not_replicated_yet() -> None:
@@ -316,9 +316,9 @@ def test_a_marker_at_the_high_watermark_is_not_replicated_yet() -> None:
     produce(log, 0, producer_id=1, transactional=True)
     end_transaction(log, ABORT, 1)
     log.advance_high_watermark(1)
-    assert log.last_stable_offset == 0
+    assert 0 == log.last_stable_offset
     log.advance_high_watermark(2)
-    assert log.last_stable_offset == 2
+    assert 2 == log.last_stable_offset
 
 
 def test_an_open_transaction_below_the_start_holds_the_start() -> None:
@@ -327,7 +327,7 @@ def test_an_open_transaction_below_the_start_holds_the_start() -> None:
     append(log, b"a")
     append(log, b"b")
     log.delete_records_before(2)
-    assert log.last_stable_offset == 2
+    assert 2 == log.last_stable_offset
 
 
 def test_the_earliest_open_transaction_counts_after_a_restart() -> None:
@@ -337,12 +337,12 @@ def test_the_earliest_open_transaction_counts_after_a_restart() -> None:
     produce(broker.log, 0, producer_id=2, transactional=True)
     produce(broker.log, 1, producer_id=1, transactional=True)
     broker.log.advance_high_watermark(3)
-    assert broker.log.last_stable_offset == 1
+    assert 1 == broker.log.last_stable_offset
     restarted = broker.stop()
-    assert restarted.log.last_stable_offset == 1
+    assert 1 == restarted.log.last_stable_offset
     end_transaction(restarted.log, ControlRecordType.COMMIT, 2)
     restarted.log.advance_high_watermark(4)
-    assert restarted.log.last_stable_offset == 2
+    assert 2 == restarted.log.last_stable_offset
 
 
 def test_a_new_epoch_forgets_the_old_ones_batches() -> None:
@@ -361,9 +361,9 @@ def test_a_read_tells_only_of_aborts_that_it_may_touch() -> None:
     produce(log, 0, producer_id=1, transactional=True)
     end_transaction(log, ABORT, 1)
     log.advance_high_watermark(log.log_end_offset)
-    assert log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
+    assert [] == log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions
     whole = log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
-    assert whole.aborted_transactions == [AbortedTransaction(1, 10, 11, 12)]
+    assert [AbortedTransaction(1, 10, 11, 12)] == whole.aborted_transactions
 
 
 def test_the_search_for_aborts_ends_where_all_was_stable() -> None:
@@ -372,7 +372,7 @@ def test_the_search_for_aborts_ends_where_all_was_stable() -> None:
     index.append(AbortedTransaction(2, 3, 9, 10))
     found: list[AbortedTransaction] = []
     assert not index.collect(6, 20, found)
-    assert found == [AbortedTransaction(2, 3, 9, 10)]
+    assert [AbortedTransaction(2, 3, 9, 10)] == found
     assert index.collect(0, 3, found)
 
 
@@ -394,10 +394,10 @@ def test_a_moved_high_watermark_alone_is_checkpointed() -> None:
         broker.log.append_as_leader(batch(b"x"), 0)
     broker.manager.checkpoint_high_watermarks()
     broker.log.advance_high_watermark(2)
-    assert broker.manager.environment.moved == {PARTITION}
+    assert {PARTITION} == broker.manager.environment.moved
     broker.manager.checkpoint_high_watermarks()
     assert not broker.manager.environment.moved
-    assert broker.kill().log.high_watermark == 2
+    assert 2 == broker.kill().log.high_watermark
 
 
 def test_a_failed_checkpoint_is_written_with_the_next_call() -> None:
@@ -409,7 +409,7 @@ def test_a_failed_checkpoint_is_written_with_the_next_call() -> None:
     broker.file_system.space_left = None
     assert path not in broker.file_system.nodes
     broker.manager.checkpoint_high_watermarks()
-    assert read_offset_checkpoint(broker.file_system, path) == {PARTITION: 1}
+    assert {PARTITION: 1} == read_offset_checkpoint(broker.file_system, path)
 
 
 def test_a_checkpoint_that_waits_does_not_undo_the_one_of_the_stop() -> None:
@@ -422,7 +422,7 @@ def test_a_checkpoint_that_waits_does_not_undo_the_one_of_the_stop() -> None:
     broker.log.delete_records_before(2)
     broker.manager.close()
     executor.run()
-    assert Broker(file_system=broker.file_system.crash()).log.log_start_offset == 2
+    assert 2 == Broker(file_system=broker.file_system.crash()).log.log_start_offset
 
 
 def test_a_deleted_partition_leaves_the_checkpoints() -> None:
@@ -431,7 +431,7 @@ def test_a_deleted_partition_leaves_the_checkpoints() -> None:
     broker.manager.delete(PARTITION)
     broker.manager.checkpoint_high_watermarks()
     offsets = read_offset_checkpoint(broker.file_system, f"{DIRECTORY}/replication-offset-checkpoint")
-    assert offsets == {TopicPartition("other", 1): 1}
+    assert {TopicPartition("other", 1): 1} == offsets
 
 
 def test_a_log_that_cannot_be_synced_at_the_stop_prevents_the_marker() -> None:
@@ -448,5 +448,5 @@ def test_a_log_that_cannot_be_synced_at_the_stop_prevents_the_marker() -> None:
     broker.file_system.fault = fail
     broker.manager.close()
     offsets = read_offset_checkpoint(broker.file_system, f"{DIRECTORY}/recovery-point-offset-checkpoint")
-    assert offsets == {PARTITION: 0, other: 1}, "it may not claim what was not synced"
+    assert {PARTITION: 0, other: 1} == offsets, "it may not claim what was not synced"
     assert f"{DIRECTORY}/.kafka_cleanshutdown" not in broker.file_system.nodes

@@ -39,24 +39,24 @@ def test_a_real_directory_holds_kafkas_files(tmp_path: Path) -> None:
     log = manager.get_or_create(PARTITION, uuid.UUID(int=5))
     append(log, b"a", b"b")
     manager.close(broker_epoch=42)
-    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}'
-    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
-    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
-    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
-    assert sorted(path.name for path in (tmp_path / "orders-0").iterdir()) == [
+    assert '{"version":0,"brokerEpoch":42}' == (tmp_path / ".kafka_cleanshutdown").read_text()
+    assert "0\n1\norders 0 2\n" == (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert "0\n1\norders 0 2\n" == (tmp_path / "replication-offset-checkpoint").read_text()
+    assert "0\n0\n" == (tmp_path / "log-start-offset-checkpoint").read_text()
+    assert [
         f"{0:020d}.index",
         f"{0:020d}.log",
         f"{0:020d}.timeindex",
         f"{2:020d}.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
-    ]
+    ] == sorted(path.name for path in (tmp_path / "orders-0").iterdir())
     again = manager_at(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     loaded = again.get(PARTITION)
     assert loaded is not None
-    assert read_all(loaded) == [(0, b"a"), (1, b"b")]
-    assert (loaded.topic_id, loaded.high_watermark, loaded.recovery_point) == (uuid.UUID(int=5), 2, 2)
+    assert [(0, b"a"), (1, b"b")] == read_all(loaded)
+    assert (uuid.UUID(int=5), 2, 2) == (loaded.topic_id, loaded.high_watermark, loaded.recovery_point)
     again.close()
 
 
@@ -101,7 +101,7 @@ def test_other_directories_are_left_alone(tmp_path: Path) -> None:
     manager = manager_at(tmp_path)
     assert not manager.logs()
     manager.close()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert "mine" == (tmp_path / "notes.txt").read_text()
 
 
 def test_topic_names_may_hold_dashes_and_digits() -> None:
@@ -110,7 +110,7 @@ def test_topic_names_may_hold_dashes_and_digits() -> None:
     append(broker.manager.get_or_create(name), b"x")
     loaded = broker.stop().manager.get(name)
     assert loaded is not None
-    assert read_all(loaded) == [(0, b"x")]
+    assert [(0, b"x")] == read_all(loaded)
 
 
 def test_deletion_renames_at_once_and_unlinks_later() -> None:
@@ -125,7 +125,7 @@ def test_deletion_renames_at_once_and_unlinks_later() -> None:
     with pytest.raises(LogStorageError, match="deleted"):
         log.append_as_leader(batch(b"late"), 0)
     recreated = broker.manager.get_or_create(PARTITION)
-    assert recreated.log_end_offset == 0
+    assert 0 == recreated.log_end_offset
     broker.clock.advance(0.999)
     broker.manager.deletion_step()
     assert renamed in broker.file_system.directories
@@ -171,7 +171,7 @@ def test_partitions_spread_over_the_directories() -> None:
     for partition in range(6):
         manager.get_or_create(TopicPartition("t", partition))
     parents = [os.path.dirname(log.directory) for log in manager.logs().values()]
-    assert sorted(parents) == ["/a"] * 3 + ["/b"] * 3
+    assert ["/a"] * 3 + ["/b"] * 3 == sorted(parents)
 
 
 def test_a_partition_in_two_directories_stops_the_start() -> None:
@@ -192,20 +192,20 @@ def test_a_full_disk_refuses_new_partitions_and_leaves_none_behind() -> None:
     assert broker.manager.get(other) is None
     assert f"{DIRECTORY}/new-0" not in broker.file_system.directories
     broker.file_system.space_left = None
-    assert append(broker.manager.get_or_create(other), b"a") == 0
+    assert 0 == append(broker.manager.get_or_create(other), b"a")
 
 
 def test_only_dirty_logs_are_flushed_by_time() -> None:
     broker = Broker(LogConfig(flush_ms=1000))
     append(broker.log, b"a")
     broker.manager.get_or_create(TopicPartition("idle", 0))
-    assert broker.manager.environment.dirty == {PARTITION}
+    assert {PARTITION} == broker.manager.environment.dirty
     broker.clock.advance(0.999)
     broker.manager.flush_step()
-    assert broker.log.recovery_point == 0
+    assert 0 == broker.log.recovery_point
     broker.clock.advance(0.001)
     broker.manager.flush_step()
-    assert broker.log.recovery_point == 1
+    assert 1 == broker.log.recovery_point
     assert not broker.manager.environment.dirty
 
 
@@ -216,10 +216,10 @@ def test_flushes_by_time_do_not_go_by_the_wall_clock(seconds: int) -> None:
     append(broker.log, b"a")
     broker.clock.jump(seconds)
     broker.manager.flush_step()
-    assert broker.log.recovery_point == 0
+    assert 0 == broker.log.recovery_point
     broker.clock.advance(1)
     broker.manager.flush_step()
-    assert broker.log.recovery_point == 1
+    assert 1 == broker.log.recovery_point
 
 
 def test_retention_goes_over_all_logs_in_steps() -> None:
@@ -227,7 +227,7 @@ def test_retention_goes_over_all_logs_in_steps() -> None:
     for partition in range(120):
         append(broker.manager.get_or_create(TopicPartition("many", partition)), b"x")
     broker.clock.advance(1)
-    assert [broker.manager.retention_step() for _ in range(3)] == [False, False, True]
+    assert [False, False, True] == [broker.manager.retention_step() for _ in range(3)]
     assert all(log.size == 0 for log in broker.manager.logs().values())
     assert not broker.manager.retention_step(), "the next pass begins anew"
 
@@ -242,8 +242,8 @@ def test_unchanged_checkpoints_are_not_written_again() -> None:
     )
     for _ in range(3):
         broker.manager.checkpoint_recovery_points()
-    assert written == [f"{DIRECTORY}/recovery-point-offset-checkpoint"]
-    assert read_offset_checkpoint(broker.file_system, written[0]) == {PARTITION: 1}
+    assert [f"{DIRECTORY}/recovery-point-offset-checkpoint"] == written
+    assert {PARTITION: 1} == read_offset_checkpoint(broker.file_system, written[0])
 
 
 def test_a_failed_close_leaves_no_marker() -> None:
@@ -253,7 +253,7 @@ def test_a_failed_close_leaves_no_marker() -> None:
     broker.manager.close()
     assert f"{DIRECTORY}/.kafka_cleanshutdown" not in broker.file_system.nodes
     broker.file_system.space_left = None
-    assert read_all(broker.kill().log) == [(0, b"a")]
+    assert [(0, b"a")] == read_all(broker.kill().log)
 
 
 def test_corrupt_checkpoints_are_ignored() -> None:
@@ -263,7 +263,7 @@ def test_corrupt_checkpoints_are_ignored() -> None:
     after = broker.file_system.crash()
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         after.nodes[f"{DIRECTORY}/{name}"].content[:] = b"0\n7\nx"
-    assert read_all(Broker(file_system=after).log) == [(0, b"a")]
+    assert [(0, b"a")] == read_all(Broker(file_system=after).log)
 
 
 def test_open_files_stay_below_the_bound(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_open_files_stay_below_the_bound(tmp_path: Path) -> None:
     logs = [manager.get_or_create(TopicPartition("t", partition)) for partition in range(50)]
     for turn in range(3):
         for log in logs:
-            assert append(log, b"%d" % turn) == turn
+            assert turn == append(log, b"%d" % turn)
     assert len(handles.files) <= 10
     opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     directory = f"{tmp_path.resolve()}/"
@@ -329,5 +329,5 @@ def test_replace_leaves_the_old_content_if_it_fails(tmp_path: Path) -> None:
     os.mkdir(path + ".d")
     with pytest.raises(OSError, match="directory"):
         file_system.replace(path + ".d", b"new", sync=True)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint", "checkpoint.d"]
-    assert file_system.read(path) == b"old"
+    assert ["checkpoint", "checkpoint.d"] == sorted(os.listdir(tmp_path))
+    assert b"old" == file_system.read(path)

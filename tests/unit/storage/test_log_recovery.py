@@ -32,9 +32,9 @@ def active_path(broker: Broker) -> str:
 
 def test_a_killed_log_has_everything_that_was_written() -> None:
     broker = filled().kill()
-    assert read_all(broker.log) == expected(20)
-    assert append(broker.log, b"20") == 20
-    assert read_all(broker.kill().log) == expected(21)
+    assert expected(20) == read_all(broker.log)
+    assert 20 == append(broker.log, b"20")
+    assert expected(21) == read_all(broker.kill().log)
 
 
 def test_a_torn_tail_is_cut_at_every_byte() -> None:
@@ -48,9 +48,9 @@ def test_a_torn_tail_is_cut_at_every_byte() -> None:
         del after.nodes[path].content[cut:]
         restarted = Broker(SMALL, after)
         kept = base + cut // batch_size
-        assert restarted.log.log_end_offset == kept
-        assert read_all(restarted.log) == expected(kept)
-        assert len(after.nodes[path].content) == cut // batch_size * batch_size
+        assert kept == restarted.log.log_end_offset
+        assert expected(kept) == read_all(restarted.log)
+        assert cut // batch_size * batch_size == len(after.nodes[path].content)
 
 
 def test_nonsense_after_the_tail_is_cut() -> None:
@@ -62,9 +62,9 @@ def test_nonsense_after_the_tail_is_cut() -> None:
             after = broker.file_system.crash()
             after.nodes[path].content += junk
             restarted = Broker(SMALL, after)
-            assert read_all(restarted.log) == expected(18)
-            assert append(restarted.log, b"18") == 18
-            assert read_all(restarted.kill().log) == expected(19)
+            assert expected(18) == read_all(restarted.log)
+            assert 18 == append(restarted.log, b"18")
+            assert expected(19) == read_all(restarted.kill().log)
 
 
 def test_a_flipped_bit_costs_its_batch_only() -> None:
@@ -83,10 +83,10 @@ def test_a_flipped_bit_costs_its_batch_only() -> None:
         # The leader epoch and the low bits of the base offset lie outside the CRC.
         if position % batch_size >= 16:
             assert records == [record for record in expected(18) if record[0] != bad]
-            assert restarted.log.log_end_offset == (17 if bad == 17 else 18)
-            assert read_all(restarted.kill().log) == records
+            assert (17 if bad == 17 else 18) == restarted.log.log_end_offset
+            assert records == read_all(restarted.kill().log)
         else:
-            assert records[:bad] == expected(bad)
+            assert expected(bad) == records[:bad]
 
 
 def test_an_older_batch_in_the_tail_is_cut() -> None:
@@ -97,7 +97,7 @@ def test_an_older_batch_in_the_tail_is_cut() -> None:
     stale = batch(b"stale")
     stale[0:8] = (17).to_bytes(8)
     after.nodes[path].content += stale
-    assert read_all(Broker(SMALL, after).log) == expected(18)
+    assert expected(18) == read_all(Broker(SMALL, after).log)
 
 
 def test_segments_after_a_bad_batch_stay() -> None:
@@ -108,7 +108,7 @@ def test_segments_after_a_bad_batch_stay() -> None:
     restarted = Broker(SMALL, after)
     assert read_all(restarted.log) == [each for each in expected(20) if each[0] != bases[2] - 1]
     assert [segment.base_offset for segment in restarted.log.segments] == bases
-    assert append(restarted.log, b"20") == 20
+    assert 20 == append(restarted.log, b"20")
 
 
 def test_what_lies_below_the_recovery_point_is_not_read_again() -> None:
@@ -116,12 +116,12 @@ def test_what_lies_below_the_recovery_point_is_not_read_again() -> None:
     broker = filled()
     broker.log.flush()
     broker.manager.checkpoint_recovery_points()
-    assert broker.log.recovery_point == 20
+    assert 20 == broker.log.recovery_point
     read: list[str] = []
     after = broker.file_system.crash()
     after.fault = lambda operation, path: read.append(path) if operation == "read" else None
     restarted = Broker(SMALL, after)
-    assert restarted.log.log_end_offset == 20
+    assert 20 == restarted.log.log_end_offset
     # Of the others the last batch is looked at, and nothing else.
     below = [path for path in read if path.endswith(".log") and path != active_path(broker)]
     assert len(below) == len(set(below)) == len(broker.log.segments) - 1
@@ -146,10 +146,10 @@ def test_a_power_cut_between_log_and_index_rebuilds_the_index() -> None:
     for path in [path for path in after.nodes if path.endswith((".index", ".timeindex"))]:
         after.nodes[path].content[:] = b"\x00" * 7
     restarted = Broker(SMALL, after)
-    assert read_all(restarted.log) == expected(20)
+    assert expected(20) == read_all(restarted.log)
     found = offset_for_timestamp(restarted.log, NOW_MS + 13)
     assert found is not None
-    assert found.offset == 13
+    assert 13 == found.offset
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -161,7 +161,7 @@ def test_missing_indexes_are_rebuilt_even_after_a_clean_stop(suffix: str) -> Non
     for path in before:
         del after.nodes[path]
     restarted = Broker(SMALL, after)
-    assert read_all(restarted.log) == expected(20)
+    assert expected(20) == read_all(restarted.log)
     assert {path: bytes(after.nodes[path].content) for path in before} == before
 
 
@@ -188,7 +188,7 @@ def test_indexes_without_a_log_are_removed() -> None:
     after.nodes[f"{PATH}/{99:020d}.timeindex"] = Node(b"")
     restarted = Broker(SMALL, after)
     assert f"{99:020d}.index" not in restarted.file_names()
-    assert read_all(restarted.log) == expected(20)
+    assert expected(20) == read_all(restarted.log)
 
 
 def test_leftovers_of_deletion_and_compaction_are_removed() -> None:
@@ -206,7 +206,7 @@ def test_leftovers_of_deletion_and_compaction_are_removed() -> None:
         after.nodes[f"{PATH}/{name}"] = Node(b"junk")
     restarted = Broker(SMALL, after)
     assert not set(names) & set(restarted.file_names())
-    assert read_all(restarted.log) == expected(20)
+    assert expected(20) == read_all(restarted.log)
 
 
 def test_an_interrupted_swap_of_compaction_is_finished() -> None:
@@ -221,7 +221,7 @@ def test_an_interrupted_swap_of_compaction_is_finished() -> None:
     after.nodes[f"{PATH}/{0:020d}.timeindex.swap"] = Node(b"")
     restarted = Broker(SMALL, after)
     assert [segment.base_offset for segment in restarted.log.segments] == [0, *bases[2:]]
-    assert read_all(restarted.log) == expected(20)
+    assert expected(20) == read_all(restarted.log)
     assert not any(name.endswith(".swap") for name in restarted.file_names())
 
 
@@ -229,8 +229,8 @@ def test_an_empty_active_segment_is_the_logs_end() -> None:
     broker = filled()
     broker.log.roll()
     for restarted in (broker.kill(), broker.stop()):
-        assert restarted.log.log_end_offset == 20
-        assert append(restarted.log, b"20") == 20
+        assert 20 == restarted.log.log_end_offset
+        assert 20 == append(restarted.log, b"20")
 
 
 def test_a_start_offset_above_the_end_begins_anew() -> None:
@@ -240,16 +240,16 @@ def test_a_start_offset_above_the_end_begins_anew() -> None:
     after = broker.file_system.crash()
     del after.nodes[active_path(broker)].content[100:]
     restarted = Broker(SMALL, after)
-    assert (restarted.log.log_start_offset, restarted.log.log_end_offset) == (5, 5)
-    assert append(restarted.log, b"5") == 5
+    assert (5, 5) == (restarted.log.log_start_offset, restarted.log.log_end_offset)
+    assert 5 == append(restarted.log, b"5")
 
 
 def test_a_deleted_start_stays_deleted() -> None:
     broker = filled()
     broker.log.delete_records_before(7)
     broker.manager.checkpoint_log_start_offsets()
-    assert broker.kill().log.log_start_offset == 7
-    assert broker.stop().log.log_start_offset == 7
+    assert 7 == broker.kill().log.log_start_offset
+    assert 7 == broker.stop().log.log_start_offset
 
 
 def test_leader_epochs_come_back_from_the_log() -> None:
@@ -257,10 +257,10 @@ def test_leader_epochs_come_back_from_the_log() -> None:
     for number in range(20):
         append(broker.log, b"%d" % number, leader_epoch=number // 4)
     entries = broker.log.leader_epochs.entries
-    assert entries == ((0, 0), (1, 4), (2, 8), (3, 12), (4, 16))
+    assert ((0, 0), (1, 4), (2, 8), (3, 12), (4, 16)) == entries
     after = broker.file_system.crash()
     after.nodes[f"{PATH}/leader-epoch-checkpoint"].content[:] = b"nonsense"
-    assert Broker(SMALL, after).log.leader_epochs.entries == entries
+    assert entries == Broker(SMALL, after).log.leader_epochs.entries
 
 
 def test_leader_epochs_of_a_cut_tail_go() -> None:
@@ -269,7 +269,7 @@ def test_leader_epochs_of_a_cut_tail_go() -> None:
         append(broker.log, b"%d" % number, leader_epoch=number)
     after = broker.file_system.crash()
     del after.nodes[f"{PATH}/{0:020d}.log"].content[-1:]
-    assert Broker(SMALL, after).log.leader_epochs.entries == ((0, 0), (1, 1))
+    assert ((0, 0), (1, 1)) == Broker(SMALL, after).log.leader_epochs.entries
 
 
 def test_the_high_watermark_comes_back_from_its_checkpoint() -> None:
@@ -278,7 +278,7 @@ def test_the_high_watermark_comes_back_from_its_checkpoint() -> None:
         broker.log.append_as_leader(batch(b"%d" % number), 0)
     broker.log.advance_high_watermark(6)
     broker.manager.checkpoint_high_watermarks()
-    assert broker.kill().log.high_watermark == 6
+    assert 6 == broker.kill().log.high_watermark
 
 
 def test_a_killed_start_can_be_started_again() -> None:
@@ -301,7 +301,7 @@ def test_a_killed_start_can_be_started_again() -> None:
             Broker(SMALL, after)
         except KeyboardInterrupt:
             after.fault = None
-            assert read_all(Broker(SMALL, after.crash()).log) == expected(18)
+            assert expected(18) == read_all(Broker(SMALL, after.crash()).log)
         else:
             return
     pytest.fail("the start never got through")
@@ -321,4 +321,4 @@ def test_committed_reads_after_recovery_stop_at_the_open_transaction() -> None:
     broker.log.append_as_leader(batch(b"open", producer_id=1, epoch=0, sequence=0, transactional=True), 0)
     killed = broker.kill()
     killed.log.advance_high_watermark(2)
-    assert values_of(read_all(killed.log, isolation=FetchIsolation.TXN_COMMITTED)) == [b"plain"]
+    assert [b"plain"] == values_of(read_all(killed.log, isolation=FetchIsolation.TXN_COMMITTED))

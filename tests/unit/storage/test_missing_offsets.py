@@ -42,15 +42,15 @@ def test_ranges_are_merged_cut_and_kept_on_disk() -> None:
     files.make_directory(PATH)
     missing = MissingOffsets(files, PATH)
     missing.add([(30, 40), (10, 20), (20, 25), (7, 7)])
-    assert missing.ranges == ((10, 25), (30, 40))
+    assert ((10, 25), (30, 40)) == missing.ranges
     missing.remove(15, 35)
-    assert missing.ranges == ((10, 15), (35, 40))
-    assert (missing.count, missing.holds(14), missing.holds(15)) == (10, True, False)
+    assert ((10, 15), (35, 40)) == missing.ranges
+    assert (10, True, False) == (missing.count, missing.holds(14), missing.holds(15))
     again = MissingOffsets(files, PATH)
     again.load()
     assert again.ranges == missing.ranges
     again.keep_between(12, 36)
-    assert again.ranges == ((12, 15), (35, 36))
+    assert ((12, 15), (35, 36)) == again.ranges
     again.keep_between(0, 0)
     assert not files.exists(again.path)
 
@@ -66,10 +66,10 @@ def test_a_cut_middle_segment_keeps_what_follows_and_says_what_is_missing(
     first = bases[1] + 1
     assert broker.log.missing.ranges == (OffsetRange(first, bases[2]),)
     assert [offset for offset, _ in read_all(broker.log)] == [*range(first), *range(bases[2], 20)]
-    assert (broker.log.log_end_offset, broker.log.high_watermark) == (20, 20)
-    assert append(broker.log, b"20") == 20
+    assert (20, 20) == (broker.log.log_end_offset, broker.log.high_watermark)
+    assert 20 == append(broker.log, b"20")
     lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 1
+    assert 1 == len(lines)
     assert f"orders-0: offsets {first} to {bases[2] - 1} are missing: segment {bases[1]:020d}.log" in lines[0]
 
 
@@ -85,9 +85,9 @@ def test_what_is_missing_is_known_at_the_next_start_too(caplog: pytest.LogCaptur
     ranges = broker.log.missing.ranges
     assert [each.end for each in ranges] == [bases[2]]
     caplog.clear()
-    assert broker.stop().log.missing.ranges == ranges
+    assert ranges == broker.stop().log.missing.ranges
     levels = [record.levelno for record in caplog.records if "are missing" in record.getMessage()]
-    assert levels == [logging.WARNING], "an ERROR when it is found, a WARNING from then on"
+    assert [logging.WARNING] == levels, "an ERROR when it is found, a WARNING from then on"
 
 
 def test_gaps_that_compaction_left_are_not_missing() -> None:
@@ -104,7 +104,7 @@ def test_a_tail_that_is_gone_leaves_its_offsets_used() -> None:
     cut(files, bases[-1], 0)
     broker = Broker(SMALL, files)
     assert broker.log.missing.ranges == ((bases[-1], 20),)
-    assert append(broker.log, b"20") == 20
+    assert 20 == append(broker.log, b"20")
     assert broker.kill().log.missing.ranges == ((bases[-1], 20),)
 
 
@@ -119,9 +119,9 @@ def test_an_epoch_and_a_producer_of_lost_records_stay_known() -> None:
     cut(files, bases[1], 0)
     cut(files, bases[-1], 0)
     log = Broker(SMALL, files).log
-    assert log.leader_epochs.entries == epochs
+    assert epochs == log.leader_epochs.entries
     again = log.append_as_leader(batch(b"19", producer_id=7, epoch=0, sequence=19), 9)
-    assert (again.duplicate, again.first_offset) == (True, 19)
+    assert (True, 19) == (again.duplicate, again.first_offset)
 
 
 def transactions() -> tuple[FaultyFileSystem, Broker]:
@@ -149,20 +149,20 @@ def test_an_abort_whose_marker_is_lost_stays_known() -> None:
     """Else readers of committed records would take the transaction for committed."""
     _, broker = transactions()
     source, before = broker.log, aborted_of(broker)
-    assert before == [(0, 3)]
+    assert [(0, 3)] == before
     files = stopped(broker)
     cut(files, 2, 60)
     broker = Broker(broker.config, files)
-    assert broker.log.missing.ranges == ((2, 5),)
-    assert aborted_of(broker) == before
+    assert ((2, 5),) == broker.log.missing.ranges
+    assert before == aborted_of(broker)
     assert source.log_end_offset == broker.log.log_end_offset
 
     original = Broker(broker.config, transactions()[1].file_system.crash())
     filler = GapFiller(broker.log, broker.manager.environment, broker.log.missing.ranges[0])
     filler.append(original.log.read(2, 10_000, FetchIsolation.LOG_END).records.read())
     filler.install(lambda error: None)
-    assert aborted_of(broker) == before
-    assert aborted_of(broker.stop()) == before
+    assert before == aborted_of(broker)
+    assert before == aborted_of(broker.stop())
 
 
 @pytest.mark.parametrize("size", [0, 60])
@@ -182,11 +182,11 @@ def test_an_abort_stays_known_while_its_marker_is_still_missing(size: int) -> No
         filler.append(records[: wanted[-1][0] + wanted[-1][1].size])
         errors: list[Exception | None] = []
         filler.install(errors.append)
-        assert errors == [None]
-        assert aborted_of(broker) == before
-        assert aborted_of(broker.kill()) == before
+        assert [None] == errors
+        assert before == aborted_of(broker)
+        assert before == aborted_of(broker.kill())
         broker = broker.stop()
-        assert aborted_of(broker) == before
+        assert before == aborted_of(broker)
     assert not broker.log.missing.ranges
 
 
@@ -205,7 +205,7 @@ def test_only_what_is_missing_is_put_back() -> None:
     assert filler.append(later) == gap.first + 1, "where to begin another filler"
     assert not filler.has_records
     filler.abandon()
-    assert broker.log.missing.ranges == (gap,)
+    assert (gap,) == broker.log.missing.ranges
     assert not [name for name in broker.file_names() if "cleaned" in name]
 
 
@@ -219,7 +219,7 @@ def test_records_that_another_replica_may_have_are_not_skipped() -> None:
     assert log.read(0, 1_000).records.size
     log.truncate_to(bases[1])
     assert not log.missing.ranges
-    assert log.read(bases[1], 1_000).records.size == 0
+    assert 0 == log.read(bases[1], 1_000).records.size
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -243,5 +243,5 @@ def test_a_topic_that_is_made_again_does_not_inherit_offsets(is_restarted: bool)
         log = manager.get_or_create(PARTITION)
     append(log, b"new")
     killed = Broker(SMALL, file_system.crash()).log
-    assert (killed.log_start_offset, killed.log_end_offset) == (0, 1)
-    assert read_all(killed) == [(0, b"new")]
+    assert (0, 1) == (killed.log_start_offset, killed.log_end_offset)
+    assert [(0, b"new")] == read_all(killed)

@@ -56,7 +56,7 @@ def test_each_of_the_last_five_batches_is_recognised_again() -> None:
         original = first[sequence // 2]
         assert again.duplicate
         assert (again.first_offset, again.last_offset) == (original.first_offset, original.last_offset)
-    assert log.log_end_offset == 14
+    assert 14 == log.log_end_offset
 
 
 def test_a_duplicate_older_than_the_window_is_out_of_order() -> None:
@@ -65,7 +65,7 @@ def test_a_duplicate_older_than_the_window_is_out_of_order() -> None:
         produce(log, sequence)
     with pytest.raises(OutOfOrderSequenceError):
         produce(log, 0)
-    assert log.log_end_offset == 6
+    assert 6 == log.log_end_offset
 
 
 @pytest.mark.parametrize("restart", ["none", "kill", "stop"])
@@ -100,7 +100,7 @@ def test_a_gap_in_the_sequence_is_refused() -> None:
     with pytest.raises(OutOfOrderSequenceError) as raised:
         produce(log, 2)
     assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produce(log, 1).first_offset == 1
+    assert 1 == produce(log, 1).first_offset
 
 
 def test_a_partly_repeated_batch_is_no_duplicate() -> None:
@@ -114,7 +114,7 @@ def test_a_partly_repeated_batch_is_no_duplicate() -> None:
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
     """Its state may have expired or gone with the records; Kafka accepts it since KIP-360."""
-    assert produce(Broker().log, 41).first_offset == 0
+    assert 0 == produce(Broker().log, 41).first_offset
 
 
 def test_an_older_epoch_is_refused_and_a_newer_one_begins_at_zero() -> None:
@@ -135,7 +135,7 @@ def test_sequences_wrap_to_zero() -> None:
     produce(log, SEQUENCE_MAX - 1, b"a", b"b")
     after = produce(log, 0, b"c")
     across = produce(log, 1, b"d")
-    assert (after.first_offset, across.first_offset) == (2, 3)
+    assert (2, 3) == (after.first_offset, across.first_offset)
     assert produce(log, SEQUENCE_MAX - 1, b"a", b"b").duplicate
 
 
@@ -143,13 +143,13 @@ def test_a_batch_that_spans_the_wrap_is_recognised() -> None:
     log = Broker().log
     produce(log, SEQUENCE_MAX, b"a", b"b", b"c")
     assert produce(log, SEQUENCE_MAX, b"a", b"b", b"c").duplicate
-    assert produce(log, 2, b"d").first_offset == 3
+    assert 3 == produce(log, 2, b"d").first_offset
 
 
 def test_the_first_sequence_of_a_batch_may_lie_before_the_wrap() -> None:
-    assert BatchMetadata(last_sequence=1, last_offset=10, offset_delta=3, timestamp=0).first_sequence == (
-        SEQUENCE_MAX - 1
-    )
+    assert (SEQUENCE_MAX - 1) == BatchMetadata(
+        last_sequence=1, last_offset=10, offset_delta=3, timestamp=0
+    ).first_sequence
 
 
 def test_state_survives_a_clean_stop_and_a_kill() -> None:
@@ -163,7 +163,7 @@ def test_state_survives_a_clean_stop_and_a_kill() -> None:
             produce(restarted.log, 13)
         with pytest.raises(InvalidProducerEpochError):
             produce(restarted.log, 6, producer_id=9, epoch=1)
-        assert produce(restarted.log, 12).first_offset == 13
+        assert 13 == produce(restarted.log, 12).first_offset
 
 
 def test_a_kill_keeps_the_whole_window_of_the_active_segment() -> None:
@@ -172,7 +172,7 @@ def test_a_kill_keeps_the_whole_window_of_the_active_segment() -> None:
     for sequence in range(5):
         produce(broker.log, sequence)
     killed = broker.kill()
-    assert [produce(killed.log, sequence).first_offset for sequence in range(5)] == [0, 1, 2, 3, 4]
+    assert [0, 1, 2, 3, 4] == [produce(killed.log, sequence).first_offset for sequence in range(5)]
 
 
 def test_a_corrupt_snapshot_is_replaced_by_the_log() -> None:
@@ -186,7 +186,7 @@ def test_a_corrupt_snapshot_is_replaced_by_the_log() -> None:
             node.content[-1] ^= 1
     restarted = Broker(broker.config, after)
     assert produce(restarted.log, 11).duplicate
-    assert produce(restarted.log, 12).first_offset == 12
+    assert 12 == produce(restarted.log, 12).first_offset
 
 
 def test_idle_producers_expire_and_may_begin_anywhere() -> None:
@@ -196,8 +196,8 @@ def test_idle_producers_expire_and_may_begin_anywhere() -> None:
     broker.clock.advance(1)
     broker.log.is_being_cleaned = True
     assert broker.manager.producer_expiration_step()
-    assert list(broker.log.producer_state.producers) == [8]
-    assert produce(broker.log, 99).first_offset == 2
+    assert [8] == list(broker.log.producer_state.producers)
+    assert 2 == produce(broker.log, 99).first_offset
 
 
 def test_producers_expire_over_all_logs_in_steps() -> None:
@@ -205,7 +205,7 @@ def test_producers_expire_over_all_logs_in_steps() -> None:
     for partition in range(120):
         produce(broker.manager.get_or_create(TopicPartition("many", partition)), 0)
     broker.clock.advance(1)
-    assert [broker.manager.producer_expiration_step() for _ in range(3)] == [False, False, True]
+    assert [False, False, True] == [broker.manager.producer_expiration_step() for _ in range(3)]
     assert all(log.producer_state.is_empty for log in broker.manager.logs().values())
     assert not broker.manager.producer_expiration_step(), "the next pass begins anew"
 
@@ -216,16 +216,16 @@ def test_open_transactions_hold_the_last_stable_offset() -> None:
     produce(log, 0, b"one", producer_id=1, transactional=True)
     produce(log, 0, b"two", producer_id=2, transactional=True)
     log.advance_high_watermark(log.log_end_offset)
-    assert (log.last_stable_offset, log.high_watermark) == (1, 3)
-    assert values_of(read_all(log, isolation=FetchIsolation.TXN_COMMITTED)) == [b"plain"]
+    assert (1, 3) == (log.last_stable_offset, log.high_watermark)
+    assert [b"plain"] == values_of(read_all(log, isolation=FetchIsolation.TXN_COMMITTED))
     end_transaction(log, COMMIT, 1)
-    assert log.last_stable_offset == 1, "the marker is not replicated yet"
+    assert 1 == log.last_stable_offset, "the marker is not replicated yet"
     log.advance_high_watermark(log.log_end_offset)
-    assert log.last_stable_offset == 2
+    assert 2 == log.last_stable_offset
     end_transaction(log, COMMIT, 2)
     log.advance_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset == 5
-    assert values_of(read_all(log, isolation=FetchIsolation.TXN_COMMITTED)) == [b"plain", b"one", b"two"]
+    assert [b"plain", b"one", b"two"] == values_of(read_all(log, isolation=FetchIsolation.TXN_COMMITTED))
 
 
 def test_aborted_transactions_come_with_a_committed_read() -> None:
@@ -237,8 +237,8 @@ def test_aborted_transactions_come_with_a_committed_read() -> None:
     end_transaction(log, COMMIT, 2)
     append(log, b"after")
     read = log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
-    assert read.aborted_transactions == [AbortedTransaction(1, 0, 3, 1)]
-    assert log.read(4, 10_000, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
+    assert [AbortedTransaction(1, 0, 3, 1)] == read.aborted_transactions
+    assert [] == log.read(4, 10_000, FetchIsolation.TXN_COMMITTED).aborted_transactions
     assert log.read(0, 10_000, FetchIsolation.HIGH_WATERMARK).aborted_transactions is None
 
 
@@ -254,11 +254,11 @@ def test_transactions_survive_a_restart(restart: str) -> None:
     expected = broker.log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions
     stable = broker.log.last_stable_offset
     assert expected == [AbortedTransaction(1, 0, 12, 13)]
-    assert stable == 13
+    assert 13 == stable
     restarted = broker.kill() if restart == "kill" else broker.stop()
     restarted.log.advance_high_watermark(restarted.log.log_end_offset)
-    assert restarted.log.last_stable_offset == stable
-    assert restarted.log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions == expected
+    assert stable == restarted.log.last_stable_offset
+    assert expected == restarted.log.read(0, 300, FetchIsolation.TXN_COMMITTED).aborted_transactions
     end_transaction(restarted.log, COMMIT, 1)
     restarted.log.advance_high_watermark(restarted.log.log_end_offset)
     assert restarted.log.last_stable_offset == restarted.log.log_end_offset
@@ -270,13 +270,13 @@ def test_truncation_takes_transactions_back() -> None:
     end_transaction(log, ABORT, 1)
     append(log, b"after")
     log.truncate_to(1)
-    assert log.last_stable_offset == 0
+    assert 0 == log.last_stable_offset
     log.advance_high_watermark(1)
-    assert log.last_stable_offset == 0
+    assert 0 == log.last_stable_offset
     end_transaction(log, COMMIT, 1)
     append(log, b"after")
-    assert log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
-    assert log.last_stable_offset == 3
+    assert [] == log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions
+    assert 3 == log.last_stable_offset
 
 
 def test_writing_outside_an_open_transaction_is_refused() -> None:
@@ -300,8 +300,8 @@ def test_a_marker_without_data_ends_nothing() -> None:
     log = Broker().log
     end_transaction(log, ABORT, 1)
     log.advance_high_watermark(1)
-    assert log.last_stable_offset == 1
-    assert log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
+    assert 1 == log.last_stable_offset
+    assert [] == log.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions
 
 
 def test_followers_learn_producers_and_transactions() -> None:
@@ -314,7 +314,7 @@ def test_followers_learn_producers_and_transactions() -> None:
     follower.advance_high_watermark(3)
     assert produce(follower, 4, b"plain").duplicate
     aborted = follower.read(0, 1000, FetchIsolation.TXN_COMMITTED).aborted_transactions
-    assert aborted == [AbortedTransaction(1, 0, 1, 2)]
+    assert [AbortedTransaction(1, 0, 1, 2)] == aborted
 
 
 def test_a_failed_write_does_not_count_the_sequence() -> None:
@@ -325,7 +325,7 @@ def test_a_failed_write_does_not_count_the_sequence() -> None:
         produce(broker.log, 1)
     broker.file_system.space_left = None
     retried = produce(broker.log, 1)
-    assert (retried.duplicate, retried.first_offset) == (False, 1)
+    assert (False, 1) == (retried.duplicate, retried.first_offset)
 
 
 def test_snapshots_lie_at_segment_starts_and_go_with_their_segments() -> None:

@@ -37,9 +37,9 @@ def test_appends_get_consecutive_offsets_and_read_back() -> None:
     log = Broker().log
     first = log.append_as_leader(batch(b"a", b"b"), 3)
     second = log.append_as_leader(batch(b"c"), 3)
-    assert (first.first_offset, first.last_offset, first.record_count) == (0, 1, 2)
-    assert (second.first_offset, second.last_offset, second.duplicate) == (2, 2, False)
-    assert read_all(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert (0, 1, 2) == (first.first_offset, first.last_offset, first.record_count)
+    assert (2, 2, False) == (second.first_offset, second.last_offset, second.duplicate)
+    assert [(0, b"a"), (1, b"b"), (2, b"c")] == read_all(log)
 
 
 def test_append_patches_base_offset_and_leader_epoch_and_keeps_the_rest() -> None:
@@ -50,18 +50,18 @@ def test_append_patches_base_offset_and_leader_epoch_and_keeps_the_rest() -> Non
     log.append_as_leader(memoryview(sent), 7)
     stored = log.read(1, 1000, FetchIsolation.LOG_END).records.read()
     header = read_header(stored)
-    assert (header.base_offset, header.partition_leader_epoch) == (1, 7)
-    assert stored[16:] == untouched
+    assert (1, 7) == (header.base_offset, header.partition_leader_epoch)
+    assert untouched == stored[16:]
 
 
 def test_readers_stop_at_the_high_watermark() -> None:
     log = Broker().log
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(batch(value), 0)
-    assert read_all(log, isolation=FetchIsolation.HIGH_WATERMARK) == []
+    assert [] == read_all(log, isolation=FetchIsolation.HIGH_WATERMARK)
     log.advance_high_watermark(2)
-    assert values_of(read_all(log, isolation=FetchIsolation.HIGH_WATERMARK)) == [b"a", b"b"]
-    assert values_of(read_all(log)) == [b"a", b"b", b"c"]
+    assert [b"a", b"b"] == values_of(read_all(log, isolation=FetchIsolation.HIGH_WATERMARK))
+    assert [b"a", b"b", b"c"] == values_of(read_all(log))
 
 
 def test_the_bound_holds_when_its_position_left_the_tail_cache() -> None:
@@ -71,16 +71,16 @@ def test_the_bound_holds_when_its_position_left_the_tail_cache() -> None:
         log.append_as_leader(batch(b"%d" % number), 0)
     log.advance_high_watermark(100)
     data = read_all(log, 0, FetchIsolation.HIGH_WATERMARK, max_bytes=1_000_000)
-    assert [offset for offset, _ in data] == list(range(100))
+    assert list(range(100)) == [offset for offset, _ in data]
 
 
 def test_high_watermark_never_passes_the_end_nor_goes_back() -> None:
     log = Broker().log
     append(log, b"a", b"b")
-    assert log.high_watermark == 2
+    assert 2 == log.high_watermark
     assert not log.advance_high_watermark(99)
     assert not log.advance_high_watermark(1)
-    assert log.high_watermark == 2
+    assert 2 == log.high_watermark
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
@@ -96,7 +96,7 @@ def test_a_read_at_the_end_is_empty() -> None:
     log = Broker().log
     append(log, b"a")
     data = log.read(1, 100)
-    assert (data.records.size, data.records.read(), data.high_watermark) == (0, b"", 1)
+    assert (0, b"", 1) == (data.records.size, data.records.read(), data.high_watermark)
 
 
 def test_one_batch_comes_however_large_if_asked_for() -> None:
@@ -104,14 +104,14 @@ def test_one_batch_comes_however_large_if_asked_for() -> None:
     append(log, b"x" * 5000)
     append(log, b"y")
     assert read_header(log.read(0, 10).records.read()).size == log.read(0, 10).records.size
-    assert log.read(0, 10, min_one_batch=False).records.size == 0
+    assert 0 == log.read(0, 10, min_one_batch=False).records.size
 
 
 def test_a_read_inside_a_batch_begins_with_that_batch() -> None:
     log = Broker().log
     append(log, b"a", b"b", b"c")
     append(log, b"d")
-    assert read_all(log, 1) == [(1, b"b"), (2, b"c"), (3, b"d")]
+    assert [(1, b"b"), (2, b"c"), (3, b"d")] == read_all(log, 1)
 
 
 def test_reads_cross_segments_and_survive_their_deletion() -> None:
@@ -119,13 +119,13 @@ def test_reads_cross_segments_and_survive_their_deletion() -> None:
     for number in range(30):
         append(broker.log, b"%d" % number)
     assert len(broker.log.segments) > 3
-    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(30)]
+    assert [b"%d" % number for number in range(30)] == values_of(read_all(broker.log))
     in_flight = broker.log.read(0, 1000).records
     broker.log.delete_records_before(25)
     broker.log.delete_old_segments()
     broker.clock.advance(61)
     broker.manager.deletion_step()
-    assert next(iter_records(in_flight.read())).value == b"0"
+    assert b"0" == next(iter_records(in_flight.read())).value
     assert not any(name.endswith(".deleted") for name in broker.file_names())
 
 
@@ -139,18 +139,18 @@ def test_indexes_hold_kafkas_entries() -> None:
     index = broker.file_system.read(f"{broker.log.directory}/{0:020d}.index")
     words = [int.from_bytes(index[at : at + 4]) for at in range(0, len(index), 4)]
     assert 50 < size <= 100
-    assert words == [5, 2 * size, 9, 4 * size]
+    assert [5, 2 * size, 9, 4 * size] == words
     time_index = broker.file_system.read(f"{broker.log.directory}/{0:020d}.timeindex")
-    assert time_index == (NOW_MS + 2).to_bytes(8) + (5).to_bytes(4) + (NOW_MS + 4).to_bytes(8) + (9).to_bytes(
+    assert (NOW_MS + 2).to_bytes(8) + (5).to_bytes(4) + (NOW_MS + 4).to_bytes(8) + (9).to_bytes(
         4
-    )
+    ) == time_index
 
 
 def test_too_large_a_batch_is_refused() -> None:
     log = Broker(LogConfig(max_message_bytes=100)).log
     with pytest.raises(MessageTooLargeError, match=r"max\.message\.bytes=100"):
         log.append_as_leader(batch(b"x" * 100), 0)
-    assert log.log_end_offset == 0
+    assert 0 == log.log_end_offset
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
@@ -166,7 +166,7 @@ def test_a_bad_crc_is_refused_and_leaves_nothing() -> None:
     bad[-1] ^= 1
     with pytest.raises(CorruptRecordError):
         log.append_as_leader(bad, 0)
-    assert (log.log_end_offset, log.size) == (0, 0)
+    assert (0, 0) == (log.log_end_offset, log.size)
 
 
 def test_an_append_of_two_batches_is_refused() -> None:
@@ -179,13 +179,13 @@ def test_log_append_time_replaces_the_producers_time() -> None:
     config = LogConfig(message_timestamp_type=TimestampTypeConfig.LOG_APPEND_TIME)
     log = Broker(config).log
     info = log.append_as_leader(batch(b"x", timestamp=5), 0)
-    assert info.log_append_time_ms == NOW_MS
+    assert NOW_MS == info.log_append_time_ms
     (record,) = iter_records(log.read(0, 1000, FetchIsolation.LOG_END).records.read())
-    assert record.timestamp == NOW_MS
+    assert NOW_MS == record.timestamp
 
 
 def test_create_time_answers_no_append_time() -> None:
-    assert Broker().log.append_as_leader(batch(b"x"), 0).log_append_time_ms == -1
+    assert -1 == Broker().log.append_as_leader(batch(b"x"), 0).log_append_time_ms
 
 
 @pytest.mark.parametrize("timestamp", [NOW_MS - 1001, NOW_MS + 501])
@@ -206,7 +206,7 @@ def test_a_claim_of_log_append_time_is_taken_back_where_the_producer_sets_the_ti
     stored = log.read(0, 1000, FetchIsolation.LOG_END).records.read()
     header = read_header(stored)
     validate(stored, 0, header)
-    assert (header.timestamp_type, header.max_timestamp) == (TimestampType.CREATE_TIME, 700)
+    assert (TimestampType.CREATE_TIME, 700) == (header.timestamp_type, header.max_timestamp)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,8 @@ def test_a_topics_own_codec_recompresses() -> None:
     log = Broker(LogConfig(compression_type="gzip")).log
     log.append_as_leader(batch(b"x" * 500), 0)
     stored = log.read(0, 1000, FetchIsolation.LOG_END).records.read()
-    assert read_header(stored).attributes & 7 == 1
-    assert [record.value for record in iter_records(stored)] == [b"x" * 500]
+    assert 1 == read_header(stored).attributes & 7
+    assert [b"x" * 500] == [record.value for record in iter_records(stored)]
 
 
 def test_segments_roll_by_size_and_are_named_by_base_offset() -> None:
@@ -268,7 +268,7 @@ def test_segments_roll_by_size_and_are_named_by_base_offset() -> None:
     for _ in range(2 * (400 // size) + 1):
         append(broker.log, b"x")
     per_segment = 400 // size
-    assert [segment.base_offset for segment in broker.log.segments] == [0, per_segment, 2 * per_segment]
+    assert [0, per_segment, 2 * per_segment] == [segment.base_offset for segment in broker.log.segments]
     assert f"{per_segment:020d}.log" in broker.file_names()
     assert f"{per_segment:020d}.snapshot" in broker.file_names()
 
@@ -278,9 +278,9 @@ def test_segments_roll_by_the_records_time() -> None:
     log = Broker(LogConfig(segment_ms=1000)).log
     append(log, b"a", timestamp=NOW_MS)
     append(log, b"b", timestamp=NOW_MS + 1000)
-    assert len(log.segments) == 1
+    assert 1 == len(log.segments)
     append(log, b"c", timestamp=NOW_MS + 1001)
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert [0, 2] == [segment.base_offset for segment in log.segments]
 
 
 def test_segments_without_timestamps_roll_by_our_time() -> None:
@@ -290,7 +290,7 @@ def test_segments_without_timestamps_roll_by_our_time() -> None:
     append(broker.log, b"b", timestamp=-1)
     broker.clock.advance(0.001)
     append(broker.log, b"c", timestamp=-1)
-    assert [segment.base_offset for segment in broker.log.segments] == [0, 2]
+    assert [0, 2] == [segment.base_offset for segment in broker.log.segments]
 
 
 def test_segments_roll_when_the_index_is_full() -> None:
@@ -298,7 +298,7 @@ def test_segments_roll_when_the_index_is_full() -> None:
     for _ in range(8):
         append(log, b"x")
     # 48 bytes are 4 time entries, of which the last is kept free: 3 entries, and the first batch has none.
-    assert [segment.base_offset for segment in log.segments] == [0, 4]
+    assert [0, 4] == [segment.base_offset for segment in log.segments]
 
 
 def test_segments_roll_when_offsets_outgrow_an_int32() -> None:
@@ -307,8 +307,8 @@ def test_segments_roll_when_offsets_outgrow_an_int32() -> None:
     far[0:8] = (2**31).to_bytes(8)
     log.append_as_follower(batch(b"near"))
     log.append_as_follower(far)
-    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
-    assert read_all(log) == [(0, b"near"), (2**31, b"far")]
+    assert [0, 2**31] == [segment.base_offset for segment in log.segments]
+    assert [(0, b"near"), (2**31, b"far")] == read_all(log)
 
 
 def test_followers_take_offsets_and_epochs_as_given() -> None:
@@ -317,8 +317,8 @@ def test_followers_take_offsets_and_epochs_as_given() -> None:
         leader.append_as_leader(batch(value), epoch)
     data = leader.read(0, 10_000, FetchIsolation.LOG_END).records.read()
     info = follower.append_as_follower(bytearray(data) + data[:30])
-    assert (info.first_offset, info.last_offset, info.record_count) == (0, 2, 3)
-    assert follower.leader_epochs.entries == ((1, 0), (4, 2))
+    assert (0, 2, 3) == (info.first_offset, info.last_offset, info.record_count)
+    assert ((1, 0), (4, 2)) == follower.leader_epochs.entries
     assert read_all(follower) == read_all(leader)
     with pytest.raises(UnexpectedAppendOffsetError):
         follower.append_as_follower(bytearray(data))
@@ -328,10 +328,10 @@ def test_a_new_leader_marks_where_it_begins() -> None:
     log = Broker().log
     append(log, b"a", leader_epoch=1)
     log.assign_leader_epoch(5)
-    assert log.end_offset_for_epoch(1) == (1, 1)
-    assert log.end_offset_for_epoch(5) == (5, 1)
+    assert (1, 1) == log.end_offset_for_epoch(1)
+    assert (5, 1) == log.end_offset_for_epoch(5)
     log.truncate_to(1)
-    assert log.leader_epochs.entries == ((1, 0),), "an epoch without records goes with the next truncation"
+    assert ((1, 0),) == log.leader_epochs.entries, "an epoch without records goes with the next truncation"
 
 
 def test_find_by_timestamp() -> None:
@@ -343,11 +343,11 @@ def test_find_by_timestamp() -> None:
         for asked in (NOW_MS + 10 * number, NOW_MS + 10 * number - 9):
             found = offset_for_timestamp(broker.log, asked)
             assert found is not None
-            assert (found.timestamp, found.offset, found.leader_epoch) == (
+            assert (
                 NOW_MS + 10 * number,
                 2 * number,
                 0,
-            )
+            ) == (found.timestamp, found.offset, found.leader_epoch)
     assert offset_for_timestamp(broker.log, NOW_MS + 191) is None
 
 
@@ -357,7 +357,7 @@ def test_find_by_timestamp_skips_what_was_deleted() -> None:
     log.delete_records_before(2)
     found = offset_for_timestamp(log, 0)
     assert found is not None
-    assert found.offset == 2
+    assert 2 == found.offset
 
 
 def test_find_inside_a_batch_with_mixed_times() -> None:
@@ -370,8 +370,8 @@ def test_find_inside_a_batch_with_mixed_times() -> None:
     newest = offset_for_max_timestamp(log)
     assert found is not None
     assert newest is not None
-    assert (found.offset, found.timestamp) == (1, NOW_MS + 50)
-    assert (newest.offset, newest.timestamp) == (1, NOW_MS + 50)
+    assert (1, NOW_MS + 50) == (found.offset, found.timestamp)
+    assert (1, NOW_MS + 50) == (newest.offset, newest.timestamp)
 
 
 def test_an_empty_log_has_no_timestamps() -> None:
@@ -387,7 +387,7 @@ def test_the_largest_timestamp_may_be_in_an_old_segment() -> None:
         append(broker.log, b"%d" % number)
     found = offset_for_max_timestamp(broker.log)
     assert found is not None
-    assert (found.offset, found.timestamp) == (0, NOW_MS + 1_000_000)
+    assert (0, NOW_MS + 1_000_000) == (found.offset, found.timestamp)
 
 
 def test_legacy_offsets_before_a_time_are_segment_starts_newest_first() -> None:
@@ -395,9 +395,9 @@ def test_legacy_offsets_before_a_time_are_segment_starts_newest_first() -> None:
     for _ in range(12):
         append(broker.log, b"x")
     starts = [segment.base_offset for segment in broker.log.segments]
-    assert offsets_before(broker.log, -1, broker.clock.time_ms(), 10) == [12, *reversed(starts)]
+    assert [12, *reversed(starts)] == offsets_before(broker.log, -1, broker.clock.time_ms(), 10)
     assert offsets_before(broker.log, -1, broker.clock.time_ms(), 2) == [12, starts[-1]]
-    assert offsets_before(broker.log, -2, broker.clock.time_ms(), 10) == [0]
+    assert [0] == offsets_before(broker.log, -2, broker.clock.time_ms(), 10)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 5, 11, 12, 13, 19])
@@ -406,12 +406,12 @@ def test_truncation_keeps_what_lies_below(offset: int) -> None:
     for number in range(20):
         append(broker.log, b"%d" % number)
     assert broker.log.truncate_to(offset)
-    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(offset)]
-    assert (broker.log.log_end_offset, broker.log.high_watermark) == (offset, offset)
+    assert [b"%d" % number for number in range(offset)] == values_of(read_all(broker.log))
+    assert (offset, offset) == (broker.log.log_end_offset, broker.log.high_watermark)
     append(broker.log, b"after")
     expected = [*((number, b"%d" % number) for number in range(offset)), (offset, b"after")]
-    assert read_all(broker.log) == expected
-    assert read_all(broker.kill().log) == expected
+    assert expected == read_all(broker.log)
+    assert expected == read_all(broker.kill().log)
 
 
 def test_truncation_beyond_the_end_does_nothing() -> None:
@@ -419,7 +419,7 @@ def test_truncation_beyond_the_end_does_nothing() -> None:
     append(log, b"a")
     assert not log.truncate_to(1)
     assert not log.truncate_to(9)
-    assert log.log_end_offset == 1
+    assert 1 == log.log_end_offset
 
 
 def test_a_log_restarts_at_any_offset() -> None:
@@ -427,21 +427,21 @@ def test_a_log_restarts_at_any_offset() -> None:
     for number in range(20):
         append(broker.log, b"%d" % number)
     broker.log.truncate_fully_and_start_at(1000)
-    assert (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.high_watermark) == (
+    assert (
         1000,
         1000,
         1000,
-    )
+    ) == (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.high_watermark)
     append(broker.log, b"new")
-    assert read_all(broker.kill().log) == [(1000, b"new")]
+    assert [(1000, b"new")] == read_all(broker.kill().log)
 
 
 def test_delete_records_moves_the_start_and_frees_segments() -> None:
     broker = Broker(SMALL)
     for number in range(20):
         append(broker.log, b"%d" % number)
-    assert broker.log.delete_records_before(13) == 13
-    assert read_all(broker.log)[0] == (13, b"13")
+    assert 13 == broker.log.delete_records_before(13)
+    assert (13, b"13") == read_all(broker.log)[0]
     with pytest.raises(OffsetOutOfRangeError):
         broker.log.read(12, 100)
     with pytest.raises(OffsetOutOfRangeError):
@@ -450,7 +450,7 @@ def test_delete_records_moves_the_start_and_frees_segments() -> None:
     assert broker.log.delete_old_segments() > 0
     assert len(broker.log.segments) < before
     assert broker.log.segments[0].base_offset <= 13
-    assert broker.log.delete_records_before(-1) == 20
+    assert 20 == broker.log.delete_records_before(-1)
 
 
 def test_retention_by_time_takes_the_active_segment_too() -> None:
@@ -458,12 +458,12 @@ def test_retention_by_time_takes_the_active_segment_too() -> None:
     for number in range(20):
         append(broker.log, b"%d" % number)
     broker.clock.advance(1.0)
-    assert broker.log.delete_old_segments() == 0
+    assert 0 == broker.log.delete_old_segments()
     broker.clock.advance(0.001)
     assert broker.log.delete_old_segments() > 1
-    assert (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.size) == (20, 20, 0)
+    assert (20, 20, 0) == (broker.log.log_start_offset, broker.log.log_end_offset, broker.log.size)
     append(broker.log, b"new")
-    assert read_all(broker.log) == [(20, b"new")]
+    assert [(20, b"new")] == read_all(broker.log)
 
 
 def test_retention_by_size_leaves_at_least_the_bytes_asked_for() -> None:
@@ -480,11 +480,11 @@ def test_retention_never_passes_the_high_watermark() -> None:
     for number in range(20):
         broker.log.append_as_leader(batch(b"%d" % number), 0)
     broker.clock.advance(10)
-    assert broker.log.delete_old_segments() == 0
+    assert 0 == broker.log.delete_old_segments()
     broker.log.advance_high_watermark(10)
     broker.log.delete_old_segments()
     assert broker.log.log_start_offset <= 10
-    assert values_of(read_all(broker.log, 10)) == [b"%d" % number for number in range(10, 20)]
+    assert [b"%d" % number for number in range(10, 20)] == values_of(read_all(broker.log, 10))
 
 
 def test_only_compaction_keeps_everything() -> None:
@@ -494,7 +494,7 @@ def test_only_compaction_keeps_everything() -> None:
         broker.log.append_as_leader(batch(b"x", key=b"k"), 0)
     broker.log.advance_high_watermark(20)
     broker.clock.advance(10)
-    assert broker.log.delete_old_segments() == 0
+    assert 0 == broker.log.delete_old_segments()
 
 
 def test_flush_moves_the_recovery_point_when_the_sync_is_done() -> None:
@@ -503,11 +503,11 @@ def test_flush_moves_the_recovery_point_when_the_sync_is_done() -> None:
     append(broker.log, b"a")
     flushed: list[int] = []
     broker.log.flush(lambda: flushed.append(broker.log.recovery_point))
-    assert broker.log.recovery_point == 0
+    assert 0 == broker.log.recovery_point
     executor.run()
     append(broker.log, b"b")
-    assert flushed == [1]
-    assert read_all(broker.cut_power().log) == [(0, b"a")]
+    assert [1] == flushed
+    assert [(0, b"a")] == read_all(broker.cut_power().log)
 
 
 def test_flushes_under_way_are_shared() -> None:
@@ -517,10 +517,10 @@ def test_flushes_under_way_are_shared() -> None:
     for number in range(50):
         append(log, b"x")
         log.flush(lambda number=number: flushed.append(number))  # type: ignore[misc]  # the default binds
-    assert len(executor.queue) == 1
+    assert 1 == len(executor.queue)
     executor.run()
-    assert flushed == list(range(50))
-    assert log.recovery_point == 50
+    assert list(range(50)) == flushed
+    assert 50 == log.recovery_point
 
 
 def test_truncation_during_a_flush_keeps_the_recovery_point_down() -> None:
@@ -546,14 +546,14 @@ def test_a_full_disk_refuses_appends_and_serves_everything_else() -> None:
             append(broker.log, b"no room")
         assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert raised.value.code.retriable
-    assert read_all(broker.log) == expected
-    assert read_all(broker.kill().log) == expected
+    assert expected == read_all(broker.log)
+    assert expected == read_all(broker.kill().log)
     broker.log.delete_records_before(15)
     assert broker.log.delete_old_segments() > 0
     broker.clock.advance(61)
     broker.manager.deletion_step()
-    assert append(broker.log, b"room again") == 20
-    assert values_of(read_all(broker.log, 19)) == [b"19", b"room again"]
+    assert 20 == append(broker.log, b"room again")
+    assert [b"19", b"room again"] == values_of(read_all(broker.log, 19))
 
 
 def test_a_full_disk_at_a_roll_leaves_no_files_of_a_segment_that_is_not() -> None:
@@ -568,11 +568,11 @@ def test_a_full_disk_at_a_roll_leaves_no_files_of_a_segment_that_is_not() -> Non
             append(broker.log, b"x")
         logs = [name for name in broker.file_names() if name.endswith((".log", ".index", ".timeindex"))]
         assert len(logs) == 3 * len(broker.log.segments)
-        assert broker.kill().log.log_end_offset == end
+        assert end == broker.kill().log.log_end_offset
     broker.file_system.space_left = None
-    assert append(broker.log, b"x") == end
-    assert [segment.base_offset for segment in broker.log.segments] == [0, end]
-    assert len(read_all(broker.kill().log)) == end + 1
+    assert end == append(broker.log, b"x")
+    assert [0, end] == [segment.base_offset for segment in broker.log.segments]
+    assert end + 1 == len(read_all(broker.kill().log))
 
 
 def test_a_torn_write_that_cannot_be_cut_is_overwritten() -> None:
@@ -588,12 +588,12 @@ def test_a_torn_write_that_cannot_be_cut_is_overwritten() -> None:
     broker.file_system.fault = fail_truncation
     with pytest.raises(LogStorageError):
         append(broker.log, b"torn")
-    assert values_of(read_all(broker.log)) == [b"a"]
-    assert values_of(read_all(broker.kill().log)) == [b"a"]
+    assert [b"a"] == values_of(read_all(broker.log))
+    assert [b"a"] == values_of(read_all(broker.kill().log))
     broker.file_system.fault = None
     broker.file_system.space_left = None
     append(broker.log, b"b")
-    assert values_of(read_all(broker.log)) == [b"a", b"b"]
+    assert [b"a", b"b"] == values_of(read_all(broker.log))
 
 
 def test_a_failed_sync_stops_appends_until_recovery() -> None:
@@ -609,7 +609,7 @@ def test_a_failed_sync_stops_appends_until_recovery() -> None:
     broker.log.flush()
     with pytest.raises(LogStorageError, match="sync failed"):
         append(broker.log, b"b")
-    assert values_of(read_all(broker.log)) == [b"a"]
+    assert [b"a"] == values_of(read_all(broker.log))
 
 
 def test_a_failed_read_is_a_storage_error() -> None:
@@ -636,14 +636,14 @@ def test_config_changes_apply_to_the_next_append() -> None:
 def test_preallocated_files_are_cut_at_roll_and_close() -> None:
     broker = Broker(LogConfig(segment_bytes=400, preallocate=True))
     path = f"{broker.log.directory}/{0:020d}.log"
-    assert len(broker.file_system.nodes[path].content) == 400
+    assert 400 == len(broker.file_system.nodes[path].content)
     for number in range(7):
         append(broker.log, b"%d" % number)
     assert len(broker.file_system.nodes[path].content) == broker.log.segments[0].size < 400
     broker = broker.stop()
-    assert values_of(read_all(broker.log)) == [b"%d" % number for number in range(7)]
+    assert [b"%d" % number for number in range(7)] == values_of(read_all(broker.log))
     append(broker.log, b"7")
-    assert values_of(read_all(broker.kill().log)) == [b"%d" % number for number in range(8)]
+    assert [b"%d" % number for number in range(8)] == values_of(read_all(broker.kill().log))
 
 
 def test_a_header_that_claims_to_be_older_than_its_records_is_corrected() -> None:
@@ -654,10 +654,10 @@ def test_a_header_that_claims_to_be_older_than_its_records_is_corrected() -> Non
     log.append_as_leader(records, 0)
     found = offset_for_timestamp(log, NOW_MS)
     assert found is not None
-    assert (found.timestamp, found.offset) == (NOW_MS, 0)
+    assert (NOW_MS, 0) == (found.timestamp, found.offset)
     written = bytearray(log.read(0, 1_000, FetchIsolation.LOG_END).records.read())
     header = read_header(written)
-    assert header.max_timestamp == NOW_MS
+    assert NOW_MS == header.max_timestamp
     validate(written, 0, header)
 
 
@@ -666,7 +666,7 @@ def test_files_are_deleted_after_their_delay_whatever_the_wall_clock_does() -> N
     for _ in range(3):
         append(broker.log, b"x" * 50)
     broker.log.delete_records_before(2)
-    assert broker.log.delete_old_segments() == 2
+    assert 2 == broker.log.delete_old_segments()
     deleted = [name for name in broker.file_names() if name.endswith(".deleted")]
     assert deleted
     broker.clock.jump(3_600)

@@ -46,7 +46,7 @@ class Bench:
         opened: list[object] = []
         session_id = self.server.open_session(timeout_ms, lambda: None, opened.append)
         self.settle()
-        assert opened == [[]]
+        assert [[]] == opened
         return session_id
 
     def submit(
@@ -73,7 +73,7 @@ class Bench:
         ended: list[BaseException | None] = []
         self.server.close(ended.append)
         self.settle()
-        assert ended == [None]
+        assert [None] == ended
 
     def tree(self) -> dict[str, bytes | None]:
         """Return path and data of every znode but the server's own."""

@@ -28,17 +28,17 @@ async def test_session_fills_the_port() -> None:
     """Broker code knows the port only; the checker compares every signature here."""
     session: ZooKeeperClient = await InMemoryZooKeeper().connect()
     assert session.state is SessionState.CONNECTED
-    assert await session.create("/a", b"1") == "/a"
-    assert await session.create("/a/n-", sequential=True) == "/a/n-0000000000"
+    assert "/a" == await session.create("/a", b"1")
+    assert "/a/n-0000000000" == await session.create("/a/n-", sequential=True)
     data, stat = await session.get("/a")
-    assert (data, stat.version, stat.num_children) == (b"1", 0, 1)
-    assert (await session.set("/a", b"2", 0)).version == 1
-    assert await session.children("/a") == ["n-0000000000"]
+    assert (b"1", 0, 1) == (data, stat.version, stat.num_children)
+    assert 1 == (await session.set("/a", b"2", 0)).version
+    assert ["n-0000000000"] == await session.children("/a")
     assert await session.get_many(["/a", "/b"]) == [(b"2", await session.exists("/a")), None]
     await session.delete("/a/n-0000000000")
     results = await session.multi([SetData("/a", b"3"), Delete("/a"), Create("/b")])
     assert isinstance(results[0], Stat)
-    assert results[1:] == [None, "/b"]
+    assert [None, "/b"] == results[1:]
     with pytest.raises(NoNodeError):
         await session.get("/a")
     with pytest.raises(NoNodeError):
@@ -52,11 +52,11 @@ async def test_transactions_sent_together_have_their_own_outcomes() -> None:
     outcomes = await session.multi_many(
         [[Create("/a"), Create("/a/b")], [Create("/c"), Create("/a")], [SetData("/a", b"x", 0)]]
     )
-    assert outcomes[0] == ["/a", "/a/b"]
+    assert ["/a", "/a/b"] == outcomes[0]
     assert isinstance(outcomes[1], NodeExistsError)
-    assert outcomes[1].operation_index == 1
+    assert 1 == outcomes[1].operation_index
     assert isinstance(outcomes[2], list)
-    assert await session.multi_many([]) == []
+    assert [] == await session.multi_many([])
 
 
 async def test_session_reads_its_own_writes_without_waiting_for_them() -> None:
@@ -64,9 +64,9 @@ async def test_session_reads_its_own_writes_without_waiting_for_them() -> None:
     _, (data, _), stat = await asyncio.gather(
         session.create("/a", b"1"), session.get("/a"), session.set("/a", b"2", 0)
     )
-    assert (data, stat.version) == (b"1", 1)
+    assert (b"1", 1) == (data, stat.version)
     results = await asyncio.gather(*(session.set("/a", b"", 1) for _ in range(3)), return_exceptions=True)
-    assert [type(result) for result in results] == [Stat, BadVersionError, BadVersionError]
+    assert [Stat, BadVersionError, BadVersionError] == [type(result) for result in results]
 
 
 async def test_watch_tells_once_and_finds_the_new_data() -> None:
@@ -76,15 +76,15 @@ async def test_watch_tells_once_and_finds_the_new_data() -> None:
     await reader.watch_data("/a", events.append)
     await reader.watch_children("/", events.append)
     await writer.create("/a", b"1")
-    assert events == [
+    assert [
         WatchEvent(EventType.CREATED, "/a"),
         WatchEvent(EventType.CHILDREN_CHANGED, "/"),
-    ]
+    ] == events
     await reader.get("/a", events.append)
     await reader.get_many(["/a", "/missing"], events.append)
     await writer.set("/a", b"2")
     await writer.set("/a", b"3")
-    assert events[2:] == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+    assert [WatchEvent(EventType.DATA_CHANGED, "/a")] == events[2:]
 
 
 async def test_failed_read_leaves_no_watch() -> None:
@@ -95,7 +95,7 @@ async def test_failed_read_leaves_no_watch() -> None:
     with pytest.raises(NoNodeError):
         await session.children("/a", lambda event: None)
     await session.get_many(["/a"], lambda event: None)
-    assert zookeeper.server.server.statistics().watch_count == 0
+    assert 0 == zookeeper.server.server.statistics().watch_count
 
 
 async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,8 +107,8 @@ async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture
 
     await session.watch_data("/a", fail)
     await session.watch_data("/a", events.append)
-    assert await session.create("/a") == "/a"
-    assert len(events) == 1
+    assert "/a" == await session.create("/a")
+    assert 1 == len(events)
     assert "a watch on /a failed" in caplog.text
 
 
@@ -124,15 +124,15 @@ async def test_expired_session_loses_ephemerals_and_watches_and_can_be_opened_ag
     await session.expire()
     assert await other.exists("/e") is None
     await other.create("/x")
-    assert events == []
+    assert [] == events
     with pytest.raises(SessionExpiredError):
         await session.exists("/")
     with pytest.raises(SessionExpiredError):
         await session.multi_many([[Create("/y")]])
     await session.reconnect()
     assert session.session_id != first_id
-    assert await session.create("/e", ephemeral=True) == "/e"
-    assert states == [SessionState.EXPIRED, SessionState.CONNECTED]
+    assert "/e" == await session.create("/e", ephemeral=True)
+    assert [SessionState.EXPIRED, SessionState.CONNECTED] == states
 
 
 async def test_closed_server_lets_the_next_one_go_on() -> None:
@@ -155,5 +155,5 @@ async def test_cancelled_call_does_not_disturb_the_server() -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert await session.create("/b") == "/b"
+    assert "/b" == await session.create("/b")
     assert await session.exists("/a") is not None

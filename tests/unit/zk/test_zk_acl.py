@@ -42,13 +42,13 @@ def digest(permissions: int = 31) -> Acl:
 
 def test_digest_is_that_of_zookeeper() -> None:
     """Lists hold the hash, so another hash would lock everybody out who moves from a ZooKeeper."""
-    assert authenticate("digest", b"alice:secret", "127.0.0.1") == ALICE
+    assert ALICE == authenticate("digest", b"alice:secret", "127.0.0.1")
     # From ZooKeeper's own documentation of its generator.
-    assert authenticate("digest", b"super:test", "").id == "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
+    assert "super:D/InIHSb7yEEbrWz8b9l71RjZJU=" == authenticate("digest", b"super:test", "").id
 
 
 def test_address_is_the_peer_and_not_what_it_claims() -> None:
-    assert authenticate("ip", b"10.0.0.1", "127.0.0.1") == LOCAL
+    assert LOCAL == authenticate("ip", b"10.0.0.1", "127.0.0.1")
 
 
 @pytest.mark.parametrize(("scheme", "auth"), [("sasl", b"x"), ("world", b"anyone"), ("digest", b"\xff:x")])
@@ -122,7 +122,7 @@ def test_auth_stands_for_who_asks() -> None:
 
 
 def test_repetitions_are_dropped() -> None:
-    assert normalise_acl(OPEN_ACL * 3, NOBODY) == OPEN_ACL
+    assert OPEN_ACL == normalise_acl(OPEN_ACL * 3, NOBODY)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_changed_list_holds_for_what_is_pipelined_behind_it() -> None:
         bench.server.submit(Request(session, operation, outcomes.append, 0, NOBODY))
     bench.settle()
     assert isinstance(outcomes[0], list)
-    assert [type(outcome) for outcome in outcomes[1:]] == [NoAuthError, NoAuthError, NoAuthError]
+    assert [NoAuthError, NoAuthError, NoAuthError] == [type(outcome) for outcome in outcomes[1:]]
 
 
 def test_version_of_the_list_is_compared_and_counted() -> None:
@@ -227,8 +227,8 @@ def test_list_cannot_be_changed_inside_a_multi() -> None:
     session = bench.session()
     outcome = bench.multi(session, Create("/a"), SetAcl("/a", OPEN_ACL))
     assert isinstance(outcome, BadArgumentsError)
-    assert outcome.operation_index == 1
-    assert bench.tree() == {}
+    assert 1 == outcome.operation_index
+    assert {} == bench.tree()
 
 
 def test_servers_own_configuration_is_read_only() -> None:
@@ -257,4 +257,4 @@ def test_lists_survive_a_restart_and_are_kept_once() -> None:
 
 def test_errors_carry_zookeepers_codes() -> None:
     kinds: list[type[ZooKeeperError]] = [NoAuthError, InvalidAclError, AuthFailedError]
-    assert [kind.code for kind in kinds] == [-102, -114, -115]
+    assert [-102, -114, -115] == [kind.code for kind in kinds]

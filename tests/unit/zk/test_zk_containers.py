@@ -27,8 +27,8 @@ def tree_of(bench: Bench) -> DataTree:
 def due_after_a_check(bench: Bench, reaper: ContainerReaper) -> list[str]:
     """What is handed out at the first check, one interval after the first call."""
     tree, wall_ms = tree_of(bench), bench.clock.time_ms()
-    assert reaper.due(tree, 0, wall_ms) == []
-    assert reaper.due(tree, MINUTE_MS - 1, wall_ms) == []
+    assert [] == reaper.due(tree, 0, wall_ms)
+    assert [] == reaper.due(tree, MINUTE_MS - 1, wall_ms)
     return reaper.due(tree, MINUTE_MS, wall_ms)
 
 
@@ -41,14 +41,14 @@ def test_container_is_due_only_when_it_had_children_and_has_none() -> None:
     for path in ("/used/a", "/left/a"):
         bench.do(session, Create(path))
     bench.do(session, Delete("/left/a"))
-    assert due_after_a_check(bench, ContainerReaper(deletes_per_minute_max=MINUTE_MS)) == ["/left"]
+    assert ["/left"] == due_after_a_check(bench, ContainerReaper(deletes_per_minute_max=MINUTE_MS))
 
 
 def test_container_never_used_is_due_after_its_time_if_one_is_set() -> None:
     bench = Bench(MemoryFileSystem())
     bench.do(bench.session(), container("/unused"))
     bench.clock.advance(11)
-    assert due_after_a_check(bench, ContainerReaper(never_used_ms_max=10_000)) == ["/unused"]
+    assert ["/unused"] == due_after_a_check(bench, ContainerReaper(never_used_ms_max=10_000))
 
 
 def test_time_to_live_counts_from_the_last_change_of_data() -> None:
@@ -60,7 +60,7 @@ def test_time_to_live_counts_from_the_last_change_of_data() -> None:
     bench.clock.advance(9)
     bench.do(session, SetData("/changed", b"alive"))
     bench.clock.advance(2)
-    assert due_after_a_check(bench, ContainerReaper()) == ["/old"]
+    assert ["/old"] == due_after_a_check(bench, ContainerReaper())
 
 
 def test_deletions_are_paced() -> None:
@@ -71,11 +71,11 @@ def test_deletions_are_paced() -> None:
     bench.clock.advance(1)
     reaper = ContainerReaper(deletes_per_minute_max=6)
     tree, wall_ms = tree_of(bench), bench.clock.time_ms()
-    assert due_after_a_check(bench, reaper) == ["/t0"]
-    assert reaper.due(tree, MINUTE_MS + 9_999, wall_ms) == []
-    assert reaper.due(tree, MINUTE_MS + 10_000, wall_ms) == ["/t1"]
-    assert reaper.due(tree, MINUTE_MS + 31_000, wall_ms) == ["/t2", "/t3"]
-    assert reaper.due(tree, MINUTE_MS + 32_000, wall_ms) == []
+    assert ["/t0"] == due_after_a_check(bench, reaper)
+    assert [] == reaper.due(tree, MINUTE_MS + 9_999, wall_ms)
+    assert ["/t1"] == reaper.due(tree, MINUTE_MS + 10_000, wall_ms)
+    assert ["/t2", "/t3"] == reaper.due(tree, MINUTE_MS + 31_000, wall_ms)
+    assert [] == reaper.due(tree, MINUTE_MS + 32_000, wall_ms)
 
 
 def test_candidate_that_came_to_life_again_is_left_alone() -> None:
@@ -85,9 +85,9 @@ def test_candidate_that_came_to_life_again_is_left_alone() -> None:
     bench.multi(session, *(with_ttl(f"/t{n}", 1) for n in range(2)))
     bench.clock.advance(1)
     reaper = ContainerReaper(deletes_per_minute_max=6)
-    assert due_after_a_check(bench, reaper) == ["/t0"]
+    assert ["/t0"] == due_after_a_check(bench, reaper)
     bench.do(session, Create("/t1/child"))
-    assert reaper.due(tree_of(bench), 2 * MINUTE_MS - 1, bench.clock.time_ms()) == []
+    assert [] == reaper.due(tree_of(bench), 2 * MINUTE_MS - 1, bench.clock.time_ms())
     assert isinstance(bench.do(0, DeleteContainer("/t1")), NotEmptyError)
 
 
@@ -98,13 +98,13 @@ def test_server_deletes_containers_without_a_session_but_nothing_else() -> None:
     bench.do(session, with_ttl("/t", 5))
     bench.do(session, Create("/plain"))
     bench.do(session, Create("/ephemeral", ephemeral=True))
-    assert bench.do(0, DeleteContainer("/c")) == [None]
-    assert bench.do(0, DeleteContainer("/t")) == [None]
+    assert [None] == bench.do(0, DeleteContainer("/c"))
+    assert [None] == bench.do(0, DeleteContainer("/t"))
     assert isinstance(bench.do(0, DeleteContainer("/plain")), BadVersionError)
     assert isinstance(bench.do(0, DeleteContainer("/ephemeral")), BadVersionError)
     assert isinstance(bench.do(0, DeleteContainer("/zookeeper")), BadArgumentsError)
     tree = tree_of(bench)
-    assert (tree.containers, tree.ttl_paths) == (set(), set())
+    assert (set(), set()) == (tree.containers, tree.ttl_paths)
 
 
 def test_kinds_survive_a_restart_from_the_log_and_from_a_snapshot() -> None:
@@ -117,7 +117,7 @@ def test_kinds_survive_a_restart_from_the_log_and_from_a_snapshot() -> None:
         files.crash(lambda size: 0)
         bench = Bench(files)
         tree = tree_of(bench)
-        assert (tree.containers, tree.ttl_paths) == ({"/c"}, {"/t"})
+        assert ({"/c"}, {"/t"}) == (tree.containers, tree.ttl_paths)
         bench.server.snapshot()
 
 

@@ -31,9 +31,9 @@ def test_each_mode_creates_its_kind(bench: Bench, mode: CreateMode) -> None:
     assert result.path == ("/a0000000000" if mode.is_sequential else "/a")
     assert result.stat.ephemeral_owner == (session if mode.is_ephemeral else 0)
     stat = bench.do(session, Read(lambda tree, watches: tree.stat(result.path)))
-    assert result.stat == stat
+    assert stat == result.stat
     tree = DataTree.restore(bench.server.freeze())
-    assert (result.path in tree.containers) == (mode is CreateMode.CONTAINER)
+    assert (mode is CreateMode.CONTAINER) == (result.path in tree.containers)
     assert (result.path in tree.ttl_paths) == mode.has_ttl
     assert tree.ephemerals(session) == ({result.path} if mode.is_ephemeral else set())
 
@@ -59,10 +59,10 @@ def test_time_to_live_belongs_to_its_modes_only(bench: Bench) -> None:
 
 def test_owner_field_is_encoded_as_by_zookeeper() -> None:
     """The field is in snapshots that a ZooKeeper reads."""
-    assert ttl_owner(1) % 2**64 == 0xFF00_0000_0000_0001
-    assert ttl_owner(TTL_MS_MAX) % 2**64 == 0xFF00_00FF_FFFF_FFFF
-    assert CONTAINER_OWNER % 2**64 == 0x8000_0000_0000_0000
-    assert [ttl_of(ttl_owner(ttl_ms)) for ttl_ms in (1, 1000, TTL_MS_MAX)] == [1, 1000, TTL_MS_MAX]
+    assert 0xFF00_0000_0000_0001 == ttl_owner(1) % 2**64
+    assert 0xFF00_00FF_FFFF_FFFF == ttl_owner(TTL_MS_MAX) % 2**64
+    assert 0x8000_0000_0000_0000 == CONTAINER_OWNER % 2**64
+    assert [1, 1000, TTL_MS_MAX] == [ttl_of(ttl_owner(ttl_ms)) for ttl_ms in (1, 1000, TTL_MS_MAX)]
     assert ttl_of(CONTAINER_OWNER) is None
     owners = [0, CONTAINER_OWNER, ttl_owner(1), ttl_owner(TTL_MS_MAX)]
     assert not any(map(is_session, owners))
@@ -76,7 +76,7 @@ def test_null_data_is_kept_apart_from_empty_data(bench: Bench) -> None:
     bench.do(session, CreateNode("/was", b"something"))
     bench.do(session, SetData("/was", None))
     bench.files.crash(lambda size: 0)
-    assert Bench(bench.files).tree() == {"/null": None, "/empty": b"", "/was": None}
+    assert {"/null": None, "/empty": b"", "/was": None} == Bench(bench.files).tree()
 
 
 def test_created_in_a_multi_tells_of_the_znode_when_it_was_new(bench: Bench) -> None:
@@ -92,10 +92,10 @@ def test_created_in_a_multi_tells_of_the_znode_when_it_was_new(bench: Bench) -> 
     )
     assert isinstance(outcome, list)
     made, changed, ephemeral, path, checked = outcome
-    assert (made.path, made.stat.version, made.stat.data_length, made.stat.num_children) == ("/a", 0, 3, 0)
-    assert (changed.version, changed.data_length) == (1, 5)
-    assert (ephemeral.path, ephemeral.stat.ephemeral_owner) == ("/a/e0000000000", session)
-    assert (path, checked) == ("/a/plain", None)
+    assert ("/a", 0, 3, 0) == (made.path, made.stat.version, made.stat.data_length, made.stat.num_children)
+    assert (1, 5) == (changed.version, changed.data_length)
+    assert ("/a/e0000000000", session) == (ephemeral.path, ephemeral.stat.ephemeral_owner)
+    assert ("/a/plain", None) == (path, checked)
 
 
 def test_counter_that_is_used_up_refuses_sequences_and_nothing_else() -> None:
@@ -107,15 +107,15 @@ def test_counter_that_is_used_up_refuses_sequences_and_nothing_else() -> None:
     tree = bench.do(session, Read(lambda tree, watches: tree))
     assert isinstance(tree, DataTree)
     tree.nodes["/q"] = tree.nodes["/q"]._replace(created_count=INT_MAX - 1, version=INT_MAX)
-    assert bench.do(session, Create("/q/", sequential=True)) == [f"/q/{INT_MAX - 1}"]
+    assert [f"/q/{INT_MAX - 1}"] == bench.do(session, Create("/q/", sequential=True))
     assert isinstance(bench.do(session, Create("/q/", sequential=True)), BadArgumentsError)
-    assert bench.do(session, Create("/q/plain")) == ["/q/plain"]
+    assert ["/q/plain"] == bench.do(session, Create("/q/plain"))
     assert isinstance(bench.do(session, Create("/q/plain")), NodeExistsError)
     stat = bench.do(session, SetData("/q", b""))
     assert isinstance(stat, list)
     assert isinstance(stat[0], Stat)
     assert -(INT_MAX + 1) <= stat[0].cversion <= INT_MAX
-    assert stat[0].version == -INT_MAX - 1
+    assert -INT_MAX - 1 == stat[0].version
 
 
 def test_version_that_would_mean_any_is_left_out(bench: Bench) -> None:
@@ -128,7 +128,7 @@ def test_version_that_would_mean_any_is_left_out(bench: Bench) -> None:
     outcome = bench.do(session, SetData("/a", b"", -2))
     assert isinstance(outcome, list)
     assert isinstance(outcome[0], Stat)
-    assert outcome[0].version == 0
+    assert 0 == outcome[0].version
 
 
 def test_largest_data_is_a_setting() -> None:
@@ -163,5 +163,5 @@ def test_descendants_are_counted_at_any_depth(bench: Bench) -> None:
     session = bench.session()
     bench.multi(session, Create("/a"), Create("/a/b"), Create("/a/b/c"), Create("/a/d"), Create("/ab"))
     tree = DataTree.restore(bench.server.freeze())
-    assert [tree.all_children_count(path) for path in ("/a", "/a/b", "/ab", "/missing")] == [3, 1, 0, 0]
-    assert tree.all_children_count("/") == len(tree.nodes) - 1
+    assert [3, 1, 0, 0] == [tree.all_children_count(path) for path in ("/a", "/a/b", "/ab", "/missing")]
+    assert len(tree.nodes) - 1 == tree.all_children_count("/")

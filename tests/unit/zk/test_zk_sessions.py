@@ -25,8 +25,8 @@ def test_session_is_due_after_its_time_out_and_at_most_one_bucket_late() -> None
     tracker.advance(0)
     tracker.add(1, 2000)
     tracker.add(2, 2600)
-    assert advance_to(tracker, 0, 4000) == {1: 2500, 2: 3000}
-    assert len(tracker) == 0
+    assert {1: 2500, 2: 3000} == advance_to(tracker, 0, 4000)
+    assert 0 == len(tracker)
 
 
 def test_session_that_is_heard_of_lives_on() -> None:
@@ -34,9 +34,9 @@ def test_session_that_is_heard_of_lives_on() -> None:
     tracker.advance(0)
     tracker.add(1, 1000)
     for reading in range(0, 10_000, 500):
-        assert due(tracker, reading) == []
+        assert [] == due(tracker, reading)
         tracker.touch(1)
-    assert advance_to(tracker, 9500, 12_000) == {1: 11_000}
+    assert {1: 11_000} == advance_to(tracker, 9500, 12_000)
 
 
 def test_time_in_which_the_server_stood_still_is_not_held_against_clients() -> None:
@@ -45,9 +45,9 @@ def test_time_in_which_the_server_stood_still_is_not_held_against_clients() -> N
     tracker.advance(0)
     tracker.add(1, 2000)
     tracker.advance(500)
-    assert due(tracker, 60_000) == []
+    assert [] == due(tracker, 60_000)
     tracker.touch(1)
-    assert advance_to(tracker, 60_000, 63_000) == {1: 62_500}
+    assert {1: 62_500} == advance_to(tracker, 60_000, 63_000)
 
 
 def test_session_taken_up_with_another_time_out_has_all_of_it() -> None:
@@ -55,9 +55,9 @@ def test_session_taken_up_with_another_time_out_has_all_of_it() -> None:
     tracker.advance(0)
     tracker.add(1, 1000)
     tracker.add(1, 4000)
-    assert tracker.timeout_ms(1) == 4000
-    assert tracker.deadlines() == [(4500, [1])]
-    assert advance_to(tracker, 0, 5000) == {1: 4500}
+    assert 4000 == tracker.timeout_ms(1)
+    assert [(4500, [1])] == tracker.deadlines()
+    assert {1: 4500} == advance_to(tracker, 0, 5000)
 
 
 def test_session_that_is_over_is_not_due_and_cannot_be_touched() -> None:
@@ -68,8 +68,8 @@ def test_session_that_is_over_is_not_due_and_cannot_be_touched() -> None:
     tracker.remove(1)
     tracker.touch(1)
     assert 1 not in tracker
-    assert tracker.deadlines() == []
-    assert advance_to(tracker, 0, 3000) == {}
+    assert [] == tracker.deadlines()
+    assert {} == advance_to(tracker, 0, 3000)
 
 
 def test_due_sessions_come_with_their_time_outs() -> None:
@@ -77,44 +77,44 @@ def test_due_sessions_come_with_their_time_outs() -> None:
     tracker.advance(0)
     tracker.add(7, 300)
     tracker.add(3, 300)
-    assert tracker.advance(200) == []
-    assert tracker.advance(400) == [(3, 300), (7, 300)]
-    assert tracker.advance(400) == []
+    assert [] == tracker.advance(200)
+    assert [(3, 300), (7, 300)] == tracker.advance(400)
+    assert [] == tracker.advance(400)
 
 
 def test_buckets_are_never_wider_than_half_a_second() -> None:
-    assert SessionTracker(3000).bucket_ms == 500
-    assert SessionTracker(200).bucket_ms == 200
+    assert 500 == SessionTracker(3000).bucket_ms
+    assert 200 == SessionTracker(200).bucket_ms
 
 
 def test_password_is_zookeepers() -> None:
     """Sessions in a directory that ZooKeeper wrote can be taken up; the bytes are of Java's Random."""
     password = session_password(42 ^ 0xB3415C00)
-    assert len(password) == 16
+    assert 16 == len(password)
     # The secret cancels out: this is the generator seeded with 42, whose first ints are well known.
     first = int.from_bytes(password[:4], "little", signed=True)
     second = int.from_bytes(password[4:8], "little", signed=True)
-    assert (first, second) == (-1170105035, 234785527)
+    assert (-1170105035, 234785527) == (first, second)
     assert session_password(1) != session_password(2)
 
 
 def test_ids_with_the_highest_bit_set_have_a_password() -> None:
     """A ZooKeeper with a server id above 127 hands out negative session ids."""
-    assert len(session_password(-0x7F00000000000001)) == 16
+    assert 16 == len(session_password(-0x7F00000000000001))
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(-5, 1000), (0, 1000), (2000, 2000), (90_000, 60_000)])
 def test_time_out_is_what_is_asked_for_within_the_limits(asked: int, granted: int) -> None:
-    assert negotiate_timeout(asked, 1000, 60_000) == granted
+    assert granted == negotiate_timeout(asked, 1000, 60_000)
 
 
 def test_settings_have_defaults_and_follow_the_tick() -> None:
     config = ZooKeeperConfig.from_properties({})
-    assert config == ZooKeeperConfig()
-    assert config.session_timeout_ms_min == 1000
-    assert config.session_timeout_ms_max == 60_000
+    assert ZooKeeperConfig() == config
+    assert 1000 == config.session_timeout_ms_min
+    assert 60_000 == config.session_timeout_ms_max
     ticks = ZooKeeperConfig.from_properties({"tickTime": "2000", "minSessionTimeout": "-1"})
-    assert (ticks.session_timeout_ms_min, ticks.session_timeout_ms_max) == (4000, 40_000)
+    assert (4000, 40_000) == (ticks.session_timeout_ms_min, ticks.session_timeout_ms_max)
 
 
 def test_settings_are_read() -> None:
@@ -133,15 +133,15 @@ def test_settings_are_read() -> None:
             "DigestAuthenticationProvider.superDigest": "super:hash",
         }
     )
-    assert config.data_dir == "/data"
-    assert config.four_letter_words == frozenset(FOUR_LETTER_WORDS)
-    assert (config.connections_per_host_max, config.frame_bytes_max, config.sync) == (0, 2048, False)
-    assert config.super_digest == "super:hash"
+    assert "/data" == config.data_dir
+    assert frozenset(FOUR_LETTER_WORDS) == config.four_letter_words
+    assert (0, 2048, False) == (config.connections_per_host_max, config.frame_bytes_max, config.sync)
+    assert "super:hash" == config.super_digest
 
 
 def test_words_of_other_versions_in_the_whitelist_do_no_harm() -> None:
     config = ZooKeeperConfig.from_properties({"4lw.commands.whitelist": "ruok, gtmk, hash"})
-    assert config.four_letter_words == {"ruok"}
+    assert {"ruok"} == config.four_letter_words
 
 
 @pytest.mark.parametrize(

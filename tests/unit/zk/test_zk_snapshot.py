@@ -28,7 +28,7 @@ def filled_tree() -> FrozenTree:
 def test_snapshot_holds_the_whole_tree() -> None:
     """Data that is null, access lists, owners, versions: what is not written would change at a restart."""
     frozen = filled_tree()
-    assert decode_snapshot(encode_snapshot(frozen), frozen.zxid) == frozen
+    assert frozen == decode_snapshot(encode_snapshot(frozen), frozen.zxid)
 
 
 def test_snapshot_cut_or_damaged_at_any_byte_is_refused() -> None:
@@ -51,7 +51,7 @@ def test_frozen_view_does_not_change_with_the_tree() -> None:
     frozen = bench.server.freeze()
     before = encode_snapshot(frozen)
     bench.multi(session, SetData("/a", b"after"), Create("/a/b"))
-    assert encode_snapshot(frozen) == before
+    assert before == encode_snapshot(frozen)
 
 
 def test_recovery_takes_the_newest_readable_snapshot_and_the_log_after_it() -> None:
@@ -65,9 +65,9 @@ def test_recovery_takes_the_newest_readable_snapshot_and_the_log_after_it() -> N
     expected = bench.server.freeze()
     files.crash(lambda size: 0)
     snapshots = sorted(name for name in files.inodes if "snapshot" in name)
-    assert snapshots == [f"{DIRECTORY}/snapshot.{zxid}" for zxid in (3, 4, 5)]
+    assert [f"{DIRECTORY}/snapshot.{zxid}" for zxid in (3, 4, 5)] == snapshots
     files.inodes[snapshots[-1]].data[40] ^= 1
-    assert Bench(files).server.freeze() == expected
+    assert expected == Bench(files).server.freeze()
 
 
 def test_snapshots_that_cannot_be_read_stop_the_start() -> None:
@@ -94,7 +94,7 @@ def test_snapshot_is_taken_after_enough_changes_and_bounds_the_log() -> None:
         bench.do(session, SetData("/", b"%d" % number))
     assert bench.server.statistics().changes_since_snapshot < 10
     logs = [name for name in files.inodes if "/log." in name]
-    assert len(SnapshotStore(DIRECTORY, files).files()) == 3
+    assert 3 == len(SnapshotStore(DIRECTORY, files).files())
     assert len(logs) <= 5
     assert f"{DIRECTORY}/log.1" not in logs
     files.crash(lambda size: 0)
@@ -115,7 +115,7 @@ def test_snapshot_that_finds_no_room_leaves_those_before_it() -> None:
     bench.do(session, Create("/b"))
     assert isinstance(outcomes[0], OSError)
     files.crash(lambda size: 0)
-    assert Bench(files).tree() == {"/a": b"", "/b": b""}
+    assert {"/a": b"", "/b": b""} == Bench(files).tree()
 
 
 def test_unfinished_snapshot_is_removed_at_the_start() -> None:
@@ -125,16 +125,16 @@ def test_unfinished_snapshot_is_removed_at_the_start() -> None:
     bench.do(bench.session(), Create("/a"))
     files.crash(lambda size: 0)
     files.open(f"{DIRECTORY}/snapshot.2.tmp", create=True)
-    assert Bench(files).tree() == {"/a": b""}
+    assert {"/a": b""} == Bench(files).tree()
     assert not any(name.endswith(".tmp") for name in files.inodes)
 
 
 def test_restored_tree_knows_children_and_owners() -> None:
     frozen = filled_tree()
     tree = DataTree.restore(frozen)
-    assert tree.children("/") == {"a", "a-b", "e", "zookeeper"}
-    assert tree.children("/a") == {"b"}
-    assert [tree.ephemerals(session) for session in frozen.sessions] == [{"/e"}]
+    assert {"a", "a-b", "e", "zookeeper"} == tree.children("/")
+    assert {"b"} == tree.children("/a")
+    assert [{"/e"}] == [tree.ephemerals(session) for session in frozen.sessions]
 
 
 def test_directory_serves_one_process_at_a_time() -> None:
@@ -145,5 +145,5 @@ def test_directory_serves_one_process_at_a_time() -> None:
     closed: list[BaseException | None] = []
     bench.server.close(closed.append)
     bench.settle()
-    assert closed == [None]
+    assert [None] == closed
     Bench(files)

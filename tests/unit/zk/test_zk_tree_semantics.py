@@ -45,22 +45,25 @@ def test_stat_counts_as_zookeeper_does(bench: Bench) -> None:
     bench.do(session, Create("/a/y", b""))
     bench.do(session, Delete("/a/x"))
     stat = stat_of(bench, session, "/a")
-    assert created == Stat(
-        czxid=2,
-        mzxid=2,
-        ctime=1_700_000_000_000,
-        mtime=1_700_000_000_000,
-        version=0,
-        cversion=0,
-        aversion=0,
-        ephemeral_owner=0,
-        data_length=3,
-        num_children=0,
-        pzxid=2,
+    assert (
+        Stat(
+            czxid=2,
+            mzxid=2,
+            ctime=1_700_000_000_000,
+            mtime=1_700_000_000_000,
+            version=0,
+            cversion=0,
+            aversion=0,
+            ephemeral_owner=0,
+            data_length=3,
+            num_children=0,
+            pzxid=2,
+        )
+        == created
     )
-    assert (stat.czxid, stat.mzxid, stat.pzxid) == (2, 3, 6)
-    assert (stat.version, stat.cversion, stat.num_children, stat.data_length) == (1, 3, 1, 5)
-    assert stat.mtime == stat.ctime + 1000
+    assert (2, 3, 6) == (stat.czxid, stat.mzxid, stat.pzxid)
+    assert (1, 3, 1, 5) == (stat.version, stat.cversion, stat.num_children, stat.data_length)
+    assert stat.ctime + 1000 == stat.mtime
 
 
 def test_sequential_names_count_every_child_ever_created(bench: Bench) -> None:
@@ -72,7 +75,7 @@ def test_sequential_names_count_every_child_ever_created(bench: Bench) -> None:
     bench.do(session, Create("/q/plain"))
     second = bench.do(session, Create("/q/n-", sequential=True))
     unnamed = bench.do(session, Create("/q/", sequential=True))
-    assert [first, second, unnamed] == [["/q/n-0000000000"], ["/q/n-0000000002"], ["/q/0000000003"]]
+    assert [["/q/n-0000000000"], ["/q/n-0000000002"], ["/q/0000000003"]] == [first, second, unnamed]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_refused_operations_change_nothing(
     bench.multi(session, Create("/a", b"data"), Create("/a/child"), Create("/e", ephemeral=True))
     before = bench.server.freeze()
     assert isinstance(bench.do(session, operation), expected)
-    assert bench.server.freeze() == before
+    assert before == bench.server.freeze()
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,8 @@ def test_multi_is_all_or_nothing_and_tells_which_operation_failed(bench: Bench) 
     before = bench.server.freeze()
     outcome = bench.multi(session, Create("/b"), SetData("/a", b"x"), Check("/a", 5), Delete("/b"))
     assert isinstance(outcome, BadVersionError)
-    assert outcome.operation_index == 2
-    assert bench.server.freeze() == before
+    assert 2 == outcome.operation_index
+    assert before == bench.server.freeze()
 
 
 def test_operations_of_a_multi_see_those_before_them(bench: Bench) -> None:
@@ -142,9 +145,9 @@ def test_operations_of_a_multi_see_those_before_them(bench: Bench) -> None:
         Delete("/a", version=1),
     )
     assert isinstance(outcome, list)
-    assert outcome[:3] == ["/a", "/a/n-0000000000", "/a/n-0000000001"]
-    assert outcome[4:] == [None, None, None, None]
-    assert bench.tree() == {}
+    assert ["/a", "/a/n-0000000000", "/a/n-0000000001"] == outcome[:3]
+    assert [None, None, None, None] == outcome[4:]
+    assert {} == bench.tree()
 
 
 def test_pipelined_writes_are_judged_by_those_before_them(bench: Bench) -> None:
@@ -158,13 +161,13 @@ def test_pipelined_writes_are_judged_by_those_before_them(bench: Bench) -> None:
         bench.submit(session, Delete("/a")),
         bench.submit(session, Read(lambda tree, watches: tree.nodes["/a"].data)),
     ]
-    assert outcomes == [[], [], [], [], []]
+    assert [[], [], [], [], []] == outcomes
     bench.settle()
     assert isinstance(outcomes[0][0], list)
     assert isinstance(outcomes[1][0], BadVersionError)
-    assert outcomes[2] == [["/a/b"]]
+    assert [["/a/b"]] == outcomes[2]
     assert isinstance(outcomes[3][0], NotEmptyError)
-    assert outcomes[4] == [b"1"]
+    assert [b"1"] == outcomes[4]
 
 
 def test_ephemerals_end_with_their_session(bench: Bench) -> None:
@@ -172,15 +175,15 @@ def test_ephemerals_end_with_their_session(bench: Bench) -> None:
     bench.do(owner, Create("/a"))
     bench.do(owner, Create("/a/e", ephemeral=True))
     bench.do(other, Create("/f", ephemeral=True))
-    assert stat_of(bench, other, "/a/e").ephemeral_owner == owner
+    assert owner == stat_of(bench, other, "/a/e").ephemeral_owner
     pending = bench.submit(owner, Create("/late", ephemeral=True))
     closing = bench.submit(owner, CloseSession())
     after = bench.submit(owner, Create("/never"))
     bench.settle()
-    assert pending == [["/late"]]
-    assert closing == [[]]
+    assert [["/late"]] == pending
+    assert [[]] == closing
     assert isinstance(after[0], SessionExpiredError)
-    assert bench.tree() == {"/a": b"", "/f": b""}
+    assert {"/a": b"", "/f": b""} == bench.tree()
 
 
 def test_sessions_of_other_processes_survive_a_restart_and_those_inside_do_not() -> None:
@@ -192,9 +195,9 @@ def test_sessions_of_other_processes_survive_a_restart_and_those_inside_do_not()
     bench.do(inside, Create("/inside", ephemeral=True))
     files.crash(lambda size: 0)
     again = Bench(files)
-    assert again.tree() == {"/outside": b""}
+    assert {"/outside": b""} == again.tree()
     assert isinstance(again.do(inside, Create("/x")), SessionExpiredError)
-    assert again.do(outside, Create("/x")) == ["/x"]
+    assert ["/x"] == again.do(outside, Create("/x"))
 
 
 def test_session_that_begins_and_ends_in_one_group_is_over(bench: Bench) -> None:
@@ -207,9 +210,9 @@ def test_session_that_begins_and_ends_in_one_group_is_over(bench: Bench) -> None
     late = bench.submit(brief, Create("/late"))
     kept = bench.submit(other, Create("/kept"))
     bench.settle()
-    assert (opened, created, closed, kept) == ([[]], [["/e"]], [[]], [["/kept"]])
+    assert ([[]], [["/e"]], [[]], [["/kept"]]) == (opened, created, closed, kept)
     assert isinstance(late[0], SessionExpiredError)
-    assert bench.tree() == {"/kept": b""}
+    assert {"/kept": b""} == bench.tree()
     assert isinstance(bench.do(brief, Create("/later")), SessionExpiredError)
 
 
@@ -229,13 +232,13 @@ def test_full_disk_leaves_room_for_deletions() -> None:
     bench.multi(session, *(Create(f"/t{n}", bytes(100)) for n in range(300)))
     files.room = 0
     for number in range(300):
-        assert bench.multi(session, Create(f"/mark{number}"), Delete(f"/mark{number}")) == [
+        assert [
             f"/mark{number}",
             None,
-        ]
-        assert bench.do(session, Delete(f"/t{number}")) == [None]
+        ] == bench.multi(session, Create(f"/mark{number}"), Delete(f"/mark{number}"))
+        assert [None] == bench.do(session, Delete(f"/t{number}"))
     files.crash(lambda size: 0)
-    assert Bench(files).tree() == {}
+    assert {} == Bench(files).tree()
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -253,9 +256,9 @@ def test_server_starts_on_the_disk_that_it_left_full(is_clean: bool) -> None:
             files.crash(lambda size: size)
         bench = Bench(files)
         session = bench.session()
-        assert bench.do(session, Delete(f"/t{number}")) == [None]
+        assert [None] == bench.do(session, Delete(f"/t{number}"))
     files.crash(lambda size: 0)
-    assert Bench(files).tree() == {}
+    assert {} == Bench(files).tree()
 
 
 def test_log_takes_a_small_reserve_where_a_large_one_cannot_be_had() -> None:
@@ -263,11 +266,11 @@ def test_log_takes_a_small_reserve_where_a_large_one_cannot_be_had() -> None:
     files.room = RESERVE_BYTES // 2
     bench = Bench(files)
     session = bench.session()
-    assert bench.do(session, Create("/a")) == ["/a"]
+    assert ["/a"] == bench.do(session, Create("/a"))
     taken = files.room
     assert RESERVE_BYTES // 4 < taken < RESERVE_BYTES // 2
     files.room = 0
-    assert bench.do(session, Create("/b", bytes(10_000))) == ["/b"]
+    assert ["/b"] == bench.do(session, Create("/b", bytes(10_000)))
     files.crash(lambda size: 0)
     assert {"/a", "/b"} == Bench(files).tree().keys()
 
@@ -285,12 +288,12 @@ def test_full_disk_refuses_changes_serves_reads_and_recovers() -> None:
     read = bench.submit(session, Read(lambda tree, watches: tree.nodes["/a"].data))
     bench.settle()
     assert all(isinstance(outcome[0], StorageError) for outcome in [*refused, dependent])
-    assert read == [b"kept"]
-    assert bench.tree() == {"/a": b"kept"}
+    assert [b"kept"] == read
+    assert {"/a": b"kept"} == bench.tree()
     files.room = None
-    assert bench.do(session, Create("/c", b"after")) == ["/c"]
+    assert ["/c"] == bench.do(session, Create("/c", b"after"))
     files.crash(lambda size: 0)
-    assert Bench(files).tree() == {"/a": b"kept", "/c": b"after"}
+    assert {"/a": b"kept", "/c": b"after"} == Bench(files).tree()
 
 
 @pytest.mark.parametrize("kind", ["sync", "write"])
@@ -304,9 +307,9 @@ def test_failing_device_refuses_changes_until_the_log_can_be_cleared(kind: str) 
     assert isinstance(bench.do(session, Create("/b")), StorageError)
     assert isinstance(bench.do(session, Create("/c")), StorageError)
     files.failures.clear()
-    assert bench.do(session, Create("/d")) == ["/d"]
+    assert ["/d"] == bench.do(session, Create("/d"))
     files.crash(lambda size: size)
-    assert Bench(files).tree() == {"/a": b"", "/d": b""}
+    assert {"/a": b"", "/d": b""} == Bench(files).tree()
 
 
 def test_inconsistent_tree_stops_the_server_for_good(bench: Bench) -> None:
@@ -323,4 +326,4 @@ def test_inconsistent_tree_stops_the_server_for_good(bench: Bench) -> None:
     later = bench.do(session, Create("/c"))
     assert all(isinstance(outcome[0], StorageError) for outcome in waiting)
     assert isinstance(later, StorageError)
-    assert len(broken) == 1
+    assert 1 == len(broken)

@@ -64,7 +64,7 @@ def recovered(files: MemoryFileSystem, after: int = 0) -> list[int]:
 @pytest.mark.parametrize("body", BODIES)
 def test_transactions_survive_their_encoding(body: object) -> None:
     original = Txn(-5, 3, 2**40, 1_700_000_000_000, body)  # type: ignore[arg-type]  # parametrized over the union
-    assert decode_txn(encode_txn(original)) == original
+    assert original == decode_txn(encode_txn(original))
 
 
 def header(kind: int, zxid: int = 1) -> bytes:
@@ -95,7 +95,7 @@ def header(kind: int, zxid: int = 1) -> bytes:
     ],
 )
 def test_records_that_only_a_zookeeper_writes_are_read(record: bytes, expected: object) -> None:
-    assert decode_txn(record).body == expected
+    assert expected == decode_txn(record).body
 
 
 def test_failed_request_without_a_number_of_its_own_is_passed_over() -> None:
@@ -103,7 +103,7 @@ def test_failed_request_without_a_number_of_its_own_is_passed_over() -> None:
     files = MemoryFileSystem()
     log = TxnLog(DIRECTORY, files, reserve_bytes=0)
     log.append([frame(encode_txn(txn(1))), frame(header(-1) + bytes(4)), frame(encode_txn(txn(2)))], 1)
-    assert recovered(files) == [1, 2]
+    assert [1, 2] == recovered(files)
 
 
 def test_numbers_jump_between_epochs_and_not_within_one() -> None:
@@ -113,7 +113,7 @@ def test_numbers_jump_between_epochs_and_not_within_one() -> None:
     log = TxnLog(DIRECTORY, files, reserve_bytes=0)
     for zxid in (1, 2, epoch + 1, 3 * epoch + 1, 3 * epoch + 2):
         log.append([frame(encode_txn(Txn(5, 0, zxid, 0, DeleteTxn("/a"))))], zxid)
-    assert recovered(files) == [1, 2, epoch + 1, 3 * epoch + 1, 3 * epoch + 2]
+    assert [1, 2, epoch + 1, 3 * epoch + 1, 3 * epoch + 2] == recovered(files)
     log.append([frame(encode_txn(Txn(5, 0, 3 * epoch + 4, 0, DeleteTxn("/a"))))], 3 * epoch + 4)
     with pytest.raises(CorruptionError, match="a file is missing"):
         recovered(files)
@@ -124,10 +124,10 @@ def test_file_has_zookeepers_layout() -> None:
     files = MemoryFileSystem()
     payload = encode_txn(Txn(0x0102, 3, 4, 5, CreateTxn("/a", b"hi", OPEN_ACL, False, 1)))
     TxnLog(DIRECTORY, files, reserve_bytes=0).append([frame(payload)], 4)
-    assert payload.hex() == (
+    assert (
         "00000000000001020000000300000000000000040000000000000005000000010000000"
         "22f61000000026869000000010000001f00000005776f726c6400000006616e796f6e650000000001"
-    )
+    ) == payload.hex()
     header = "5a4b4c47000000020000000000000000"
     assert {path: inode.data.hex() for path, inode in files.inodes.items()} == {
         f"{DIRECTORY}/log.4": header + struct.pack(">qi", 0x76540654, 76).hex() + payload.hex() + "42"
@@ -143,12 +143,12 @@ def test_log_cut_at_each_byte_recovers_the_whole_records_before_the_cut() -> Non
     ends = [16]
     for zxid in (1, 2, 3):
         ends.append(ends[-1] + len(frame(encode_txn(txn(zxid)))))
-    assert ends[-1] == len(whole)
+    assert len(whole) == ends[-1]
     for size in range(len(whole) + 1):
         inode.data = bytearray(whole[:size])
         files.inodes[path] = inode
         complete = [zxid for zxid, end in zip((1, 2, 3), ends[1:], strict=True) if end <= size]
-        assert recovered(files) == complete, f"cut at {size}"
+        assert complete == recovered(files), f"cut at {size}"
         # What recovery leaves is not torn.
         assert path not in files.inodes or read_log(bytes(inode.data)).is_tail_zero
 
@@ -163,7 +163,7 @@ def test_damaged_byte_ends_the_log_there() -> None:
     for position in range(second, len(whole)):
         damaged = bytearray(whole)
         damaged[position] ^= 0x40
-        assert [found.zxid for found in read_log(bytes(damaged)).txns] == [1], f"damaged at {position}"
+        assert [1] == [found.zxid for found in read_log(bytes(damaged)).txns], f"damaged at {position}"
 
 
 @pytest.mark.parametrize("tail", [bytes(100), b"\xff" * 100, b"B" * 13, b"\x00" * 11 + b"\x01\x00B"])
@@ -174,7 +174,7 @@ def test_nonsense_in_the_tail_is_cut_off(tail: bytes) -> None:
     (inode,) = files.inodes.values()
     whole = bytes(inode.data)
     inode.data += tail
-    assert recovered(files) == [1, 2]
+    assert [1, 2] == recovered(files)
     # Zeros stay: they are room that the next process may need.
     assert inode.data == (whole if tail.strip(b"\x00") else whole + tail)
 
@@ -275,9 +275,9 @@ def test_recovery_after_a_snapshot_skips_what_it_covers() -> None:
     log = log_with(files, 1, 2)
     log.roll()
     log.append([frame(encode_txn(txn(zxid))) for zxid in (3, 4)], 3)
-    assert recovered(files, after=0) == [1, 2, 3, 4]
-    assert recovered(files, after=3) == [4]
-    assert recovered(files, after=4) == []
+    assert [1, 2, 3, 4] == recovered(files, after=0)
+    assert [4] == recovered(files, after=3)
+    assert [] == recovered(files, after=4)
 
 
 def test_purge_keeps_what_the_oldest_snapshot_needs() -> None:
@@ -287,8 +287,8 @@ def test_purge_keeps_what_the_oldest_snapshot_needs() -> None:
         log.roll()
         log.append([frame(encode_txn(txn(zxid)))], zxid)
     log.purge(oldest_snapshot_zxid=3)
-    assert sorted(files.inodes) == [f"{DIRECTORY}/log.4", f"{DIRECTORY}/log.5"]
-    assert recovered(files, after=3) == [4, 5]
+    assert [f"{DIRECTORY}/log.4", f"{DIRECTORY}/log.5"] == sorted(files.inodes)
+    assert [4, 5] == recovered(files, after=3)
 
 
 def test_large_file_is_followed_by_a_new_one() -> None:
@@ -296,8 +296,8 @@ def test_large_file_is_followed_by_a_new_one() -> None:
     log = TxnLog(DIRECTORY, files, file_bytes_max=100, reserve_bytes=0)
     for zxid in (1, 2, 3):
         log.append([frame(encode_txn(txn(zxid)))], zxid)
-    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
-    assert recovered(files) == [1, 2, 3]
+    assert [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"] == sorted(files.inodes)
+    assert [1, 2, 3] == recovered(files)
 
 
 @pytest.mark.parametrize("room", range(0, 120, 7))
@@ -312,7 +312,7 @@ def test_append_after_a_partial_write_leaves_no_torn_record_between(room: int) -
     log.append([frame(encode_txn(txn(2)))], 2)
     (inode,) = files.inodes.values()
     assert read_log(bytes(inode.data)).file_size == read_log(bytes(inode.data)).valid_size
-    assert recovered(files) == [1, 2]
+    assert [1, 2] == recovered(files)
 
 
 def test_refused_records_do_not_come_back_behind_those_that_replaced_them() -> None:
@@ -328,7 +328,7 @@ def test_refused_records_do_not_come_back_behind_those_that_replaced_them() -> N
     files.failures.clear()
     log.append([first], 2)
     files.crash(lambda size: size)
-    assert recovered(files) == [1, 2]
+    assert [1, 2] == recovered(files)
 
 
 def test_file_begun_and_given_up_does_not_hide_the_records_of_the_one_before() -> None:
@@ -336,8 +336,8 @@ def test_file_begun_and_given_up_does_not_hide_the_records_of_the_one_before() -
     log_with(files, 1, 2, 3, 4)
     whole = bytes(files.inodes[f"{DIRECTORY}/log.1"].data)
     files.open(f"{DIRECTORY}/log.3", create=True).write_at(whole[:16], 0)
-    assert recovered(files, after=3) == [4]
-    assert list(files.inodes) == [f"{DIRECTORY}/log.1"]
+    assert [4] == recovered(files, after=3)
+    assert [f"{DIRECTORY}/log.1"] == list(files.inodes)
 
 
 def test_new_file_that_finds_no_room_leaves_the_old_one_in_use() -> None:
@@ -350,11 +350,11 @@ def test_new_file_that_finds_no_room_leaves_the_old_one_in_use() -> None:
     log.append([frame(encode_txn(txn(2)))], 2)
     files.room = None
     log.append([frame(encode_txn(txn(3)))], 3)
-    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
+    assert [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"] == sorted(files.inodes)
     assert len(files.inodes[f"{DIRECTORY}/log.1"].data) == sum(
         (16, len(frame(encode_txn(txn(1)))), len(frame(encode_txn(txn(2)))))
     )
-    assert recovered(files) == [1, 2, 3]
+    assert [1, 2, 3] == recovered(files)
 
 
 def reopened(files: MemoryFileSystem, after: int = 0) -> TxnLog:
@@ -374,8 +374,8 @@ def test_next_process_goes_on_in_the_room_that_the_last_one_put_by(is_closed: bo
             log.close()
         log = reopened(files)
         log.append([frame(encode_txn(txn(zxid)))], zxid)
-        assert list(files.inodes) == [f"{DIRECTORY}/log.1"]
-    assert recovered(files) == list(range(1, 8))
+        assert [f"{DIRECTORY}/log.1"] == list(files.inodes)
+    assert list(range(1, 8)) == recovered(files)
 
 
 def test_close_after_a_failed_write_leaves_only_zeros_behind_the_records() -> None:
@@ -391,7 +391,7 @@ def test_close_after_a_failed_write_leaves_only_zeros_behind_the_records() -> No
     (inode,) = files.inodes.values()
     assert read_log(bytes(inode.data)).is_tail_zero
     assert len(inode.data) > 1000
-    assert recovered(files) == [1]
+    assert [1] == recovered(files)
 
 
 def test_file_that_a_snapshot_covers_is_followed_by_a_new_one() -> None:
@@ -399,10 +399,10 @@ def test_file_that_a_snapshot_covers_is_followed_by_a_new_one() -> None:
     files = MemoryFileSystem()
     log_with(files, 1, 2)
     log = TxnLog(DIRECTORY, files, reserve_bytes=0)
-    assert list(log.recover(after_zxid=2)) == []
+    assert [] == list(log.recover(after_zxid=2))
     log.append([frame(encode_txn(txn(3)))], 3)
-    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"]
-    assert recovered(files) == [1, 2, 3]
+    assert [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.3"] == sorted(files.inodes)
+    assert [1, 2, 3] == recovered(files)
 
 
 def test_file_that_ends_before_the_snapshot_is_not_gone_on_in() -> None:
@@ -410,9 +410,9 @@ def test_file_that_ends_before_the_snapshot_is_not_gone_on_in() -> None:
     files = MemoryFileSystem()
     log_with(files, 1, 2)
     log = TxnLog(DIRECTORY, files, reserve_bytes=0)
-    assert list(log.recover(after_zxid=5)) == []
+    assert [] == list(log.recover(after_zxid=5))
     log.append([frame(encode_txn(txn(6)))], 6)
-    assert sorted(files.inodes) == [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.6"]
+    assert [f"{DIRECTORY}/log.1", f"{DIRECTORY}/log.6"] == sorted(files.inodes)
 
 
 def test_file_that_could_not_be_begun_leaves_no_trace() -> None:
@@ -422,7 +422,7 @@ def test_file_that_could_not_be_begun_leaves_no_trace() -> None:
     files.room = 5
     with pytest.raises(OSError, match="no space left") as raised:
         log.append([frame(encode_txn(txn(2)))], 2)
-    assert raised.value.errno == errno.ENOSPC
+    assert errno.ENOSPC == raised.value.errno
     files.room = None
     log.append([frame(encode_txn(txn(2)))], 2)
-    assert recovered(files) == [1, 2]
+    assert [1, 2] == recovered(files)

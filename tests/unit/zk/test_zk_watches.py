@@ -29,17 +29,17 @@ def test_data_watch_reports_creation_change_and_deletion_once_each() -> None:
     for event_type in (EventType.CREATED, EventType.DATA_CHANGED, EventType.DELETED):
         table.add_data("/a", watcher)
         fired = table.fire([WatchEvent(event_type, "/a"), WatchEvent(event_type, "/a")])
-        assert fired == [(watcher, WatchEvent(event_type, "/a"))]
-    assert len(table) == 0
+        assert [(watcher, WatchEvent(event_type, "/a"))] == fired
+    assert 0 == len(table)
 
 
 def test_child_watch_ignores_the_data_of_its_znode() -> None:
     table = WatchTable()
     watcher = Recorder([])
     table.add_children("/a", watcher)
-    assert table.fire([WatchEvent(EventType.DATA_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/a")]) == []
+    assert [] == table.fire([WatchEvent(EventType.DATA_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/a")])
     changed = WatchEvent(EventType.CHILDREN_CHANGED, "/a")
-    assert table.fire([changed]) == [(watcher, changed)]
+    assert [(watcher, changed)] == table.fire([changed])
 
 
 def test_watcher_with_both_kinds_hears_of_a_deletion_once() -> None:
@@ -49,8 +49,8 @@ def test_watcher_with_both_kinds_hears_of_a_deletion_once() -> None:
     table.add_data("/a", watcher)
     table.add_children("/a", watcher)
     deleted = WatchEvent(EventType.DELETED, "/a")
-    assert table.fire([deleted]) == [(watcher, deleted)]
-    assert len(table) == 0
+    assert [(watcher, deleted)] == table.fire([deleted])
+    assert 0 == len(table)
 
 
 def test_same_watcher_set_twice_fires_once_and_others_in_order() -> None:
@@ -58,7 +58,7 @@ def test_same_watcher_set_twice_fires_once_and_others_in_order() -> None:
     first, second = Recorder([]), Recorder([])
     for watcher in (first, second, first):
         table.add_data("/a", watcher)
-    assert [w for w, _ in table.fire([WatchEvent(EventType.CREATED, "/a")])] == [first, second]
+    assert [first, second] == [w for w, _ in table.fire([WatchEvent(EventType.CREATED, "/a")])]
 
 
 def test_end_of_a_session_drops_its_watches_and_no_others() -> None:
@@ -69,8 +69,8 @@ def test_end_of_a_session_drops_its_watches_and_no_others() -> None:
         table.add_children("/a", watcher)
         table.add_data("/b", watcher)
     table.remove_session(1)
-    assert len(table) == 3
-    assert [w for w, _ in table.fire([WatchEvent(EventType.DELETED, "/a")])] == [theirs]
+    assert 3 == len(table)
+    assert [theirs] == [w for w, _ in table.fire([WatchEvent(EventType.DELETED, "/a")])]
 
 
 def test_watch_fires_after_the_change_is_durable_and_before_its_answer() -> None:
@@ -86,13 +86,13 @@ def test_watch_fires_after_the_change_is_durable_and_before_its_answer() -> None
 
     bench.do(session, Read(arm))
     outcomes = bench.submit(session, Create("/a"))
-    assert notes == []
+    assert [] == notes
     outcomes_seen: list[object] = []
     bench.submit(session, Read(lambda tree, watches: outcomes_seen.extend(outcomes)))
     bench.settle()
-    assert notes == [(EventType.CREATED, "/a"), (EventType.CHILDREN_CHANGED, "/")]
+    assert [(EventType.CREATED, "/a"), (EventType.CHILDREN_CHANGED, "/")] == notes
     files.crash(lambda size: 0)
-    assert Bench(files).tree() == {"/a": b""}
+    assert {"/a": b""} == Bench(files).tree()
 
 
 def test_events_of_a_multi_come_in_the_order_of_its_operations() -> None:
@@ -107,7 +107,7 @@ def test_events_of_a_multi_come_in_the_order_of_its_operations() -> None:
 
     bench.do(session, Read(arm))
     bench.multi(session, Create("/b"), SetData("/a", b"x"), Delete("/b"))
-    assert notes == [(EventType.CREATED, "/b"), (EventType.DATA_CHANGED, "/a")]
+    assert [(EventType.CREATED, "/b"), (EventType.DATA_CHANGED, "/a")] == notes
 
 
 def told(table: WatchTable, event_type: EventType, path: str) -> list[object]:
@@ -125,8 +125,8 @@ def test_persistent_watch_stays_and_hears_of_data_and_children() -> None:
             EventType.CHILDREN_CHANGED,
             EventType.DELETED,
         ):
-            assert told(table, event_type, "/a") == [watcher]
-        assert told(table, EventType.CREATED, "/a/b") == []
+            assert [watcher] == told(table, event_type, "/a")
+        assert [] == told(table, EventType.CREATED, "/a/b")
 
 
 def test_recursive_watch_hears_of_all_below_and_never_of_lists_of_children() -> None:
@@ -136,19 +136,19 @@ def test_recursive_watch_hears_of_all_below_and_never_of_lists_of_children() -> 
     table.add_persistent("/a", watcher, recursive=True)
     for path in ("/a", "/a/b", "/a/b/c"):
         for event_type in (EventType.CREATED, EventType.DATA_CHANGED, EventType.DELETED):
-            assert told(table, event_type, path) == [watcher]
-        assert told(table, EventType.CHILDREN_CHANGED, path) == []
+            assert [watcher] == told(table, event_type, path)
+        assert [] == told(table, EventType.CHILDREN_CHANGED, path)
     for path in ("/", "/ab", "/b", "/b/a"):
-        assert told(table, EventType.DATA_CHANGED, path) == []
+        assert [] == told(table, EventType.DATA_CHANGED, path)
 
 
 def test_recursive_watch_of_the_root_hears_of_everything() -> None:
     table = WatchTable()
     watcher = Recorder([])
     table.add_persistent("/", watcher, recursive=True)
-    assert told(table, EventType.CREATED, "/a") == [watcher]
-    assert told(table, EventType.DELETED, "/a/b/c") == [watcher]
-    assert told(table, EventType.DATA_CHANGED, "/") == [watcher]
+    assert [watcher] == told(table, EventType.CREATED, "/a")
+    assert [watcher] == told(table, EventType.DELETED, "/a/b/c")
+    assert [watcher] == told(table, EventType.DATA_CHANGED, "/")
 
 
 def test_watcher_with_all_modes_hears_of_an_event_once() -> None:
@@ -158,9 +158,9 @@ def test_watcher_with_all_modes_hears_of_an_event_once() -> None:
     table.add_children("/a", watcher)
     table.add_persistent("/a", watcher, recursive=False)
     table.add_persistent("/", watcher, recursive=True)
-    assert told(table, EventType.DELETED, "/a") == [watcher]
+    assert [watcher] == told(table, EventType.DELETED, "/a")
     kinds = [kind for kind in WatchKind if table.has("/a", watcher, kind)]
-    assert kinds == [WatchKind.ANY, WatchKind.PERSISTENT], "only the standard ones are gone"
+    assert [WatchKind.ANY, WatchKind.PERSISTENT] == kinds, "only the standard ones are gone"
 
 
 def test_removal_takes_the_named_kind_only() -> None:
@@ -179,8 +179,8 @@ def test_removal_takes_the_named_kind_only() -> None:
     assert not table.has("/a", watcher, WatchKind.ANY)
     assert not table.remove_watch("/a", watcher, WatchKind.ANY)
     assert table.remove_watch("/a", other, WatchKind.ANY)
-    assert (len(table), table.paths_by_session()) == (0, {})
-    assert told(table, EventType.DELETED, "/a") == []
+    assert (0, {}) == (len(table), table.paths_by_session())
+    assert [] == told(table, EventType.DELETED, "/a")
 
 
 def test_deletion_that_a_data_watch_told_uses_up_the_child_watch_too() -> None:
@@ -188,7 +188,7 @@ def test_deletion_that_a_data_watch_told_uses_up_the_child_watch_too() -> None:
     watcher = Recorder([])
     table.add_persistent("/a", watcher, recursive=True)
     table.add_children("/a", watcher)
-    assert told(table, EventType.DELETED, "/a") == [watcher]
+    assert [watcher] == told(table, EventType.DELETED, "/a")
     assert not table.has("/a", watcher, WatchKind.CHILDREN)
     assert table.has("/a", watcher, WatchKind.PERSISTENT_RECURSIVE)
 
@@ -199,12 +199,12 @@ def test_end_of_a_session_drops_persistent_watches_too() -> None:
     for watcher in (mine, theirs):
         table.add_persistent("/a", watcher, recursive=True)
         table.add_persistent("/b", watcher, recursive=False)
-    assert table.paths_by_session() == {1: {"/a", "/b"}, 2: {"/a", "/b"}}
+    assert {1: {"/a", "/b"}, 2: {"/a", "/b"}} == table.paths_by_session()
     table.remove_session(1)
-    assert told(table, EventType.CREATED, "/a/x") == [theirs]
+    assert [theirs] == told(table, EventType.CREATED, "/a/x")
     table.remove_session(2)
     table.remove_session(3)
-    assert (len(table), table.paths_by_session()) == (0, {})
+    assert (0, {}) == (len(table), table.paths_by_session())
 
 
 def test_failing_watcher_keeps_neither_the_others_nor_the_answer_from_coming() -> None:
@@ -221,5 +221,5 @@ def test_failing_watcher_keeps_neither_the_others_nor_the_answer_from_coming() -
         watches.add_data("/a", Recorder(notes))
 
     bench.do(session, Read(arm))
-    assert bench.do(session, Create("/a")) == ["/a"]
-    assert notes == [(EventType.CREATED, "/a")]
+    assert ["/a"] == bench.do(session, Create("/a"))
+    assert [(EventType.CREATED, "/a")] == notes

@@ -66,11 +66,11 @@ async def test_topic_lives_moves_and_goes(engine: Engine) -> None:
         await nodes[2].cluster.create_topics([topic("t", (1, 2))])
         await eventually(lambda: ear.leader(3, P0) == 1)
         outcome = await first.driver.alter_reassignments({P0: (2, 3)})
-        assert outcome == {P0: None}
+        assert {P0: None} == outcome
         await write_isr(nodes[1], 1, 2, 3)
         await eventually(lambda: ear.deleted(1) == [P0])
         await eventually(lambda: not first.driver.list_reassignments(None))
-        assert await first.driver.controlled_shutdown(2, -1) == []
+        assert [] == await first.driver.controlled_shutdown(2, -1)
         await eventually(lambda: ear.leader(1, P0) == 3)
         await nodes[1].cluster.request_topic_deletions(["t"])
         await eventually(lambda: ear.deleted(3) == [P0])
@@ -103,4 +103,4 @@ async def test_cut_connection_costs_no_election(kazoo_engine: KazooEngine) -> No
             kazoo_engine.cut(first.cluster.zookeeper)  # type: ignore[arg-type]  # a kazoo engine's
             await second.cluster.create_topics([topic(name, (1, 2), (2, 1))])
             await eventually(lambda name=name: ear.leader(2, TopicPartition(name, 1)) == 2)  # type: ignore[misc]  # binds the loop's value
-        assert (first.driver.is_active, first.driver.epoch) == (True, 1)
+        assert (True, 1) == (first.driver.is_active, first.driver.epoch)

@@ -35,10 +35,10 @@ async def test_session_survives_a_cut_connection(kazoo_engine: KazooEngine) -> N
     states = states_of(session)
     kazoo_engine.cut(session)
     await eventually(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
-    assert session.session_id == before
+    assert before == session.session_id
     stat = await session.exists("/e")
     assert stat is not None
-    assert stat.ephemeral_owner == before
+    assert before == stat.ephemeral_owner
 
 
 async def test_watches_survive_a_cut_and_tell_what_was_missed(
@@ -74,9 +74,9 @@ async def test_watches_survive_a_cut_and_tell_what_was_missed(
     read = asyncio.create_task(session.get("/changed"))
     await asyncio.sleep(0)
     link.mend()
-    assert (await read)[0] == b"1"
-    assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
-    assert events == {
+    assert b"1" == (await read)[0]
+    assert [SessionState.SUSPENDED, SessionState.CONNECTED] == states
+    assert {
         "changed": [WatchEvent(EventType.DATA_CHANGED, "/changed")],
         "deleted": [WatchEvent(EventType.DELETED, "/deleted")],
         "deleted children": [WatchEvent(EventType.DELETED, "/deleted")],
@@ -86,7 +86,7 @@ async def test_watches_survive_a_cut_and_tell_what_was_missed(
         "quiet": [],
         "quiet children": [],
         "never": [],
-    }
+    } == events
     # Those that missed nothing wait on.
     await other.set("/quiet", b"1")
     await other.delete("/quiet/child")
@@ -106,7 +106,7 @@ async def test_calls_wait_for_a_connection_that_comes_back(
     await asyncio.sleep(0.1)
     assert not any(call.done() for call in calls)
     link.mend()
-    assert await asyncio.gather(*calls) == [f"/n{number}" for number in range(30)]
+    assert [f"/n{number}" for number in range(30)] == await asyncio.gather(*calls)
 
 
 async def test_calls_fail_where_the_connection_stays_away(
@@ -183,22 +183,22 @@ async def test_request_that_is_too_large_is_told_and_the_session_goes_on(kazoo_e
     ):
         with pytest.raises(BadArgumentsError, match=r"jute\.maxbuffer"):
             await operation
-    assert await session.create("/a", large[:1_000_000]) == "/a"
-    assert states == []
+    assert "/a" == await session.create("/a", large[:1_000_000])
+    assert [] == states
 
 
 async def test_chroot_is_made_and_hidden(kazoo_engine: KazooEngine) -> None:
     session = await kazoo_engine.connect()
     events: list[WatchEvent] = []
-    assert await session.children("/", events.append) == []
-    assert await session.create("/a") == "/a"
-    assert (await session.multi([Create("/b-", sequential=True)]))[0] == "/b-0000000001"
+    assert [] == await session.children("/", events.append)
+    assert "/a" == await session.create("/a")
+    assert "/b-0000000001" == (await session.multi([Create("/b-", sequential=True)]))[0]
     await session.exists("/a")
-    assert events == [WatchEvent(EventType.CHILDREN_CHANGED, "/")]
+    assert [WatchEvent(EventType.CHILDREN_CHANGED, "/")] == events
     outside = await EnsembleClient.connect(
         kazoo_engine.hosts, session_timeout_ms=4_000, connection_timeout_ms=30_000
     )
-    assert await outside.children(kazoo_engine.chroot) == ["a", "b-0000000001"]
+    assert ["a", "b-0000000001"] == await outside.children(kazoo_engine.chroot)
     await outside.close()
 
 
@@ -219,7 +219,7 @@ async def test_connection_that_cannot_be_made_says_where_and_why(caplog: pytest.
     # Long enough for a connection that is wrongly made anew.
     await asyncio.sleep(1.2)
     await eventually(lambda: not session_threads())
-    assert caplog.text == ""
+    assert "" == caplog.text
 
 
 @pytest.mark.parametrize("hosts", ["", "/kafka", "host:port", "host:1/a//b"])
@@ -254,7 +254,7 @@ async def test_answer_that_makes_no_sense_costs_the_connection_not_the_session(
     with pytest.raises(ZooKeeperError):
         await session.get("/")
     await eventually(lambda: states[-1:] == [SessionState.CONNECTED])
-    assert session.session_id == before
+    assert before == session.session_id
     assert await session.exists("/") is not None
 
 
@@ -291,7 +291,7 @@ async def test_other_servers_are_tried_where_one_is_dead(kazoo_engine: KazooEngi
         await eventually(lambda: SessionState.SUSPENDED in states)
         # The servers come in any order; one session's time may not be enough for those that are no good.
         await eventually(lambda: session.state is SessionState.CONNECTED)
-        assert await session.create("/a") == "/a"
+        assert "/a" == await session.create("/a")
 
 
 async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine) -> None:
@@ -305,8 +305,8 @@ async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine
 
     session._link.send = counting  # type: ignore[method-assign]
     await session.multi_many([[Create(f"/n{number}")] for number in range(100)])
-    assert max(seen) == 3
-    assert len(await session.children("/")) == 100
+    assert 3 == max(seen)
+    assert 100 == len(await session.children("/"))
 
 
 async def test_callbacks_that_raise_harm_nobody_else(
@@ -326,12 +326,12 @@ async def test_callbacks_that_raise_harm_nobody_else(
     await session.get("/a", bad_watch)
     await session.get("/a", events.append)
     await session.set("/a", b"1")
-    assert (await session.get("/a"))[0] == b"1"
-    assert events == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+    assert b"1" == (await session.get("/a"))[0]
+    assert [WatchEvent(EventType.DATA_CHANGED, "/a")] == events
     session.add_state_listener(bad_listener)
     states = states_of(session)
     await kazoo_engine.expire(session)
-    assert states[-2:] == [SessionState.EXPIRED, SessionState.CONNECTED]
-    assert (await session.get("/a"))[0] == b"1"
+    assert [SessionState.EXPIRED, SessionState.CONNECTED] == states[-2:]
+    assert b"1" == (await session.get("/a"))[0]
     assert "a watch's mistake" in caplog.text
     assert "a listener's mistake" in caplog.text

@@ -33,17 +33,17 @@ Engine = EmbeddedEngine | KazooEngine
 async def test_znodes_are_created_read_changed_and_deleted(engine: Engine) -> None:
     session = await engine.connect()
     assert session.state is SessionState.CONNECTED
-    assert await session.create("/a", b"one") == "/a"
+    assert "/a" == await session.create("/a", b"one")
     data, stat = await session.get("/a")
-    assert (data, stat.version, stat.data_length, stat.ephemeral_owner) == (b"one", 0, 3, 0)
+    assert (b"one", 0, 3, 0) == (data, stat.version, stat.data_length, stat.ephemeral_owner)
     assert stat.czxid == stat.mzxid
     changed = await session.set("/a", b"two!", 0)
-    assert (changed.version, changed.data_length) == (1, 4)
-    assert await session.exists("/a") == changed
+    assert (1, 4) == (changed.version, changed.data_length)
+    assert changed == await session.exists("/a")
     assert await session.exists("/b") is None
     await session.create("/a/y")
     await session.create("/a/x", b"")
-    assert await session.children("/a") == ["x", "y"]
+    assert ["x", "y"] == await session.children("/a")
     assert await session.get("/a/y") == (b"", await session.exists("/a/y"))
     await session.delete("/a/x", 0)
     await session.delete("/a/y")
@@ -54,10 +54,10 @@ async def test_znodes_are_created_read_changed_and_deleted(engine: Engine) -> No
 async def test_sequential_znodes_count_up_even_without_a_name(engine: Engine) -> None:
     session = await engine.connect()
     await session.create("/queue")
-    assert await session.create("/queue/n-", sequential=True) == "/queue/n-0000000000"
-    assert await session.create("/queue/", sequential=True) == "/queue/0000000001"
+    assert "/queue/n-0000000000" == await session.create("/queue/n-", sequential=True)
+    assert "/queue/0000000001" == await session.create("/queue/", sequential=True)
     (path,) = await session.multi([Create("/queue/m-", sequential=True)])
-    assert path == "/queue/m-0000000002"
+    assert "/queue/m-0000000002" == path
 
 
 async def test_errors_are_ours_and_name_the_path(engine: Engine) -> None:
@@ -102,7 +102,7 @@ async def test_bad_paths_are_refused_and_the_session_goes_on(engine: Engine, pat
     ):
         with pytest.raises(BadArgumentsError):
             await operation
-    assert await session.create("/fine") == "/fine"
+    assert "/fine" == await session.create("/fine")
 
 
 async def test_root_is_there_and_stays(engine: Engine) -> None:
@@ -116,10 +116,10 @@ async def test_get_many_keeps_the_order_and_marks_what_is_missing(engine: Engine
     session = await engine.connect()
     await session.multi([Create(f"/n{i}", str(i).encode()) for i in range(0, 500, 2)])
     found = await session.get_many([f"/n{i}" for i in range(500)])
-    assert [None if entry is None else int(entry[0]) for entry in found] == [
-        i if i % 2 == 0 else None for i in range(500)
+    assert [i if i % 2 == 0 else None for i in range(500)] == [
+        None if entry is None else int(entry[0]) for entry in found
     ]
-    assert await session.get_many([]) == []
+    assert [] == await session.get_many([])
 
 
 async def test_multi_does_all_or_nothing(engine: Engine) -> None:
@@ -130,7 +130,7 @@ async def test_multi_does_all_or_nothing(engine: Engine) -> None:
     )
     assert results[0] is None
     assert isinstance(results[1], Stat)
-    assert (results[1].version, results[2:]) == (1, ["/b", "/b/c", None])
+    assert (1, ["/b", "/b/c", None]) == (results[1].version, results[2:])
     failing: list[tuple[list[Operation], type[ZooKeeperError], int]] = [
         ([Create("/z"), Check("/a", 0)], BadVersionError, 1),
         ([Create("/z"), Create("/a"), Create("/y")], NodeExistsError, 1),
@@ -142,9 +142,9 @@ async def test_multi_does_all_or_nothing(engine: Engine) -> None:
         with pytest.raises(error_class) as caught:
             await session.multi(operations)
         assert isinstance(caught.value, ZooKeeperError)
-        assert caught.value.operation_index == index
+        assert index == caught.value.operation_index
         assert await session.exists("/z") is None
-    assert (await session.get("/a"))[0] == b"new"
+    assert b"new" == (await session.get("/a"))[0]
 
 
 async def test_multi_many_gives_each_transaction_its_own_outcome(engine: Engine) -> None:
@@ -157,11 +157,11 @@ async def test_multi_many_gives_each_transaction_its_own_outcome(engine: Engine)
             [Delete("/a/b"), Delete("/a")],
         ]
     )
-    assert outcomes[0] == ["/a", "/a/b"]
+    assert ["/a", "/a/b"] == outcomes[0]
     assert isinstance(outcomes[1], NoNodeError)
-    assert outcomes[1].operation_index == 1
+    assert 1 == outcomes[1].operation_index
     assert isinstance(outcomes[2], BadArgumentsError)
-    assert outcomes[3] == [None, None]
+    assert [None, None] == outcomes[3]
     assert await session.children("/") == [
         name for name in await session.children("/") if name == "zookeeper"
     ]
@@ -175,7 +175,7 @@ async def test_operations_take_effect_in_the_order_of_the_calls(engine: Engine) 
         calls.append(session.set("/a", str(number).encode(), number - 1))
         calls.append(session.get("/a"))  # type: ignore[arg-type]  # a list of both
     results = await asyncio.gather(*calls)
-    assert [int(result[0]) for result in results[1::2]] == list(range(1, 200))  # type: ignore[index]
+    assert list(range(1, 200)) == [int(result[0]) for result in results[1::2]]  # type: ignore[index]
 
 
 async def test_each_kind_of_watch_reports_its_changes_once(engine: Engine) -> None:
@@ -198,13 +198,13 @@ async def test_each_kind_of_watch_reports_its_changes_once(engine: Engine) -> No
     await session.delete("/a/b")
     await session.delete("/a")
     await session.exists("/a")
-    assert events == [
+    assert [
         ("get", WatchEvent(EventType.DATA_CHANGED, "/a")),
         ("exists", WatchEvent(EventType.DATA_CHANGED, "/a")),
         ("children", WatchEvent(EventType.CHILDREN_CHANGED, "/a")),
         ("absent", WatchEvent(EventType.CREATED, "/new")),
         ("deleted", WatchEvent(EventType.DELETED, "/a")),
-    ]
+    ] == events
 
 
 async def test_same_callback_on_the_same_path_is_called_once(engine: Engine) -> None:
@@ -218,7 +218,7 @@ async def test_same_callback_on_the_same_path_is_called_once(engine: Engine) -> 
         await session.watch_children("/a", events.append)
     await session.delete("/a")
     await session.exists("/a")
-    assert events == [WatchEvent(EventType.DELETED, "/a")]
+    assert [WatchEvent(EventType.DELETED, "/a")] == events
 
 
 async def test_failed_reads_leave_no_watch(engine: Engine) -> None:
@@ -228,11 +228,11 @@ async def test_failed_reads_leave_no_watch(engine: Engine) -> None:
         await session.get("/a", events.append)
     with pytest.raises(NoNodeError):
         await session.watch_children("/a", events.append)
-    assert await session.get_many(["/a"], events.append) == [None]
+    assert [None] == await session.get_many(["/a"], events.append)
     await session.create("/a")
     await session.create("/a/b")
     await session.exists("/a")
-    assert events == []
+    assert [] == events
 
 
 async def test_watch_is_told_before_newer_data_is_returned(engine: Engine) -> None:
@@ -272,9 +272,9 @@ async def test_ephemeral_znodes_end_with_their_session(engine: Engine) -> None:
     await second.get("/e", events.append)
     states = states_of(first)
     await first.close()
-    assert states == [SessionState.CLOSED]
+    assert [SessionState.CLOSED] == states
     await eventually(lambda: bool(events))
-    assert events == [WatchEvent(EventType.DELETED, "/e")]
+    assert [WatchEvent(EventType.DELETED, "/e")] == events
     with pytest.raises(SessionExpiredError):
         await first.get("/")
     await first.close()
@@ -290,20 +290,20 @@ async def test_expired_session_is_told_and_its_watches_are_silent(engine: Engine
     before = session.session_id
     states = states_of(session)
     await engine.expire(session)
-    assert [state for state in states if state is not SessionState.SUSPENDED] == [
+    assert [
         SessionState.EXPIRED,
         SessionState.CONNECTED,
-    ]
+    ] == [state for state in states if state is not SessionState.SUSPENDED]
     assert session.session_id != before
     assert session.state is SessionState.CONNECTED
     assert await session.exists("/e") is None
     await other.set("/p", b"1")
     await other.create("/p/child")
-    assert (await session.get("/p", events.append))[0] == b"1"
-    assert events == []
+    assert b"1" == (await session.get("/p", events.append))[0]
+    assert [] == events
     await other.set("/p", b"2")
     await eventually(lambda: bool(events))
-    assert events == [WatchEvent(EventType.DATA_CHANGED, "/p")]
+    assert [WatchEvent(EventType.DATA_CHANGED, "/p")] == events
 
 
 async def test_cancelled_wait_harms_no_other(engine: Engine) -> None:
@@ -315,4 +315,4 @@ async def test_cancelled_wait_harms_no_other(engine: Engine) -> None:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, Stat) for result in results[1::2])
-    assert (await session.get("/a"))[0] == b"49"
+    assert b"49" == (await session.get("/a"))[0]

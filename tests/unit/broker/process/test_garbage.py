@@ -88,7 +88,7 @@ async def test_the_settings_are_as_before_afterwards() -> None:
     """A process that embeds a broker has settings of its own."""
     thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
     with collecting_in_steps():
-        assert gc.get_threshold() == THRESHOLDS
+        assert THRESHOLDS == gc.get_threshold()
         assert gc.get_freeze_count() > 0
     assert thresholds == gc.get_threshold()
     assert callbacks == gc.callbacks

@@ -44,7 +44,7 @@ def whole(count: int = RECORDS, epoch: int = 0) -> Broker:
 def damaged(*bases: int, executor: QueueExecutor | None = None) -> Broker:
     """Return a replica that lacks the records of the segments that begin at `bases`."""
     broker = whole()
-    assert [segment.base_offset for segment in broker.log.segments] == [0, 5, 10, 15]
+    assert [0, 5, 10, 15] == [segment.base_offset for segment in broker.log.segments]
     broker.manager.close()
     files = broker.file_system.crash()
     for base in bases:
@@ -93,7 +93,7 @@ class Connection:
         self, request: Message, *, timeout_seconds: float, version: int | None = None
     ) -> Message:
         assert isinstance(request, FetchRequest)
-        assert request.replica_state.replica_id == DEBUGGING_REPLICA_ID
+        assert DEBUGGING_REPLICA_ID == request.replica_state.replica_id
         if not self._peer.is_alive:
             raise ConnectionError("the replica went away")
         [topic] = request.topics

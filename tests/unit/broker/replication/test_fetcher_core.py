@@ -356,7 +356,7 @@ def test_a_throttled_replica_waits_while_the_rate_is_exceeded_and_one_in_sync_do
     )
     assert [(1, 1)] == follower.asked()
     assert (FetchStatus.THROTTLED, FetchStatus.FETCHING) == (behind.status, in_sync.status)
-    assert follower.core.next_due(0.0) == pytest.approx(0.1)
+    assert pytest.approx(0.1) == follower.core.next_due(0.0)
     follower.answer()
     follower.clock.advance(60)
     assert [(0, 1)] == follower.asked()

@@ -38,10 +38,10 @@ async def test_a_gap_is_filled_from_the_leader() -> None:
     with pytest.raises(RecordsMissingError):
         here.log.read(7, 1_000)
     assert await here.search() is None
-    assert here.records() == ALL
+    assert ALL == here.records()
     assert not here.log.missing.ranges
     assert here.settled == [here.partition]
-    assert here.dialled == [2]
+    assert [2] == here.dialled
     assert all(each.is_closed for each in here.connections)
 
 
@@ -58,8 +58,8 @@ async def test_the_next_replica_is_asked_for_what_the_first_lacks() -> None:
     here.peers[2].log.missing.is_withheld = True
     here.follow()
     assert await here.search() is None
-    assert here.records() == ALL
-    assert here.dialled == [2, 3]
+    assert ALL == here.records()
+    assert [2, 3] == here.dialled
 
 
 @pytest.mark.parametrize("fetch_bytes", [1, 150, 10_000])
@@ -67,22 +67,22 @@ async def test_a_gap_is_filled_by_answers_of_any_size(fetch_bytes: int) -> None:
     here = Damaged(damaged(5, 10), whole(), fetch_bytes=fetch_bytes)
     here.lead()
     assert await here.search() is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_two_gaps_are_filled_in_one_round() -> None:
     here = Damaged(damaged(0, 10), whole())
     here.lead()
     assert await here.search() is None
-    assert here.records() == ALL
-    assert here.dialled == [2]
+    assert ALL == here.records()
+    assert [2] == here.dialled
 
 
 async def test_replicas_that_lost_different_records_complete_each_other() -> None:
     here = Damaged(damaged(0, 10), damaged(0), damaged(10))
     here.lead()
     assert await here.search() is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_what_one_replica_began_another_completes() -> None:
@@ -101,11 +101,11 @@ async def test_what_one_replica_began_another_completes() -> None:
 
     here.peers[2].change, here.peers[3].change = lacks_five, lacks_seven
     here.lead()
-    assert await here.search() == PAUSE_SECONDS
-    assert here.log.missing.ranges == ((7, 10),)
+    assert PAUSE_SECONDS == await here.search()
+    assert ((7, 10),) == here.log.missing.ranges
     assert not here.log.missing.is_given_up
     assert await here.search(PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_records_behind_what_a_replica_lacks_are_taken() -> None:
@@ -124,8 +124,8 @@ async def test_records_behind_what_a_replica_lacks_are_taken() -> None:
     here.peers[2].change = without_six
     here.lead()
     assert await here.search() is None
-    assert here.records() == without(6)
-    assert here.log.missing.ranges == ((6, 7),)
+    assert without(6) == here.records()
+    assert ((6, 7),) == here.log.missing.ranges
     assert here.log.missing.is_given_up
 
 
@@ -139,12 +139,12 @@ async def test_records_that_nobody_has_are_given_up(caplog: pytest.LogCaptureFix
     caplog.clear()
     with caplog.at_level(logging.ERROR):
         assert await here.search() is None
-    assert [record.getMessage() for record in caplog.records] == [
-        "orders-0: offsets 5 to 9 are lost here and at all other replicas; readers skip them"
+    assert ["orders-0: offsets 5 to 9 are lost here and at all other replicas; readers skip them"] == [
+        record.getMessage() for record in caplog.records
     ]
     assert here.settled == [here.partition]
-    assert here.records() == without(5, 6, 7, 8, 9)
-    assert here.log.log_end_offset == RECORDS
+    assert without(5, 6, 7, 8, 9) == here.records()
+    assert RECORDS == here.log.log_end_offset
 
 
 async def test_two_replicas_that_search_for_the_same_records_do_not_wait_for_each_other() -> None:
@@ -152,11 +152,11 @@ async def test_two_replicas_that_search_for_the_same_records_do_not_wait_for_eac
     here = Damaged(damaged(5), damaged(5))
     here.peers[2].log.missing.is_withheld = True
     here.follow()
-    assert await here.search() == LATE_PAUSE_SECONDS
+    assert LATE_PAUSE_SECONDS == await here.search()
     assert here.settled == [here.partition]
     here.peers[2].log = whole().log
     assert await here.search(LATE_PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_a_replica_that_lacks_one_gap_is_still_asked_for_another() -> None:
@@ -164,11 +164,11 @@ async def test_a_replica_that_lacks_one_gap_is_still_asked_for_another() -> None
     here = Damaged(damaged(0, 10), damaged(0), damaged(0, 10))
     here.peers[2].log.high_watermark = 10
     here.lead()
-    assert await here.search() == PAUSE_SECONDS
+    assert PAUSE_SECONDS == await here.search()
     assert not here.log.missing.is_given_up
     here.peers[2].log.high_watermark = RECORDS
     await here.search(PAUSE_SECONDS)
-    assert here.log.missing.ranges == ((0, 5),)
+    assert ((0, 5),) == here.log.missing.ranges
 
 
 async def test_a_replica_that_does_not_answer_is_waited_for_and_asked_again_later(
@@ -178,15 +178,15 @@ async def test_a_replica_that_does_not_answer_is_waited_for_and_asked_again_late
     here.peers[2].is_alive = False
     here.lead()
     for _ in range(119):
-        assert await here.search(PAUSE_SECONDS) == PAUSE_SECONDS
+        assert PAUSE_SECONDS == await here.search(PAUSE_SECONDS)
     assert here.log.missing.is_withheld
     with caplog.at_level(logging.ERROR):
-        assert await here.search(PAUSE_SECONDS) == LATE_PAUSE_SECONDS
+        assert LATE_PAUSE_SECONDS == await here.search(PAUSE_SECONDS)
     assert "not all other replicas answered within 30 s" in caplog.text
-    assert here.records() == without(5, 6, 7, 8, 9)
+    assert without(5, 6, 7, 8, 9) == here.records()
     here.peers[2].is_alive = True
     assert await here.search(LATE_PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_a_follower_waits_for_its_leader_however_long_it_takes() -> None:
@@ -195,7 +195,7 @@ async def test_a_follower_waits_for_its_leader_however_long_it_takes() -> None:
     here.peers[2].error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert here.follow(leader=2)
     for _ in range(10):
-        assert await here.search(10) == PAUSE_SECONDS
+        assert PAUSE_SECONDS == await here.search(10)
     assert not here.settled
     here.peers[2].error = ErrorCode.NONE
     assert await here.search(PAUSE_SECONDS) is None
@@ -207,24 +207,24 @@ async def test_a_follower_does_not_hold_back_the_high_watermark_that_it_waits_fo
     here = Damaged(damaged(5), whole())
     here.peers[2].log.high_watermark = 5
     assert here.follow()
-    assert await here.search() == PAUSE_SECONDS
+    assert PAUSE_SECONDS == await here.search()
     assert not here.settled
-    assert await here.search(30) == LATE_PAUSE_SECONDS
+    assert LATE_PAUSE_SECONDS == await here.search(30)
     assert here.settled == [here.partition]
     here.peers[2].log.high_watermark = RECORDS
     assert await here.search(LATE_PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 async def test_a_leader_waits_for_a_replica_to_learn_that_records_are_committed() -> None:
     here = Damaged(damaged(5), whole())
     here.peers[2].log.high_watermark = 7
     here.lead()
-    assert await here.search() == PAUSE_SECONDS
-    assert here.log.missing.ranges == ((7, 10),)
+    assert PAUSE_SECONDS == await here.search()
+    assert ((7, 10),) == here.log.missing.ranges
     here.peers[2].log.high_watermark = RECORDS
     assert await here.search(PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 def flip(records: bytes, position: int) -> bytes:
@@ -276,8 +276,8 @@ async def test_records_that_do_not_belong_in_the_gap_are_refused_and_asked_of_th
     here.peers[2].change = change
     here.lead()
     assert await here.search() is None
-    assert here.records() == ALL
-    assert here.dialled == [2, 3]
+    assert ALL == here.records()
+    assert [2, 3] == here.dialled
     assert not here.leftovers()
 
 
@@ -292,8 +292,8 @@ async def test_whole_batches_in_front_of_a_bad_one_are_kept() -> None:
     here.peers[2].change = change
     here.lead()
     assert await here.search() is None
-    assert here.log.missing.ranges == ((7, 10),)
-    assert here.records() == without(7, 8, 9)
+    assert ((7, 10),) == here.log.missing.ranges
+    assert without(7, 8, 9) == here.records()
 
 
 async def test_a_batch_of_a_compacted_topic_may_reach_over_what_compaction_removed() -> None:
@@ -316,7 +316,7 @@ async def test_a_batch_of_a_compacted_topic_may_reach_over_what_compaction_remov
     here.peers[2].change = compacted
     here.lead()
     assert await here.search() is None
-    assert here.records() == without(5, 6, 8, 9)
+    assert without(5, 6, 8, 9) == here.records()
     assert not here.log.missing.ranges
 
 
@@ -325,8 +325,8 @@ async def test_a_follower_cuts_a_gap_with_nothing_committed_behind_it() -> None:
     here.peers[2].log.high_watermark = 17
     assert here.follow()
     assert await here.search() is None
-    assert here.log.log_end_offset == 17
-    assert here.records() == ALL[:17]
+    assert 17 == here.log.log_end_offset
+    assert ALL[:17] == here.records()
     assert here.settled == [here.partition]
 
 
@@ -380,7 +380,7 @@ async def test_a_log_that_is_cut_while_records_are_synced_stays_cut(offset: int)
     await turns()
     assert task.done(), "the search waits for ever"
     await task
-    assert here.log.log_end_offset == offset
+    assert offset == here.log.log_end_offset
     assert here.records() == ALL[: min(offset, 5)]
     assert not here.leftovers()
 
@@ -396,11 +396,11 @@ async def test_a_new_leader_is_asked_when_the_leadership_moves_during_a_round() 
     here.peers[2].change = move
     here.peers[3].is_alive = False
     assert here.follow(leader=2)
-    assert await here.search() == PAUSE_SECONDS
+    assert PAUSE_SECONDS == await here.search()
     here.peers[3].is_alive = True
     assert await here.search(PAUSE_SECONDS) is None
-    assert here.dialled == [2, 3, 3]
-    assert here.records() == ALL
+    assert [2, 3, 3] == here.dialled
+    assert ALL == here.records()
 
 
 async def test_a_follower_that_is_elected_during_a_round_is_not_followed() -> None:
@@ -413,7 +413,7 @@ async def test_a_follower_that_is_elected_during_a_round_is_not_followed() -> No
     here.peers[2].change = elect
     assert here.follow()
     assert await here.search() is None
-    assert here.records() == ALL
+    assert ALL == here.records()
     assert not here.settled
 
 
@@ -422,15 +422,15 @@ async def test_a_full_disk_does_not_make_readers_skip_what_others_have() -> None
     here.broker.manager.environment.failures.on_full = lambda directory: None
     here.lead()
     here.files.space_left = 100
-    assert await here.search() == DISK_PAUSE_SECONDS
+    assert DISK_PAUSE_SECONDS == await here.search()
     assert "/data" in here.broker.manager.environment.failures.full, "leaderships move, as for any write"
     for _ in range(20):
-        assert await here.search(DISK_PAUSE_SECONDS) == DISK_PAUSE_SECONDS
+        assert DISK_PAUSE_SECONDS == await here.search(DISK_PAUSE_SECONDS)
     assert here.log.missing.is_withheld
     assert not here.leftovers()
     here.files.space_left = None
     assert await here.search(DISK_PAUSE_SECONDS) is None
-    assert here.records() == ALL
+    assert ALL == here.records()
 
 
 @pytest.mark.parametrize(
@@ -443,15 +443,15 @@ async def test_a_disk_that_fails_at_any_step_leaves_the_log_as_it_was(operation:
     here.lead()
     fail_with(here.files, errno.EDQUOT, operation, path=path)
     await here.search()
-    assert here.records() == without(0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
-    assert here.log.missing.ranges == (OffsetRange(0, 5), OffsetRange(10, 15))
+    assert without(0, 1, 2, 3, 4, 10, 11, 12, 13, 14) == here.records()
+    assert (OffsetRange(0, 5), OffsetRange(10, 15)) == here.log.missing.ranges
     assert not here.leftovers()
     here.files.fault = None
     killed = here.broker.kill().log
-    assert (killed.log_start_offset, killed.missing.count) == (0, 10)
+    assert (0, 10) == (killed.log_start_offset, killed.missing.count)
     assert await here.search(DISK_PAUSE_SECONDS) is None
-    assert here.records() == ALL
-    assert Damaged(here.broker.stop()).records() == ALL
+    assert ALL == here.records()
+    assert ALL == Damaged(here.broker.stop()).records()
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
@@ -472,7 +472,7 @@ async def test_a_crash_at_any_step_costs_the_work_only(is_power_cut: bool) -> No
         assert again.log.missing.count == RECORDS - len(found)
         again.lead()
         await again.search()
-        assert again.records() == ALL, f"after a crash at step {steps}"
+        assert ALL == again.records(), f"after a crash at step {steps}"
         if is_done():
             return
         steps += 1
@@ -502,9 +502,9 @@ async def test_a_broker_that_cannot_be_reached_is_dialled_once_in_a_pass() -> No
     other.partition.leader_id, other.partition.is_leader = 1, True
     here.missing.take(other.partition)
     await here.search()
-    assert here.dialled == [2]
+    assert [2] == here.dialled
     await here.search(PAUSE_SECONDS)
-    assert here.dialled == [2, 2]
+    assert [2, 2] == here.dialled
 
 
 async def test_the_pause_begins_when_the_round_is_over() -> None:
@@ -512,7 +512,7 @@ async def test_the_pause_begins_when_the_round_is_over() -> None:
     here.peers[2].is_alive = False
     here.dial_seconds = 10
     here.lead()
-    assert await here.search() == PAUSE_SECONDS
+    assert PAUSE_SECONDS == await here.search()
 
 
 async def test_a_defect_does_not_keep_readers_waiting(caplog: pytest.LogCaptureFixture) -> None:
@@ -523,7 +523,7 @@ async def test_a_defect_does_not_keep_readers_waiting(caplog: pytest.LogCaptureF
 
     here.peers[2].change = fail
     here.lead()
-    assert await here.search() == LATE_PAUSE_SECONDS
+    assert LATE_PAUSE_SECONDS == await here.search()
     assert "the search for missing records failed" in caplog.text
     assert here.log.missing.is_withheld
     await here.search(LATE_PAUSE_SECONDS)
@@ -533,9 +533,9 @@ async def test_a_defect_does_not_keep_readers_waiting(caplog: pytest.LogCaptureF
 async def test_records_that_retention_deleted_are_not_searched_for() -> None:
     here = Damaged(damaged(5), whole())
     here.log.delete_records_before(7)
-    assert (here.log.missing.count, here.log.missing.holds(6)) == (3, False)
+    assert (3, False) == (here.log.missing.count, here.log.missing.holds(6))
     here.log.delete_records_before(12)
-    assert here.log.missing.count == 0
+    assert 0 == here.log.missing.count
     assert not here.follow()
 
 
@@ -553,7 +553,7 @@ async def test_a_stop_while_a_replica_answers_leaves_no_file_and_no_task() -> No
     assert not here.leftovers()
     assert all(each.is_closed for each in here.connections)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert here.log.missing.ranges == ((5, 10),)
+    assert ((5, 10),) == here.log.missing.ranges
 
 
 async def test_the_running_search_begins_when_a_partition_is_taken() -> None:
@@ -562,7 +562,7 @@ async def test_the_running_search_begins_when_a_partition_is_taken() -> None:
     await turns()
     here.lead()
     await turns()
-    assert here.records() == ALL
+    assert ALL == here.records()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -572,4 +572,4 @@ async def test_a_partition_without_other_replicas_is_not_searched_for() -> None:
     here = Damaged(damaged(5))
     assert not here.lead()
     assert await here.search() is None
-    assert here.records() == without(5, 6, 7, 8, 9)
+    assert without(5, 6, 7, 8, 9) == here.records()

@@ -132,7 +132,7 @@ def test_a_tail_is_not_cut_off_before_the_leader_says_that_it_is_not_committed(
     broker, log = damaged_log()
     ranges = log.missing.ranges
     assert not asyncio.run(search(broker, {LEADER: answer, OTHER: nothing}, leader))
-    assert (log.log_end_offset, log.missing.ranges) == (20, ranges)
+    assert (20, ranges) == (log.log_end_offset, log.missing.ranges)
 
 
 @pytest.mark.parametrize("answer", [nothing, failing(ErrorCode.OFFSET_OUT_OF_RANGE)])
@@ -140,14 +140,14 @@ def test_a_tail_that_the_leader_has_not_committed_is_cut_off_and_fetched(answer:
     broker, log = damaged_log()
     first = log.missing.ranges[0].first
     settled = asyncio.run(search(broker, {LEADER: answer, OTHER: refused}))
-    assert (log.log_end_offset, log.missing.ranges, len(settled)) == (first, (), 1)
+    assert (first, (), 1) == (log.log_end_offset, log.missing.ranges, len(settled))
 
 
 def test_a_tail_that_the_leader_has_committed_is_put_back() -> None:
     broker, log = damaged_log()
     settled = asyncio.run(search(broker, {LEADER: record, OTHER: refused}))
-    assert (log.log_end_offset, log.missing.ranges, len(settled)) == (20, (), 1)
-    assert log.high_watermark == 20
+    assert (20, (), 1) == (log.log_end_offset, log.missing.ranges, len(settled))
+    assert 20 == log.high_watermark
 
 
 def test_a_tail_of_which_the_leader_has_committed_a_part_is_cut_off_behind_it() -> None:
@@ -155,4 +155,4 @@ def test_a_tail_of_which_the_leader_has_committed_a_part_is_cut_off_behind_it() 
     first = log.missing.ranges[0].first
     leader: Answer = lambda offset: record(offset) if offset == first else nothing(offset)  # noqa: E731
     settled = asyncio.run(search(broker, {LEADER: leader, OTHER: refused}))
-    assert (log.log_end_offset, log.missing.ranges, len(settled)) == (first + 1, (), 1)
+    assert (first + 1, (), 1) == (log.log_end_offset, log.missing.ranges, len(settled))

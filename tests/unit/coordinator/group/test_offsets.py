@@ -66,7 +66,7 @@ def txn_commit(simulation: GroupSimulation, offset: int, *, producer: int = 7, p
     )
     pending = simulation.coordinator.txn_offset_commit(request, 3)
     assert isinstance(pending, Pending)
-    assert pending.value.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert ErrorCode.NONE == pending.value.topics[0].partitions[0].error_code
 
 
 def end_transaction(simulation: GroupSimulation, *, committed: bool, producer: int = 7) -> None:
@@ -278,7 +278,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_parts() -> None:
     batches = len(simulation.log.batches[0])
     assert {GROUP: ErrorCode.NONE} == simulation.coordinator.delete_groups([GROUP]).value
     assert 3 == len(simulation.log.batches[0]) - batches
-    assert simulation.shard.offsets.count == 0
+    assert 0 == simulation.shard.offsets.count
 
 
 def test_offsets_go_with_their_topic() -> None:
@@ -312,7 +312,7 @@ def test_offsets_of_a_simple_group_expire_after_their_commit() -> None:
     simulation.advance(HOUR_MS)
     assert {} == offsets(simulation)
     assert simulation.group is None
-    assert simulation.statistics.offset_expirations == 2
+    assert 2 == simulation.statistics.offset_expirations
 
 
 def test_a_retention_without_end_is_no_overflow() -> None:
@@ -398,7 +398,7 @@ def test_very_many_expired_offsets_go_in_parts() -> None:
     ]
     commit(simulation, request)
     simulation.advance(HOUR_MS + 61_000)
-    assert simulation.shard.offsets.count == 0
+    assert 0 == simulation.shard.offsets.count
 
 
 def test_housekeeping_looks_at_many_groups_in_slices() -> None:

@@ -56,7 +56,7 @@ async def test_events_and_answers_keep_the_order_in_which_they_came() -> None:
     thread.start()
     thread.join()
     await asyncio.sleep(0)
-    assert owner.told == [f"{kind} {number}" for number in range(200) for kind in ("event", "answer")]
+    assert [f"{kind} {number}" for number in range(200) for kind in ("event", "answer")] == owner.told
 
 
 async def test_what_comes_together_wakes_the_loop_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,8 +77,8 @@ async def test_what_comes_together_wakes_the_loop_once(caplog: pytest.LogCapture
     thread.start()
     thread.join()
     await asyncio.sleep(0)
-    assert seen == [number for number in range(1000) if number != 3]
-    assert len(emptied) == 1
+    assert [number for number in range(1000) if number != 3] == seen
+    assert 1 == len(emptied)
     assert "a callback's mistake" in caplog.text
 
 
@@ -99,8 +99,8 @@ async def test_group_collects_results_and_errors_by_their_places() -> None:
     calls[0].fail(error)
     assert not wait.done()
     calls[1].succeed(1)
-    assert await wait == [error, 2, 42]
-    assert await CallGroup([]).wait() == []
+    assert [error, 2, 42] == await wait
+    assert [] == await CallGroup([]).wait()
 
 
 async def test_cancelled_group_takes_late_answers_without_harm() -> None:

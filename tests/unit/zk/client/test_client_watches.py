@@ -20,19 +20,19 @@ def test_a_change_takes_out_who_watches_that_kind_each_once() -> None:
         watches.add_data("/a", STAT, first)
         watches.add_children("/a", STAT, first)
         watches.add_children("/a", STAT, second)
-    assert len(watches) == 3
-    assert watches.fire(WatchEvent(EventType.DATA_CHANGED, "/a")) == [first]
-    assert watches.fire(WatchEvent(EventType.DATA_CHANGED, "/a")) == []
-    assert watches.fire(WatchEvent(EventType.DELETED, "/b")) == []
-    assert watches.fire(WatchEvent(EventType.DELETED, "/a")) == [first, second]
-    assert len(watches) == 0
+    assert 3 == len(watches)
+    assert [first] == watches.fire(WatchEvent(EventType.DATA_CHANGED, "/a"))
+    assert [] == watches.fire(WatchEvent(EventType.DATA_CHANGED, "/a"))
+    assert [] == watches.fire(WatchEvent(EventType.DELETED, "/b"))
+    assert [first, second] == watches.fire(WatchEvent(EventType.DELETED, "/a"))
+    assert 0 == len(watches)
 
 
 def test_deletion_tells_a_watcher_of_both_kinds_once() -> None:
     watches = ClientWatches()
     watches.add_data("/a", STAT, first)
     watches.add_children("/a", STAT, first)
-    assert watches.fire(WatchEvent(EventType.DELETED, "/a")) == [first]
+    assert [first] == watches.fire(WatchEvent(EventType.DELETED, "/a"))
 
 
 def test_what_was_missed_follows_from_what_was_seen() -> None:
@@ -58,6 +58,6 @@ def test_an_expired_session_has_none() -> None:
     watches = ClientWatches()
     watches.add_data("/a", STAT, first)
     watches.add_children("/b", STAT, first)
-    assert (list(watches.data_paths()), list(watches.child_paths())) == (["/a"], ["/b"])
+    assert (["/a"], ["/b"]) == (list(watches.data_paths()), list(watches.child_paths()))
     watches.clear()
-    assert (len(watches), list(watches.data_paths())) == (0, [])
+    assert (0, []) == (len(watches), list(watches.data_paths()))

@@ -46,8 +46,8 @@ async def test_layout_is_kafkas_and_making_it_twice_changes_nothing() -> None:
     cluster = await zookeeper.cluster()
     before = zookeeper.server.server.statistics()
     await cluster.ensure_layout()
-    assert zookeeper.server.server.statistics() == before
-    assert await cluster.zookeeper.children("/config") == [
+    assert before == zookeeper.server.server.statistics()
+    assert [
         "brokers",
         "changes",
         "client-metrics",
@@ -56,35 +56,35 @@ async def test_layout_is_kafkas_and_making_it_twice_changes_nothing() -> None:
         "ips",
         "topics",
         "users",
-    ]
-    assert await cluster.topics() == []
+    ] == await cluster.zookeeper.children("/config")
+    assert [] == await cluster.topics()
 
 
 async def test_cluster_id_is_made_once() -> None:
     zookeeper = InMemoryZooKeeper()
     first, second = await zookeeper.cluster(), await zookeeper.cluster()
     ids = await asyncio.gather(first.cluster_id(), second.cluster_id(), first.cluster_id())
-    assert len(set(ids)) == 1
-    assert len(ids[0]) == 22
+    assert 1 == len(set(ids))
+    assert 22 == len(ids[0])
 
 
 async def test_broker_is_registered_for_as_long_as_its_session() -> None:
     zookeeper = InMemoryZooKeeper()
     first, second = await zookeeper.cluster(), await zookeeper.cluster()
     epoch = await first.register_broker(broker(1))
-    assert await first.register_broker(broker(1)) == epoch
+    assert epoch == await first.register_broker(broker(1))
     with pytest.raises(BrokerIdInUseError, match="broker id 1 is in use"):
         await second.register_broker(broker(1))
     (found,) = (await second.brokers()).values()
     assert (found.id, found.epoch, found.timestamp_ms) == (1, epoch, zookeeper.clock.time_ms())
     await first.zookeeper.close()
-    assert await second.brokers() == {}
+    assert {} == await second.brokers()
     assert await second.register_broker(broker(1)) > epoch
 
 
 async def test_generated_broker_ids_are_above_the_reserved_and_never_repeat() -> None:
     cluster = await InMemoryZooKeeper().cluster()
-    assert [await cluster.next_broker_id(1000) for _ in range(3)] == [1001, 1002, 1003]
+    assert [1001, 1002, 1003] == [await cluster.next_broker_id(1000) for _ in range(3)]
 
 
 async def test_topics_are_created_with_their_config_and_told_apart_from_those_that_exist() -> None:
@@ -93,12 +93,12 @@ async def test_topics_are_created_with_their_config_and_told_apart_from_those_th
     outcome = await cluster.create_topics([topic("new", 2, {"retention.ms": "5"}), topic("old")])
     assert outcome["new"] is None
     assert isinstance(outcome["old"], NodeExistsError)
-    assert await cluster.topics() == ["new", "old"]
+    assert ["new", "old"] == await cluster.topics()
     assignments = await cluster.topic_assignments(["new", "missing"])
-    assert assignments == {
+    assert {
         "new": TopicAssignment("new", TOPIC_ID, {n: ReplicaAssignment((0,)) for n in range(2)}, version=0)
-    }
-    assert await cluster.configs("topics") == {"new": {"retention.ms": "5"}, "old": {}}
+    } == assignments
+    assert {"new": {"retention.ms": "5"}, "old": {}} == await cluster.configs("topics")
 
 
 async def test_many_topics_share_few_waits_for_the_disk() -> None:
@@ -107,7 +107,7 @@ async def test_many_topics_share_few_waits_for_the_disk() -> None:
     cluster = await zookeeper.cluster()
     before = zookeeper.files.changes
     outcome = await cluster.create_topics([topic(f"t{n}") for n in range(1000)])
-    assert set(outcome.values()) == {None}
+    assert {None} == set(outcome.values())
     assert zookeeper.files.changes - before <= 4
 
 
@@ -116,7 +116,7 @@ async def test_assignment_is_replaced_only_if_nobody_else_did() -> None:
     await cluster.create_topics([topic("t")])
     (found,) = (await cluster.topic_assignments(["t"])).values()
     grown = TopicAssignment("t", TOPIC_ID, {n: ReplicaAssignment((0,)) for n in range(3)}, found.version)
-    assert (await cluster.set_assignment(grown)).version == 1
+    assert 1 == (await cluster.set_assignment(grown)).version
     with pytest.raises(BadVersionError):
         await cluster.set_assignment(grown)
 
@@ -126,9 +126,9 @@ async def test_producer_id_blocks_never_overlap() -> None:
     zookeeper = InMemoryZooKeeper()
     clusters = [await zookeeper.cluster() for _ in range(3)]
     blocks = await asyncio.gather(*(c.allocate_producer_ids(n) for n, c in enumerate(clusters) for _ in "ab"))
-    assert sorted((block.first, block.last) for block in blocks) == [
-        (n * 1000, n * 1000 + 999) for n in range(6)
-    ]
+    assert [(n * 1000, n * 1000 + 999) for n in range(6)] == sorted(
+        (block.first, block.last) for block in blocks
+    )
 
 
 async def test_config_change_reaches_every_follower_once_and_in_order() -> None:
@@ -144,13 +144,13 @@ async def test_config_change_reaches_every_follower_once_and_in_order() -> None:
     await writer.set_config("topics", "t", {})
     await turn()
     await changes.close()
-    assert [change.config for change in seen if change.entity_type == "topics"][-1] == {}
+    assert {} == [change.config for change in seen if change.entity_type == "topics"][-1]
     assert ConfigChange("brokers", "<default>", {"b": "x"}) in seen
     assert {"a": "before"} not in [change.config for change in seen]
-    assert len(seen) == 5
+    assert 5 == len(seen)
     await writer.set_config("topics", "t", {"late": "x"})
     await turn()
-    assert len(seen) == 5
+    assert 5 == len(seen)
 
 
 async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
@@ -175,8 +175,8 @@ async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
     await cluster.set_config("topics", "good", {})
     await turn()
     await changes.close()
-    assert seen == ["bad", "good"]
-    assert [record.levelname for record in caplog.records] == ["ERROR"] * 4
+    assert ["bad", "good"] == seen
+    assert ["ERROR"] * 4 == [record.levelname for record in caplog.records]
     assert "is skipped: the configuration of topics/broken is not JSON" in caplog.text
 
 
@@ -201,7 +201,7 @@ async def test_follower_goes_on_after_coordination_failed(
     await cluster.set_config("topics", "b", {})
     await turn()
     await changes.close()
-    assert seen == ["old", "a", "b"]
+    assert ["old", "a", "b"] == seen
 
 
 async def test_old_config_notifications_are_purged() -> None:
@@ -213,7 +213,7 @@ async def test_old_config_notifications_are_purged() -> None:
     await cluster.set_config("topics", "b", {})
     await turn()
     await changes.close()
-    assert await cluster.zookeeper.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+    assert ["config_change_0000000001"] == await cluster.zookeeper.children(paths.CONFIG_CHANGES)
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
@@ -225,12 +225,12 @@ async def test_config_notifications_age_by_one_clock(ahead_ms: int) -> None:
     changes = await other.watch_config_changes(lambda change: None)
     await writer.set_config("topics", "a", {})
     await turn()
-    assert await writer.zookeeper.children(paths.CONFIG_CHANGES) == ["config_change_0000000000"]
+    assert ["config_change_0000000000"] == await writer.zookeeper.children(paths.CONFIG_CHANGES)
     zookeeper.clock.advance(15 * 60 + 1)
     await writer.set_config("topics", "b", {})
     await turn()
     await changes.close()
-    assert await writer.zookeeper.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+    assert ["config_change_0000000001"] == await writer.zookeeper.children(paths.CONFIG_CHANGES)
 
 
 async def test_follower_catches_up_after_its_session_expired() -> None:
@@ -245,13 +245,13 @@ async def test_follower_catches_up_after_its_session_expired() -> None:
     await session.expire()
     await writer.set_config("topics", "meanwhile", {})
     await turn()
-    assert seen == ["before"]
+    assert ["before"] == seen
     await session.reconnect()
     await turn()
     await writer.set_config("topics", "after", {})
     await turn()
     await changes.close()
-    assert seen == ["before", "meanwhile", "after"]
+    assert ["before", "meanwhile", "after"] == seen
 
 
 async def test_follower_that_missed_notifications_reads_everything() -> None:
@@ -270,7 +270,7 @@ async def test_follower_that_missed_notifications_reads_everything() -> None:
     await writer.zookeeper.delete(f"{paths.CONFIG_CHANGES}/{name}")
     await session.reconnect()
     await turn()
-    assert seen == [("missed", {"a": "1"})]
+    assert [("missed", {"a": "1"})] == seen
     await session.expire()
     for value in "23":
         await writer.set_config("topics", "missed", {"a": value})
@@ -279,7 +279,7 @@ async def test_follower_that_missed_notifications_reads_everything() -> None:
     await session.reconnect()
     await turn()
     await changes.close()
-    assert seen == [("missed", {"a": "1"}), ("missed", {"a": "3"})]
+    assert [("missed", {"a": "1"}), ("missed", {"a": "3"})] == seen
 
 
 async def test_foreign_znodes_among_the_notifications_are_no_obstacle() -> None:
@@ -296,7 +296,7 @@ async def test_foreign_znodes_among_the_notifications_are_no_obstacle() -> None:
     await cluster.set_config("topics", "b", {})
     await turn()
     await changes.close()
-    assert seen == ["a", "b"]
+    assert ["a", "b"] == seen
 
 
 async def elected(cluster: ClusterStore, broker_id: int = 1) -> ControllerStore:
@@ -311,11 +311,11 @@ async def test_one_controller_at_a_time_each_with_its_own_epoch() -> None:
     assert await first.controller_id() is None
     store = await elected(first)
     assert await elect(second.zookeeper, zookeeper.clock, 2) is None
-    assert await second.controller_id() == 1
+    assert 1 == await second.controller_id()
     await store.resign()
     successor = await elected(second, 2)
-    assert (store.epoch, successor.epoch) == (1, 2)
-    assert await first.controller_id() == 2
+    assert (1, 2) == (store.epoch, successor.epoch)
+    assert 2 == await first.controller_id()
 
 
 async def test_replaced_controller_can_change_nothing() -> None:
@@ -339,9 +339,9 @@ async def test_replaced_controller_can_change_nothing() -> None:
         with pytest.raises(ControllerMovedError, match="epoch 1 is over"):
             await write
     await old.resign()
-    assert await first.controller_id() == 2
-    assert await first.topics() == ["t"]
-    assert await first.partition_states([partition, TopicPartition("t", 1)]) == before
+    assert 2 == await first.controller_id()
+    assert ["t"] == await first.topics()
+    assert before == await first.partition_states([partition, TopicPartition("t", 1)])
 
 
 async def test_states_are_created_once_and_updated_by_version() -> None:
@@ -352,7 +352,7 @@ async def test_states_are_created_once_and_updated_by_version() -> None:
     state = PartitionState(0, 0, (0,), 1)
     created = await store.create_partition_states(dict.fromkeys(partitions, state))
     assert set(created) == set(partitions)
-    assert {found.version for found in created.values()} == {0}
+    assert {0} == {found.version for found in created.values()}
     other = PartitionState(3, 9, (3,), 1)
     again = await store.create_partition_states({partitions[0]: other, TopicPartition("t", 1200): other})
     assert again == {
@@ -363,8 +363,8 @@ async def test_states_are_created_once_and_updated_by_version() -> None:
     outcome = await store.update_partition_states(
         {first: PartitionState(0, 1, (0,), 1, 0), second: PartitionState(0, 1, (0,), 1, 7), gone: state}
     )
-    assert outcome.updated == {first: PartitionState(0, 1, (0,), 1, 1)}
-    assert outcome.conflicts == {second: PartitionState(0, 0, (0,), 1, 0), gone: None}
+    assert {first: PartitionState(0, 1, (0,), 1, 1)} == outcome.updated
+    assert {second: PartitionState(0, 0, (0,), 1, 0), gone: None} == outcome.conflicts
 
 
 async def test_deleted_topics_leave_nothing() -> None:
@@ -378,10 +378,10 @@ async def test_deleted_topics_leave_nothing() -> None:
     await store.create_partition_states(dict.fromkeys(partitions, PartitionState(0, 0, (0,), 1)))
     await store.delete_topics(["t", "u", "missing"])
     await store.remove_deletion_marks(["ghost", "ghost"])
-    assert zookeeper.server.server.freeze().nodes.keys() - before == {
+    assert {
         paths.CONTROLLER,
         paths.CONTROLLER_EPOCH,
-    }
+    } == zookeeper.server.server.freeze().nodes.keys() - before
 
 
 async def test_full_disk_is_told_and_the_same_operation_succeeds_later() -> None:
@@ -390,9 +390,9 @@ async def test_full_disk_is_told_and_the_same_operation_succeeds_later() -> None
     zookeeper.files.failures["sync"] = OSError(28, "no space left on device")
     with pytest.raises(StorageError, match="no space left"):
         await cluster.allocate_producer_ids(1)
-    assert await cluster.topics() == []
+    assert [] == await cluster.topics()
     zookeeper.files.failures.clear()
-    assert (await cluster.allocate_producer_ids(1)).first == 0
+    assert 0 == (await cluster.allocate_producer_ids(1)).first
 
 
 async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -402,9 +402,9 @@ async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptu
     await cluster.zookeeper.multi(
         [Create("/brokers/topics/bad", b"nonsense"), Create("/config/topics/bad", b"nonsense")]
     )
-    assert list(await cluster.topic_assignments(["bad", "good"])) == ["good"]
+    assert ["good"] == list(await cluster.topic_assignments(["bad", "good"]))
     assert "the assignment of topic bad is not JSON" in caplog.text
-    assert await cluster.configs("topics") == {"good": {}}
+    assert {"good": {}} == await cluster.configs("topics")
     assert "the configuration of topics/bad is not JSON" in caplog.text
     with pytest.raises(schema.SchemaError, match="the configuration of topics/bad is not JSON"):
         await cluster.config("topics", "bad")

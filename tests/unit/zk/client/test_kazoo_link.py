@@ -83,7 +83,7 @@ async def test_a_lost_connection_is_told_before_the_calls_that_it_cost() -> None
     client._session_callback(KeeperState.CONNECTING)
     await asyncio.sleep(0)
 
-    assert told.words[:3] == ["connected", "suspended", "answer ConnectionLoss"]
+    assert ["connected", "suspended", "answer ConnectionLoss"] == told.words[:3]
 
 
 async def test_a_server_that_answers_with_a_lost_connection_does_not_suspend_the_session() -> None:
@@ -96,7 +96,7 @@ async def test_a_server_that_answers_with_a_lost_connection_does_not_suspend_the
     link.answer(call, None, ConnectionLoss())
     await asyncio.sleep(0)
 
-    assert told.words == ["connected", "answer ConnectionLoss"]
+    assert ["connected", "answer ConnectionLoss"] == told.words
 
 
 def refuse(address: tuple[str, int], timeout_seconds: float) -> socket.socket:

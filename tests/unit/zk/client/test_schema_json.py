@@ -34,7 +34,7 @@ def test_broker_registration_of_version_5() -> None:
         features=(("transaction.version", 0, 2),),
     )
     data = schema.encode_broker(info)
-    assert json.loads(data) == {
+    assert {
         "version": 5,
         "host": "host",
         "port": 9092,
@@ -44,15 +44,15 @@ def test_broker_registration_of_version_5() -> None:
         "rack": "r1",
         "listener_security_protocol_map": {"INTERNAL": "SASL_SSL", "CLIENT": "PLAINTEXT"},
         "features": {"transaction.version": {"min_version": 0, "max_version": 2}},
-    }
-    assert schema.decode_broker(7, data) == info
+    } == json.loads(data)
+    assert info == schema.decode_broker(7, data)
     assert b": " not in data
 
 
 def test_broker_without_plaintext_has_no_address_for_old_clients() -> None:
     data = schema.encode_broker(BrokerInfo(1, (ListenerEndpoint("SSL", "host", 9093, "SSL"),)))
     found = json.loads(data)
-    assert (found["host"], found["port"], "rack" in found) == (None, -1, False)
+    assert (None, -1, False) == (found["host"], found["port"], "rack" in found)
 
 
 def test_broker_registration_of_an_old_kafka_is_read() -> None:
@@ -60,9 +60,9 @@ def test_broker_registration_of_an_old_kafka_is_read() -> None:
     data = (
         b'{"jmx_port":9999,"timestamp":"1","endpoints":["SSL://h:9093"],"host":"h","version":2,"port":9092}'
     )
-    assert schema.decode_broker(3, data, epoch=8) == BrokerInfo(
+    assert BrokerInfo(
         3, (ListenerEndpoint("SSL", "h", 9093, "SSL"),), None, 9999, 1, epoch=8
-    )
+    ) == schema.decode_broker(3, data, epoch=8)
 
 
 def test_topic_assignment_of_version_3() -> None:
@@ -73,31 +73,31 @@ def test_topic_assignment_of_version_3() -> None:
         version=4,
     )
     data = schema.encode_topic(assignment)
-    assert data == (
+    assert (
         b'{"removing_replicas":{"1":[1]},"partitions":{"0":[1,2],"1":[2,3,1]},'
         b'"topic_id":"hoOHvWHeRuaj9jwkSvLLIw","adding_replicas":{"1":[3]},"version":3}'
-    )
-    assert schema.decode_topic("orders", data, version=4) == assignment
+    ) == data
+    assert assignment == schema.decode_topic("orders", data, version=4)
 
 
 def test_topic_without_an_id_is_read_and_written_back_without_one() -> None:
     """Topics created before Kafka 2.8 have no id until a controller gives them one."""
     data = b'{"version":1,"partitions":{"10":[1],"9":[2]}}'
     assignment = schema.decode_topic("old", data)
-    assert assignment.topic_id == ZERO_UUID
-    assert list(assignment.partitions) == [9, 10]
+    assert ZERO_UUID == assignment.topic_id
+    assert [9, 10] == list(assignment.partitions)
     assert "topic_id" not in json.loads(schema.encode_topic(assignment))
 
 
 def test_partition_state_of_version_1() -> None:
     state = PartitionState(1, 5, (1, 2), 3, version=9)
     data = schema.encode_partition_state(state)
-    assert data == b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":5,"isr":[1,2]}'
-    assert schema.decode_partition_state(PARTITION, data, 9) == state
+    assert b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":5,"isr":[1,2]}' == data
+    assert state == schema.decode_partition_state(PARTITION, data, 9)
     recovering = PartitionState(1, 5, (1,), 3, 9, leader_recovering=True)
     data = schema.encode_partition_state(recovering)
-    assert json.loads(data)["leader_recovery_state"] == 1
-    assert schema.decode_partition_state(PARTITION, data, 9) == recovering
+    assert 1 == json.loads(data)["leader_recovery_state"]
+    assert recovering == schema.decode_partition_state(PARTITION, data, 9)
 
 
 @pytest.mark.parametrize(
@@ -131,30 +131,30 @@ def test_partition_state_of_version_1() -> None:
     ],
 )
 def test_small_znodes_are_written_as_kafka_does(data: bytes, expected: bytes) -> None:
-    assert data == expected
+    assert expected == data
 
 
 def test_small_znodes_are_read_back() -> None:
     partition = TopicPartition("t", 1)
-    assert schema.decode_controller(schema.encode_controller(3, 1)) == 3
-    assert schema.decode_controller_epoch(b"12") == 12
-    assert schema.decode_config("topics", "t", schema.encode_config({"a": "b"})) == {"a": "b"}
-    assert schema.decode_config("topics", "t", b"") == {}
-    assert schema.decode_config_change(schema.encode_config_change("users", "a/clients/b")) == (
+    assert 3 == schema.decode_controller(schema.encode_controller(3, 1))
+    assert 12 == schema.decode_controller_epoch(b"12")
+    assert {"a": "b"} == schema.decode_config("topics", "t", schema.encode_config({"a": "b"}))
+    assert {} == schema.decode_config("topics", "t", b"")
+    assert (
         "users",
         "a/clients/b",
-    )
-    assert schema.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == (
+    ) == schema.decode_config_change(schema.encode_config_change("users", "a/clients/b"))
+    assert (
         "topics",
         "t",
-    )
-    assert schema.decode_isr_change(schema.encode_isr_change([partition])) == {partition}
-    assert schema.decode_preferred_election(schema.encode_preferred_election([partition])) == {partition}
-    assert schema.decode_reassignment(schema.encode_reassignment({partition: (2, 3)})) == {partition: (2, 3)}
-    assert schema.decode_log_dir_event(schema.encode_log_dir_event(4)) == 4
+    ) == schema.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}')
+    assert {partition} == schema.decode_isr_change(schema.encode_isr_change([partition]))
+    assert {partition} == schema.decode_preferred_election(schema.encode_preferred_election([partition]))
+    assert {partition: (2, 3)} == schema.decode_reassignment(schema.encode_reassignment({partition: (2, 3)}))
+    assert 4 == schema.decode_log_dir_event(schema.encode_log_dir_event(4))
     block = ProducerIdBlock(1, 1000, 1999)
-    assert schema.decode_producer_id_block(schema.encode_producer_id_block(block)) == block
-    assert schema.decode_cluster_id(schema.encode_cluster_id("abc")) == "abc"
+    assert block == schema.decode_producer_id_block(schema.encode_producer_id_block(block))
+    assert "abc" == schema.decode_cluster_id(schema.encode_cluster_id("abc"))
 
 
 DECODERS: list[Callable[[bytes], object]] = [
@@ -224,14 +224,14 @@ def test_a_state_that_does_not_fit_the_wire_is_nonsense(state: str) -> None:
 
 
 def test_znodes_beside_the_brokers_are_not_brokers() -> None:
-    assert paths.numbers(["10", "9", "x", "²", "00", "-1", "", "9999999999", "99999999999"]) == [9, 10]
+    assert [9, 10] == paths.numbers(["10", "9", "x", "²", "00", "-1", "", "9999999999", "99999999999"])
 
 
 def test_paths_are_kafkas() -> None:
     partition = TopicPartition("orders", 3)
-    assert paths.partition_state(partition) == "/brokers/topics/orders/partitions/3/state"
-    assert paths.partition(partition) == "/brokers/topics/orders/partitions/3"
-    assert paths.config("brokers", paths.DEFAULT_ENTITY) == "/config/brokers/<default>"
-    assert paths.sequence_number("config_change_0000000012") == 12
+    assert "/brokers/topics/orders/partitions/3/state" == paths.partition_state(partition)
+    assert "/brokers/topics/orders/partitions/3" == paths.partition(partition)
+    assert "/config/brokers/<default>" == paths.config("brokers", paths.DEFAULT_ENTITY)
+    assert 12 == paths.sequence_number("config_change_0000000012")
     with pytest.raises(ValueError, match="ten digits"):
         paths.sequence_number("config_change_12")
