@@ -1,12 +1,12 @@
-"""What a request handler is: the contract between dispatch and the modules under `kalda.broker.handlers`.
+"""The contract between the dispatcher and the request handlers: `ApiHandler` and `RequestContext`.
 
-One handler per API key, registered as data with its version range. A handler answers in one of three ways:
+Each API key has one handler, registered as data with its version range. A handler returns one of these:
 
-- the response itself, for whatever can be answered at once (no task is made);
-- a `Pending`, which a delayed operation completes later, from the event loop;
-- a coroutine, for operations that wait on coordination.
+- the response itself, if it can answer at once; no task is made;
+- a `Pending`, which a delayed operation completes later from the event loop;
+- a coroutine, for an operation that waits for ZooKeeper or for the controller.
 
-Produce and Fetch have raw handlers instead: they parse the frame and build the reply themselves.
+Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.common.pending import Pending
-from kalda.net.connection import Chunk, Connection
+from kalda.net.connection import Chunk, Connection, Ticket
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
-    from kalda.common.metrics import RequestMetrics
 
 __all__ = [
     "ERROR_NONE",
@@ -32,47 +32,53 @@ __all__ = [
     "RawReply",
     "RawResult",
     "RequestContext",
+    "ServedApi",
     "error_codes",
 ]
 
 
 class RequestContext:
-    """Where a request came from and how it was made; one per request, so it has slots and no more.
+    """One request: its header fields, the connection that it came from and, once decoded, its message.
 
-    `api_version` is the version that the answer is written in.
+    The dispatcher makes one per request and passes it on alone, so it has slots and no more.
     """
 
     __slots__ = (
-        "api_key",
+        "api",
         "api_version",
         "client_id",
         "connection",
         "correlation_id",
-        "metrics",
+        "message",
         "parked_at",
         "received_at",
+        "ticket",
     )
+
+    ticket: Ticket
+    """The place of the reply in the connection's order; set when the request begins to wait."""
 
     def __init__(
         self,
         connection: Connection,
-        api_key: int,
+        api: "ServedApi",
         api_version: int,
         correlation_id: int,
         client_id: str | None,
         received_at: float,
-        metrics: "RequestMetrics",
     ) -> None:
         self.connection = connection
-        self.api_key = api_key
+        self.api = api
         self.api_version = api_version
+        """The version in which the response is written."""
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received_at = received_at
-        """Monotonic seconds at which the request's last byte was received."""
-        self.metrics = metrics
+        """Monotonic seconds at which the last byte of the request was received."""
+        self.message: object = None
+        """The decoded request; None while it is not decoded, as in a raw handler."""
         self.parked_at = 0.0
-        """When its answer began to wait for something; 0 if it did not."""
+        """Monotonic seconds at which the request began to wait; 0 if it did not."""
 
     @property
     def listener(self) -> str:
@@ -80,8 +86,8 @@ class RequestContext:
         return self.connection.listener
 
     def count_error(self, code: int) -> None:
-        """Count an error that a raw handler puts into its reply; others' replies are looked through."""
-        self.metrics.count_error(code)
+        """Count an error code that a raw handler puts into its reply; the dispatcher counts all others."""
+        self.api.metrics.count_error(code)
 
     def __str__(self) -> str:
         """Describe the request for a log line."""
@@ -96,14 +102,14 @@ RawReply: TypeAlias = bytes | list[Chunk]
 """A complete reply frame: size prefix, response header, body."""
 
 RawResult: TypeAlias = "RawReply | Pending[RawReply | None] | None"
-"""None means that the request gets no reply (acks=0)."""
+"""None if the request gets no reply (acks=0)."""
 
 
 class RawHandler(Protocol):
     """Handles a request straight from its frame.
 
-    `frame` is the request without its size prefix, writable, valid during the call only; the body begins at
-    `body_position`. Raises `kalda.protocol.errors.ProtocolError` if the request is malformed.
+    `frame` is the request without its size prefix; it is writable and valid during the call only. The body
+    begins at `body_position`. Raises `kalda.protocol.errors.ProtocolError` if the request is malformed.
     """
 
     def __call__(
@@ -118,21 +124,21 @@ Handle: TypeAlias = (
 )
 """``handle(services, request, context)``: request and response are message objects of `kalda.protocol`.
 
-May raise `ApiError`, whose code becomes the response through `ApiHandler.error_response`.
+A handler may raise `ApiError`; `ApiHandler.error_response` then makes the response from its code.
 """
 
 ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode], Any]"
-"""``error_response(request, code)``: the response that says `code` wherever the request asked for something.
-Returns None where the protocol has no reply (produce with acks=0): the connection is closed, as in Kafka."""
+"""``error_response(request, code)``: returns the response that carries `code` for everything requested.
+Returns None where the protocol has no reply (Produce with acks=0): the connection is closed, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiHandler:
-    """One API key as this broker serves it.
+    """The handler of one API key and the versions that it serves.
 
-    `versions` are served. `advertised` is what ApiVersions says if it is more than that: a request of an
-    advertised version that is not served gets UNSUPPORTED_VERSION in its own format, because some clients
-    switch features on by what is advertised. Everything outside is answered as Kafka does: by closing.
+    `versions` are served. `advertised`, if it is wider, is what ApiVersions returns: some clients switch
+    features on by the advertised range. A request of an advertised version that is not served gets
+    UNSUPPORTED_VERSION in its own format; any other version closes the connection, as in Kafka.
     """
 
     key: ApiKey
@@ -149,17 +155,32 @@ class ApiHandler:
 
     @property
     def versions_advertised(self) -> tuple[int, int]:
-        """The range that ApiVersions tells clients."""
+        """The range that ApiVersions returns."""
         return self.advertised if self.advertised is not None else self.versions
+
+
+class ServedApi:
+    """A registered handler with what the dispatcher derives from it once."""
+
+    __slots__ = ("flexible_from", "handle_raw", "handler", "high", "low", "metrics", "title")
+
+    def __init__(self, handler: ApiHandler, metrics: Metrics) -> None:
+        self.handler: Final = handler
+        self.title: Final = handler.key.title
+        self.low, self.high = handler.versions
+        self.handle_raw: Final = handler.handle_raw
+        self.flexible_from: int | None = None
+        """The first flexible version; None until the first request imports the message's module."""
+        self.metrics: Final = RequestMetrics(metrics, self.title)
 
 
 ERROR_NONE: Final = int(ErrorCode.NONE)
 
 
 def error_codes(response: object) -> list[int]:
-    """Return the errors that a response carries at its top and in the items of its own lists.
+    """Return the error codes of a response and of the items in its own lists.
 
-    Deeper ones are not looked for: counting errors must not cost more than answering.
+    Codes nested deeper are not counted: counting must not cost more than answering.
     """
     codes: list[int] = []
     code = getattr(response, "error_code", ERROR_NONE)

@@ -1,27 +1,31 @@
-"""From a frame to its handler and back: header, version check, errors, metrics.
+"""Finds the handler of each request frame, calls it and sends its response: `Dispatcher`.
 
-The path of Produce and Fetch is `Dispatcher.on_frame` and the raw handler, nothing else: one small context
-object per request, no task, no future. Everything else decodes a message, calls the handler and encodes.
+A Produce or Fetch request goes through `Dispatcher.on_frame` and its raw handler, nothing else: one
+`RequestContext` per request, no task, no future. For every other API the dispatcher decodes the message,
+calls the handler and encodes the response.
 
-What is refused, and how, is Kafka's: an unknown API, a version outside the advertised range, a malformed
-header or body end the connection (the peer cannot be told in a format that it is known to read); ApiVersions
-of an unknown version is answered in version 0 with UNSUPPORTED_VERSION and the list of APIs (KIP-511).
+Requests are refused as in Kafka. An unknown API, a version outside the advertised range and a malformed
+header or body close the connection, because no response format is known to be readable by the peer.
+ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VERSION and the list of APIs
+(KIP-511).
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from functools import partial
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kalda.broker.api import ApiHandler, Pending, RawReply, RequestContext, error_codes
+from kalda.broker.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
-from kalda.common.metrics import Metrics, RequestMetrics
+from kalda.common.metrics import Metrics
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.errors import ProtocolError
@@ -36,34 +40,19 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 TASKS_MAX: Final = 256
-"""Handlers that wait on coordination at the same time. More wait their turn; their number is bounded by the
-outstanding requests of all connections."""
+"""Handlers that run as tasks at the same time. Further ones are queued; the outstanding requests of all
+connections bound their number."""
 
-_NEVER_WAITING: Final = frozenset(
+_NEVER_QUEUED: Final = frozenset(
     (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
 )
-"""Requests of brokers, one at a time from each. Clients may be waiting for what they bring about: the
-deletion of a topic ends when the controller's StopReplica is done."""
+"""Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
+of a topic ends when the controller's StopReplica is done."""
 
 _HEADER: Final = Struct(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
-"""A header without a client id, which ControlledShutdown v0 alone has."""
-
-
-class _Api:
-    """A registered handler with what dispatch derives from it once."""
-
-    __slots__ = ("flexible_from", "handle_raw", "handler", "high", "low", "metrics", "title")
-
-    def __init__(self, handler: ApiHandler, metrics: Metrics) -> None:
-        self.handler: Final = handler
-        self.title: Final = handler.key.title
-        self.low, self.high = handler.versions
-        self.handle_raw: Final = handler.handle_raw
-        # Known once the message's module is imported, which the first request does.
-        self.flexible_from: int | None = None
-        self.metrics: Final = RequestMetrics(metrics, self.title)
+"""A header without a client id; only ControlledShutdown v0 has one."""
 
 
 class Dispatcher:
@@ -76,20 +65,20 @@ class Dispatcher:
         metrics: Metrics,
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
-        """`tasks` runs the handlers that are coroutines; without it there can be none."""
+        """`tasks` runs the handlers that are coroutines; None if no handler is one."""
         self._services: Final = services
-        self._apis: Final[dict[int, _Api]] = {}
+        self._apis: Final[dict[int, ServedApi]] = {}
         for handler in handlers:
             assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
-            self._apis[int(handler.key)] = _Api(handler, metrics)
+            self._apis[int(handler.key)] = ServedApi(handler, metrics)
         self._tasks: Final = tasks
         self._task_count = 0
-        self._tasks_waiting: deque[tuple[Coroutine[Any, Any, None], str]] = deque()
+        self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._limiter: Final = LogLimiter(logger)
         metrics.gauge(
             "kalda_broker_requesthandler_tasks",
-            "Requests whose handlers are running as tasks or wait to.",
-            lambda: self._task_count + len(self._tasks_waiting),
+            "Requests whose handlers run as tasks or are queued to.",
+            lambda: self._task_count + len(self._queued),
         )
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
@@ -124,17 +113,15 @@ class Dispatcher:
         except (ProtocolError, UnicodeDecodeError) as error:
             self._refuse(connection, frame, f"its header is malformed: {error}")
             return
-        metrics = api.metrics
         received_at = connection.received_at
-        context = RequestContext(
-            connection, api_key, api_version, correlation_id, client_id, received_at, metrics
-        )
+        context = RequestContext(connection, api, api_version, correlation_id, client_id, received_at)
         handle_raw = api.handle_raw
         if api_version < api.low or api_version > api.high:
-            self._on_unserved_version(api, context, frame, position)
+            self._on_unserved_version(context, frame, position)
             return
         if handle_raw is None:
-            self._handle_message(api, context, frame, position)
+            if self._decode(context, frame, position):
+                self._respond(context, self._call(context))
             return
         try:
             reply = handle_raw(self._services, context, frame, position)
@@ -142,19 +129,21 @@ class Dispatcher:
             self._refuse(connection, frame, f"it is malformed: {error}")
             return
         except Exception as error:
-            self._answer_error(api, context, self._decode_quietly(api, context, frame, position), error)
+            with suppress(ProtocolError):
+                _decode_message(context, frame, position)
+            self._respond(context, self._error_response(context, error))
             return
         if isinstance(reply, Pending):
-            self._await_raw(api, context, reply)
+            self._await_raw(context, reply)
             return
-        metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
+        api.metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
         if reply is not None:
             connection.send(reply)
 
     def close(self) -> None:
-        """Drop the handlers that have not begun; those that run are their task group's business."""
-        while self._tasks_waiting:
-            coroutine, _ = self._tasks_waiting.popleft()
+        """Drop the queued handlers; the task group ends those that run."""
+        while self._queued:
+            coroutine, _ = self._queued.popleft()
             coroutine.close()
 
     # Refusing.
@@ -170,223 +159,171 @@ class Dispatcher:
         connection.client_id = str(client_id_bytes, "utf-8")
         connection.client_id_bytes = client_id_bytes
 
-    def _on_unserved_version(
-        self, api: _Api, context: RequestContext, frame: memoryview, position: int
-    ) -> None:
-        key = api.handler.key
-        version = context.api_version
-        answer_version = registry.UNKNOWN_VERSION_ANSWERS.get(key)
+    def _on_unserved_version(self, context: RequestContext, frame: memoryview, position: int) -> None:
+        handler, version = context.api.handler, context.api_version
+        answer_version = registry.UNKNOWN_VERSION_ANSWERS.get(handler.key)
         if answer_version is not None:
             context.api_version = answer_version
-            request = registry.spec(key).request_class()
-            response = self._call(api, context, request)
-            self._respond(api, context, request, response, ErrorCode.UNSUPPORTED_VERSION)
+            context.message = registry.spec(handler.key).request_class()
+            response = self._call(context)
+            cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
+            self._respond(context, response)
             return
-        low, high = api.handler.versions_advertised
+        low, high = handler.versions_advertised
         if not low <= version <= high:
-            self._refuse(context.connection, frame, f"{api.title} has no version {version} here")
-            return
-        try:
-            decoded = codec.decode(
-                registry.spec(key).request_class, version, frame, position, allow_excess=True
-            )
-        except ProtocolError as error:
-            self._refuse(context.connection, frame, f"it is malformed: {error}")
-            return
-        self._answer_error(api, context, decoded, ApiError(ErrorCode.UNSUPPORTED_VERSION))
+            self._refuse(context.connection, frame, f"{context.api.title} has no version {version} here")
+        elif self._decode(context, frame, position):
+            error = ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            self._respond(context, self._error_response(context, error))
 
     # Messages.
 
-    def _handle_message(self, api: _Api, context: RequestContext, frame: memoryview, position: int) -> None:
-        spec = registry.spec(api.handler.key)
+    def _decode(self, context: RequestContext, frame: memoryview, position: int) -> bool:
+        """Decode the message of a request; close the connection and return False if it is malformed."""
         try:
-            request = codec.decode(
-                spec.request_class, context.api_version, frame, position, allow_excess=True
-            )
+            _decode_message(context, frame, position)
         except ProtocolError as error:
             self._refuse(context.connection, frame, f"it is malformed: {error}")
-            return
-        self._respond(api, context, request, self._call(api, context, request))
+            return False
+        return True
 
-    def _call(self, api: _Api, context: RequestContext, request: object) -> object:
-        handle = api.handler.handle
-        assert handle is not None, f"{api.title} has a raw handler only"
+    def _call(self, context: RequestContext) -> object:
+        handle = context.api.handler.handle
+        assert handle is not None, f"{context.api.title} has a raw handler only"
         try:
-            return handle(self._services, request, context)
+            return handle(self._services, context.message, context)
         except Exception as error:
-            return self._error_response(api, context, request, error)
+            return self._error_response(context, error)
 
-    def _respond(
-        self,
-        api: _Api,
-        context: RequestContext,
-        request: object,
-        result: object,
-        error_code: ErrorCode = ErrorCode.NONE,
-    ) -> None:
-        """Answer with what a handler returned, now or when it is there."""
+    def _respond(self, context: RequestContext, result: object) -> None:
+        """Send the response that a handler returned, at once or when it is complete."""
         connection = context.connection
         if isinstance(result, Pending):
-            context.parked_at = monotonic()
-            ticket = connection.open_reply()
-            ticket.on_abandoned = result.abandon
-            result.add_done(lambda done: self._finish(api, context, request, ticket, done))
+            self._park(context).on_abandoned = result.abandon
+            result.add_done(partial(self._finish, context))
         elif asyncio.iscoroutine(result):
-            context.parked_at = monotonic()
-            ticket = connection.open_reply()
-            coroutine = self._run(api, context, request, ticket, result)
-            self._spawn(coroutine, f"{api.title} {connection.peer}", api.handler.key in _NEVER_WAITING)
+            self._park(context)
+            never_queued = context.api.handler.key in _NEVER_QUEUED
+            self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
         else:
-            if error_code:
-                cast(Any, result).error_code = error_code
-            reply = self._encode(api, context, request, result)
+            reply = self._encode(context, result)
             if reply is None:
-                connection.close(f"{api.title} cannot be answered", logging.WARNING)
+                self._close_unanswered(context)
             else:
                 connection.send(reply)
 
-    def _finish(
-        self, api: _Api, context: RequestContext, request: object, ticket: Ticket, done: Pending[Any]
-    ) -> None:
-        response = done.value if done.error is None else None
-        self._reply(api, context, request, ticket, response, done.error)
+    def _park(self, context: RequestContext) -> Ticket:
+        """Reserve the place of a response that comes later."""
+        context.parked_at = monotonic()
+        ticket = context.ticket = context.connection.open_reply()
+        return ticket
 
-    async def _run(
-        self,
-        api: _Api,
-        context: RequestContext,
-        request: object,
-        ticket: Ticket,
-        coroutine: Coroutine[Any, Any, object],
-    ) -> None:
+    def _finish(self, context: RequestContext, done: Pending[Any]) -> None:
+        self._reply(context, done.value if done.error is None else None, done.error)
+
+    async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
             response = await coroutine
         except Exception as error:
-            self._reply(api, context, request, ticket, None, error)
+            self._reply(context, None, error)
             return
         if isinstance(response, Pending):
-            response.add_done(lambda done: self._finish(api, context, request, ticket, done))
+            response.add_done(partial(self._finish, context))
         else:
-            self._reply(api, context, request, ticket, response, None)
+            self._reply(context, response)
 
-    def _reply(
-        self,
-        api: _Api,
-        context: RequestContext,
-        request: object,
-        ticket: Ticket,
-        response: object,
-        error: Exception | None,
-    ) -> None:
-        """Answer a ticket. Whatever fails here is this connection's affair: the caller serves others too."""
+    def _reply(self, context: RequestContext, response: object, error: Exception | None = None) -> None:
+        """Send the response of a parked request. A failure here closes this connection and nothing else."""
         try:
             if error is not None:
-                response = self._error_response(api, context, request, error)
-            reply = self._encode(api, context, request, response)
+                response = self._error_response(context, error)
+            reply = self._encode(context, response)
         except Exception as failure:
-            self._log_failure(f"the answer to {api.title} cannot be written: %s", context, failure)
+            self._log_failure(f"the response to {context.api.title} cannot be encoded: %s", context, failure)
             reply = None
         if reply is None:
-            context.connection.close(f"{api.title} cannot be answered", logging.WARNING)
+            self._close_unanswered(context)
         else:
-            context.connection.reply(ticket, reply)
+            context.connection.reply(context.ticket, reply)
 
-    def _encode(
-        self, api: _Api, context: RequestContext, request: object, response: object
-    ) -> RawReply | None:
-        """Write a reply frame; None if there is nothing that could be said."""
+    def _close_unanswered(self, context: RequestContext) -> None:
+        context.connection.close(f"{context.api.title} cannot be answered", logging.WARNING)
+
+    def _encode(self, context: RequestContext, response: object) -> RawReply | None:
+        """Return the reply frame; None if the protocol has no response for what happened."""
         if response is None:
             return None
         try:
             reply = encode_reply(context, response)
         except Exception as error:
-            response = self._error_response(api, context, request, error)
+            response = self._error_response(context, error)
             if response is None:
                 return None
             reply = encode_reply(context, response)
+        metrics = context.api.metrics
         for code in error_codes(response):
-            context.metrics.count_error(code)
+            metrics.count_error(code)
         now, parked_at = monotonic(), context.parked_at
         if parked_at:
-            context.metrics.observe_wait(context.received_at, parked_at, now)
+            metrics.observe_wait(context.received_at, parked_at, now)
         else:
-            context.metrics.at_once_ms.observe((now - context.received_at) * 1000)
+            metrics.at_once_ms.observe((now - context.received_at) * 1000)
         return reply
 
     # Errors.
 
-    def _error_response(
-        self, api: _Api, context: RequestContext, request: object, error: Exception
-    ) -> object:
+    def _error_response(self, context: RequestContext, error: Exception) -> object:
+        title = context.api.title
         if isinstance(error, ApiError):
             code = error.code
         elif isinstance(error, ZooKeeperError):
-            # What was asked may have been done or not; clients try again after this code.
+            # The change may or may not have been made; clients retry after this code.
             code = ErrorCode.REQUEST_TIMED_OUT
             self._limiter.log(
                 logging.WARNING,
-                f"{api.title} failed because coordination did: %s: %s",
+                f"{title} failed because of ZooKeeper: %s: %s",
                 error,
                 context,
                 source=context.connection.peer_address,
             )
         else:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._log_failure(f"{api.title} failed: %s", context, error)
-        return None if request is None else api.handler.error_response(request, code)
+            self._log_failure(f"{title} failed: %s", context, error)
+        message = context.message
+        return None if message is None else context.api.handler.error_response(message, code)
 
     def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
-        """Log a failure of ours with its traceback. `message` names the API: each has a limit of its own."""
+        """Log a bug of ours with its traceback. `message` names the API, so each has its own rate limit."""
         self._limiter.log(
             logging.ERROR, message, context, source=context.connection.peer_address, exc_info=error
         )
 
-    def _answer_error(self, api: _Api, context: RequestContext, request: object, error: Exception) -> None:
-        self._respond(api, context, request, self._error_response(api, context, request, error))
-
-    def _decode_quietly(self, api: _Api, context: RequestContext, frame: memoryview, position: int) -> object:
-        """Decode the request of a raw handler that failed, to tell the peer in its own format."""
-        try:
-            return codec.decode(
-                registry.spec(api.handler.key).request_class,
-                context.api_version,
-                frame,
-                position,
-                allow_excess=True,
-            )
-        except ProtocolError:
-            return None
-
     # Raw handlers that wait.
 
-    def _await_raw(self, api: _Api, context: RequestContext, pending: Pending[RawReply | None]) -> None:
-        connection = context.connection
-        ticket = connection.open_reply()
-        ticket.on_abandoned = pending.abandon
-        parked_at = monotonic()
+    def _await_raw(self, context: RequestContext, pending: Pending[RawReply | None]) -> None:
+        self._park(context).on_abandoned = pending.abandon
+        pending.add_done(partial(self._finish_raw, context))
 
-        def finish(done: Pending[RawReply | None]) -> None:
-            context.metrics.observe_wait(context.received_at, parked_at, monotonic())
-            if done.error is not None:
-                self._log_failure(f"{api.title} failed: %s", context, done.error)
-                connection.close("internal error", logging.DEBUG)
-                return
-            reply = done.value
-            connection.reply(ticket, NO_REPLY if reply is None else reply)
-
-        pending.add_done(finish)
+    def _finish_raw(self, context: RequestContext, done: Pending[RawReply | None]) -> None:
+        context.api.metrics.observe_wait(context.received_at, context.parked_at, monotonic())
+        if done.error is not None:
+            self._log_failure(f"{context.api.title} failed: %s", context, done.error)
+            context.connection.close("internal error", logging.DEBUG)
+            return
+        reply = done.value
+        context.connection.reply(context.ticket, NO_REPLY if reply is None else reply)
 
     # Handlers that are coroutines.
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str, never_waits: bool = False) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str, never_queued: bool = False) -> None:
         assert self._tasks is not None, f"{name} needs a task group"
-        if self._task_count >= TASKS_MAX and not never_waits:
-            self._tasks_waiting.append((coroutine, name))
+        if self._task_count >= TASKS_MAX and not never_queued:
+            self._queued.append((coroutine, name))
             return
         try:
             task = self._tasks.create_task(coroutine, name=name)
         except RuntimeError:
-            # The group is shutting down, and with it every connection.
+            # The task group is shutting down, and so is every connection.
             coroutine.close()
             return
         self._task_count += 1
@@ -394,19 +331,29 @@ class Dispatcher:
 
     def _on_task_done(self, _: "asyncio.Task[None]") -> None:
         self._task_count -= 1
-        if self._tasks_waiting:
-            self._spawn(*self._tasks_waiting.popleft())
+        if self._queued:
+            self._spawn(*self._queued.popleft())
+
+
+def _decode_message(context: RequestContext, frame: memoryview, position: int) -> None:
+    """Decode the body at `position` into `context.message`.
+
+    Raises:
+        ProtocolError: it is malformed.
+    """
+    request_class = registry.spec(context.api.handler.key).request_class
+    context.message = codec.decode(request_class, context.api_version, frame, position, allow_excess=True)
 
 
 def encode_reply(context: RequestContext, response: Any) -> RawReply:
-    """Write the reply frame of a response message: size, header, body.
+    """Return the reply frame of a response message: size, header, body.
 
     Raises:
-        kalda.protocol.errors.MessageError: the version of the request cannot carry what the response says.
+        kalda.protocol.errors.MessageError: a field of the response does not exist in the request's version.
     """
     version = context.api_version
     header = response_header(
-        context.correlation_id, registry.response_header_version(ApiKey(context.api_key), version)
+        context.correlation_id, registry.response_header_version(context.api.handler.key, version)
     )
     chunks: list[Any] = codec.encode_chunks(response, version)
     if len(chunks) == 1 and isinstance(chunks[0], bytes):

@@ -42,7 +42,7 @@ def context(api_version: int, listener: str = LISTENER) -> RequestContext:
             self.peer = "test"
 
     connection = cast("Connection", FakeConnection())
-    return RequestContext(connection, 0, api_version, 1, "test", 0.0, cast("Any", None))
+    return RequestContext(connection, cast("Any", None), api_version, 1, "test", 0.0)
 
 
 class FakeCluster:

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from kalda.broker.api import Pending, RequestContext
@@ -182,9 +183,8 @@ class DataPath:
             operation.expire()
 
     def context(self, version: int, client_id: str = "test") -> RequestContext:
-        return RequestContext(
-            cast("Any", self.connection), 0, version, 77, client_id, 0.0, cast("Any", self.errors)
-        )
+        api = cast("Any", SimpleNamespace(metrics=self.errors))
+        return RequestContext(cast("Any", self.connection), api, version, 77, client_id, 0.0)
 
     # Requests, through the handlers and the wire's bytes.
 
