@@ -18,7 +18,8 @@ from kalda.zk.proto.requests import (
     SetDataRequest,
     write_request,
 )
-from kalda.zk.server import connection, listener
+from kalda.zk.server import connection_registry, server_connection
+from kalda.zk.server.server_connection import OUT_BYTES_HIGH, OUTSTANDING_MAX
 from tests.integration.zk.wire import Bench, Reply, running
 from tests.unit.zk.memory_files import MemoryFileSystem
 
@@ -26,7 +27,7 @@ from tests.unit.zk.memory_files import MemoryFileSystem
 async def until(bench: Bench, connections: int) -> None:
     async with asyncio.timeout(20):
         # Nothing tells of it but the count itself.
-        while len(bench.listener.connections) != connections:  # noqa: ASYNC110
+        while len(bench.listener.registry.connections) != connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -39,7 +40,7 @@ async def test_connections_per_host_are_bounded(tmp_path: Path) -> None:
         await until(bench, 1)
         assert "/a" == await (await bench.connect()).create("/a")
         assert await second.exists("/a")
-        assert 1 == bench.listener.rejected
+        assert 1 == bench.listener.registry.rejected
 
 
 async def test_connections_altogether_are_bounded(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_connections_that_ask_for_no_session_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """Half-open or half-said: they hold one of a host's places."""
-    monkeypatch.setattr(listener, "NEW_CONNECTION_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(connection_registry, "NEW_CONNECTION_SECONDS_MAX", 0.05)
     async with running(tmp_path) as bench:
         client = await bench.dial()
         client.writer.write(sent)
@@ -84,9 +85,9 @@ async def test_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> Non
             slow.send(OpCode.GET_DATA, PathWatchRequest("/a", False))
         for number in range(50):
             await other.create(f"/n{number}")
-            held = max(one.held_bytes for one in bench.listener.connections)
+            held = max(one.held_bytes for one in bench.listener.registry.connections)
             # One piece may come on top of what is held when writing stops; headers and stats are small.
-            assert held <= connection.OUT_BYTES_HIGH + len(data) + 100 * connection.OUTSTANDING_MAX
+            assert held <= OUT_BYTES_HIGH + len(data) + 100 * OUTSTANDING_MAX
         replies = [await slow.next_reply() for _ in range(count)]
         assert {(reply.error, len(reply.body)) for reply in replies} == {(OK, 4 + len(data) + 68)}
         assert [reply.xid for reply in replies] == list(range(2, count + 2))
@@ -98,7 +99,7 @@ async def test_client_that_never_reads_its_events_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events cannot be refused, so their sender must be; the session lives on for who reads again."""
-    monkeypatch.setattr(connection, "OUT_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(server_connection, "OUT_BYTES_MAX", 1_000_000)
     async with running(tmp_path) as bench:
         deaf, other = await bench.connect(40_000), await bench.connect(40_000)
         await other.create("/" + "p" * 1000)
@@ -106,7 +107,7 @@ async def test_client_that_never_reads_its_events_is_cut_off(
         deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]  # nothing is taken from the socket
         path = "/" + "p" * 1000
         async with asyncio.timeout(60):
-            while len(bench.listener.connections) == 2:
+            while len(bench.listener.registry.connections) == 2:
                 for _ in range(200):
                     other.send(OpCode.SET_DATA, SetDataRequest(path, b"", -1))
                 for _ in range(200):
@@ -130,7 +131,7 @@ async def test_requests_under_way_are_bounded(tmp_path: Path) -> None:
         for client in clients:
             for _ in range(count):
                 replies.append(await client.next_reply())
-                seen = max(seen, bench.listener.outstanding)
+                seen = max(seen, bench.listener.registry.outstanding)
         assert {OK} == {reply.error for reply in replies}
         # Each may have one more than the limit lets in.
         assert 0 < seen <= 20 + len(clients)
@@ -193,7 +194,7 @@ async def test_closing_the_server_answers_what_is_under_way(tmp_path: Path) -> N
     async with running(tmp_path) as bench:
         client = await bench.connect()
         sent = client.send(OpCode.CREATE, CreateRequest("/a", b"", WORLD_ALL, 0))
-        while not bench.listener.outstanding:  # noqa: ASYNC110
+        while not bench.listener.registry.outstanding:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await bench.listener.close()
         reply = await client.next_reply()
@@ -270,7 +271,7 @@ async def test_requests_of_a_client_that_left_take_effect_and_hurt_nobody(tmp_pa
             client.close()
         await until(bench, 1)
         await bench.server.connect()
-        assert 0 == bench.listener.outstanding
+        assert 0 == bench.listener.registry.outstanding
         assert 0 == len(bench.server.server.watches)
         assert await other.exists("/")
 

@@ -58,10 +58,10 @@ async def test_nonsense_hurts_nobody_else(
         for _ in range(CLIENTS):
             await molest(bench, random_)
         async with asyncio.timeout(20):
-            while len(bench.listener.connections) > 1:  # noqa: ASYNC110
+            while len(bench.listener.registry.connections) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await good.exists("/good")
-        assert 0 == bench.listener.outstanding
+        assert 0 == bench.listener.registry.outstanding
         assert 0 == len(bench.server.server.watches)
         faults = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
         assert [] == faults

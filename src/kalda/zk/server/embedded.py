@@ -37,9 +37,9 @@ from kalda.zk.client.znode_paths import check_operation, check_path, check_trans
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.containers import ContainerReaper
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.heartbeat import Heartbeat
 from kalda.zk.server.requests import Multi, Read, Request, Write
 from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
+from kalda.zk.server.server_timer import ServerTimer
 from kalda.zk.server.watches import WatchTable
 
 T = TypeVar("T")
@@ -80,14 +80,14 @@ class EmbeddedServer:
                 deletes_per_minute_max=config.container_deletes_per_minute_max,
             ),
         )
-        self._heartbeat: Final = Heartbeat(self.server)
+        self._timer: Final = ServerTimer(self.server)
 
     def start(self) -> None:
         """Recover what the directory holds; see `ZooKeeperServer.start` for what it raises."""
         self.server.start()
         if len(self.server.sessions):
             # Sessions of an earlier process, held over a wire: they must end even if nobody listens now.
-            self._heartbeat.start(asyncio.get_running_loop())
+            self._timer.start(asyncio.get_running_loop())
 
     def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
         """Have `listener` called when the server stops for good; its process should exit."""
@@ -109,7 +109,7 @@ class EmbeddedServer:
         Raises:
             OSError: the end of the log could not be cut; recovery will do that.
         """
-        self._heartbeat.stop()
+        self._timer.stop()
         closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.server.close(closed.set_result)
         error = await closed

@@ -13,14 +13,11 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kalda import __version__
 from kalda.zk.server.config import FOUR_LETTER_WORDS
-
-if TYPE_CHECKING:
-    from kalda.zk.server.connection import ZooKeeperConnection
-    from kalda.zk.server.listener import ZooKeeperListener
+from kalda.zk.server.connection_registry import ConnectionRegistry, RegisteredConnection
 
 PROTOCOL_VERSION: Final = "3.9.4"
 """The ZooKeeper whose protocol is served; tools and clients compare it."""
@@ -36,11 +33,11 @@ def is_four_letter_word(word: bytes) -> bool:
     return word in _WORDS
 
 
-def answer(word: str, listener: "ZooKeeperListener") -> bytes:
+def answer(word: str, registry: ConnectionRegistry) -> bytes:
     """Return what a word is answered with; what is not whitelisted is told so."""
-    if word not in listener.config.four_letter_words:
+    if word not in registry.config.four_letter_words:
         return f"{word} is not executed because it is not in the whitelist.\n".encode()
-    return _ANSWERS[word](listener).encode()
+    return _ANSWERS[word](registry).encode()
 
 
 def full_version() -> str:
@@ -52,41 +49,41 @@ def _lines(*lines: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _ruok(listener: "ZooKeeperListener") -> str:
+def _ruok(registry: ConnectionRegistry) -> str:
     return "imok"
 
 
-def _isro(listener: "ZooKeeperListener") -> str:
+def _isro(registry: ConnectionRegistry) -> str:
     return "rw"
 
 
-def _srvr(listener: "ZooKeeperListener") -> str:
-    traffic = listener.traffic
+def _srvr(registry: ConnectionRegistry) -> str:
+    traffic = registry.traffic
     return _lines(
         f"Zookeeper version: {full_version()}",
         f"Latency min/avg/max: {round(traffic.latency_ms_min)}/{traffic.latency_ms_mean:.4f}"
         f"/{round(traffic.latency_ms_max)}",
         f"Received: {traffic.received}",
         f"Sent: {traffic.answered}",
-        f"Connections: {len(listener.connections)}",
-        f"Outstanding: {listener.outstanding}",
-        f"Zxid: {listener.server.tree.last_zxid:#x}",
+        f"Connections: {len(registry.connections)}",
+        f"Outstanding: {registry.outstanding}",
+        f"Zxid: {registry.server.tree.last_zxid:#x}",
         "Mode: standalone",
-        f"Node count: {len(listener.server.tree.nodes)}",
+        f"Node count: {len(registry.server.tree.nodes)}",
     )
 
 
-def _stat(listener: "ZooKeeperListener") -> str:
-    version, _, rest = _srvr(listener).partition("\n")
-    clients = [_connection_line(connection, brief=True) for connection in listener.connections]
+def _stat(registry: ConnectionRegistry) -> str:
+    version, _, rest = _srvr(registry).partition("\n")
+    clients = [_connection_line(connection, brief=True) for connection in registry.connections]
     return _lines(version, "Clients:", *clients, "") + rest
 
 
-def _cons(listener: "ZooKeeperListener") -> str:
-    return _lines(*(_connection_line(connection, brief=False) for connection in listener.connections), "")
+def _cons(registry: ConnectionRegistry) -> str:
+    return _lines(*(_connection_line(connection, brief=False) for connection in registry.connections), "")
 
 
-def _connection_line(connection: "ZooKeeperConnection", *, brief: bool) -> str:
+def _connection_line(connection: RegisteredConnection, *, brief: bool) -> str:
     traffic = connection.traffic
     fields = [
         f"queued={connection.outstanding}",
@@ -114,7 +111,7 @@ def _connection_line(connection: "ZooKeeperConnection", *, brief: bool) -> str:
     return f" /{_address(connection)}[{interest}]({','.join(fields)})"
 
 
-def _address(connection: "ZooKeeperConnection") -> str:
+def _address(connection: RegisteredConnection) -> str:
     host, port = connection.peer
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -124,8 +121,8 @@ def _hex(number: int) -> str:
     return f"{number & (1 << 64) - 1:#x}"
 
 
-def _mntr(listener: "ZooKeeperListener") -> str:
-    server, traffic = listener.server, listener.traffic
+def _mntr(registry: ConnectionRegistry) -> str:
+    server, traffic = registry.server, registry.traffic
     tree = server.tree
     values: dict[str, object] = {
         "version": full_version(),
@@ -135,16 +132,16 @@ def _mntr(listener: "ZooKeeperListener") -> str:
         "min_latency": round(traffic.latency_ms_min),
         "packets_received": traffic.received,
         "packets_sent": traffic.answered,
-        "num_alive_connections": len(listener.connections),
-        "outstanding_requests": listener.outstanding,
+        "num_alive_connections": len(registry.connections),
+        "outstanding_requests": registry.outstanding,
         "znode_count": len(tree.nodes),
         "watch_count": len(server.watches),
         "ephemerals_count": sum(map(len, tree.ephemeral_owners().values())),
         "approximate_data_size": tree.data_bytes(),
         "global_sessions": len(tree.sessions),
         "local_sessions": 0,
-        "connection_rejected": listener.rejected,
-        "uptime": listener.clock.time_ms() - listener.started_ms,
+        "connection_rejected": registry.rejected,
+        "uptime": registry.clock.time_ms() - registry.started_ms,
         "open_file_descriptor_count": _open_descriptors(),
         "max_file_descriptor_count": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
@@ -158,11 +155,11 @@ def _open_descriptors() -> int:
         return -1
 
 
-def _conf(listener: "ZooKeeperListener") -> str:
-    config, directory = listener.config, listener.server.directory
+def _conf(registry: ConnectionRegistry) -> str:
+    config, directory = registry.config, registry.server.directory
     log_bytes, snapshot_bytes = _directory_bytes(directory)
     return _lines(
-        f"clientPort={listener.port}",
+        f"clientPort={registry.port}",
         "secureClientPort=-1",
         f"dataDir={directory}",
         f"dataDirSize={snapshot_bytes}",
@@ -177,8 +174,8 @@ def _conf(listener: "ZooKeeperListener") -> str:
     )
 
 
-def _dirs(listener: "ZooKeeperListener") -> str:
-    log_bytes, snapshot_bytes = _directory_bytes(listener.server.directory)
+def _dirs(registry: ConnectionRegistry) -> str:
+    log_bytes, snapshot_bytes = _directory_bytes(registry.server.directory)
     return _lines(f"datadir_size: {snapshot_bytes}", f"logdir_size: {log_bytes}")
 
 
@@ -196,7 +193,7 @@ def _directory_bytes(directory: str) -> tuple[int, int]:
     return sizes["log"], sizes["snapshot"]
 
 
-def _envi(listener: "ZooKeeperListener") -> str:
+def _envi(registry: ConnectionRegistry) -> str:
     values = {
         "zookeeper.version": full_version(),
         "host.name": socket.gethostname(),
@@ -214,12 +211,12 @@ def _envi(listener: "ZooKeeperListener") -> str:
     return _lines("Environment:", *(f"{name}={value}" for name, value in values.items()))
 
 
-def _dump(listener: "ZooKeeperListener") -> str:
-    tree, tracker = listener.server.tree, listener.server.sessions
+def _dump(registry: ConnectionRegistry) -> str:
+    tree, tracker = registry.server.tree, registry.server.sessions
     lines = ["SessionTracker dump:"]
     buckets = tracker.deadlines()
     lines.append(f"Session Sets ({len(buckets)})/({len(tracker)}):")
-    now = listener.clock.time_ms() / 1000
+    now = registry.clock.time_ms() / 1000
     for due_ms, session_ids in buckets:
         due = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(now + due_ms / 1000))
         lines.append(f"{len(session_ids)} expire at {due}:")
@@ -231,24 +228,24 @@ def _dump(listener: "ZooKeeperListener") -> str:
         lines.append(f"{_hex(session_id)}:")
         lines += [f"\t{path}" for path in sorted(paths)]
     lines.append("Connections dump:")
-    lines.append(f"Connections Sets (1)/({len(listener.connections)}):")
+    lines.append(f"Connections Sets (1)/({len(registry.connections)}):")
     lines += [
         f"\tip: /{_address(connection)} sessionId: {_hex(connection.session_id)}"
-        for connection in listener.connections
+        for connection in registry.connections
     ]
     return _lines(*lines)
 
 
-def _wchs(listener: "ZooKeeperListener") -> str:
-    by_session = listener.server.watches.paths_by_session()
+def _wchs(registry: ConnectionRegistry) -> str:
+    by_session = registry.server.watches.paths_by_session()
     paths = set().union(*by_session.values())
     total = sum(map(len, by_session.values()))
     return _lines(f"{len(by_session)} connections watching {len(paths)} paths", f"Total watches:{total}")
 
 
-def _wchp(listener: "ZooKeeperListener") -> str:
+def _wchp(registry: ConnectionRegistry) -> str:
     by_path: dict[str, list[int]] = defaultdict(list)
-    for session_id, paths in listener.server.watches.paths_by_session().items():
+    for session_id, paths in registry.server.watches.paths_by_session().items():
         for path in paths:
             by_path[path].append(session_id)
     lines: list[str] = []
@@ -258,26 +255,26 @@ def _wchp(listener: "ZooKeeperListener") -> str:
     return _lines(*lines, "")
 
 
-def _wchc(listener: "ZooKeeperListener") -> str:
+def _wchc(registry: ConnectionRegistry) -> str:
     lines: list[str] = []
-    for session_id, paths in listener.server.watches.paths_by_session().items():
+    for session_id, paths in registry.server.watches.paths_by_session().items():
         lines.append(_hex(session_id))
         lines += [f"\t{path}" for path in paths]
     return _lines(*lines, "")
 
 
-def _srst(listener: "ZooKeeperListener") -> str:
-    listener.traffic.reset()
+def _srst(registry: ConnectionRegistry) -> str:
+    registry.traffic.reset()
     return "Server stats reset.\n"
 
 
-def _crst(listener: "ZooKeeperListener") -> str:
-    for connection in listener.connections:
+def _crst(registry: ConnectionRegistry) -> str:
+    for connection in registry.connections:
         connection.traffic.reset()
     return "Connection stats reset.\n"
 
 
-_ANSWERS: Final[dict[str, Callable[["ZooKeeperListener"], str]]] = {
+_ANSWERS: Final[dict[str, Callable[[ConnectionRegistry], str]]] = {
     "conf": _conf,
     "cons": _cons,
     "crst": _crst,

@@ -13,9 +13,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kalda.net.foreign_protocols import recognise
 from kalda.zk.client.errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
@@ -32,6 +31,7 @@ from kalda.zk.proto.requests import (
     read_record,
 )
 from kalda.zk.server.acl import READ, SUPER, Identity, authenticate, check_permission, is_super
+from kalda.zk.server.connection_registry import ConnectionRegistry, ConnectionState
 from kalda.zk.server.four_letter_words import answer, is_four_letter_word
 from kalda.zk.server.requests import Multi, Read, Request, Write
 from kalda.zk.server.sessions import negotiate_timeout, session_password
@@ -39,9 +39,6 @@ from kalda.zk.server.traffic import Traffic
 from kalda.zk.server.txns import OPEN_ACL
 from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError
 from kalda.zk.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
-
-if TYPE_CHECKING:
-    from kalda.zk.server.listener import ZooKeeperListener
 
 FRAMES_PER_TURN_MAX: Final = 256
 """Requests that one connection may have served before the others get their turn: a few milliseconds."""
@@ -97,25 +94,13 @@ _NO_PASSWORD: Final = bytes(16)
 _PING: Final = int(OpCode.PING)
 
 
-class ConnectionState(Enum):
-    """How far a connection has come."""
-
-    NEW = "new"
-    OPENING = "opening"
-    """Its session is being created or looked up; what the client sends on is not looked at yet."""
-    OPEN = "open"
-    ENDING = "ending"
-    """The client has closed its session; what it sends on is not looked at any more."""
-    CLOSED = "closed"
-
-
-class ZooKeeperConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One connection; belongs to the listener that accepted it. Fills `WireClient`."""
 
-    def __init__(self, listener: "ZooKeeperListener") -> None:
-        self._listener: Final = listener
-        self._server: Final = listener.server
-        self._frames: Final = FrameReader(listener.config.frame_bytes_max)
+    def __init__(self, registry: ConnectionRegistry) -> None:
+        self._registry: Final = registry
+        self._server: Final = registry.server
+        self._frames: Final = FrameReader(registry.config.frame_bytes_max)
         self._transport: asyncio.Transport
         self._loop: asyncio.AbstractEventLoop
         self.state = ConnectionState.NEW
@@ -170,7 +155,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self.peer = (str(peer[0]), int(peer[1]))
         self.identities = (Identity("ip", self.peer[0]),)
         self.opened_at = time.monotonic()
-        if not self._listener.admit(self):
+        if not self._registry.admit(self):
             self.state = ConnectionState.CLOSED
             transport.abort()
 
@@ -273,7 +258,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _is_throttled(self) -> bool:
         if self._is_stopped or not self._writable or self._out_bytes > OUT_BYTES_HIGH:
             return True
-        return self.outstanding >= OUTSTANDING_MAX or (self.outstanding > 0 and self._listener.is_full)
+        return self.outstanding >= OUTSTANDING_MAX or (self.outstanding > 0 and self._registry.is_full)
 
     def _serve_next(self) -> bool:
         """Serve the next frame; return False when there is none to serve now."""
@@ -318,13 +303,13 @@ class ZooKeeperConnection(asyncio.Protocol):
         if word is None:
             return False
         if is_four_letter_word(word):
-            self._listener.traffic.received += 1
-            self._send(answer(word.decode(), self._listener))
+            self._registry.traffic.received += 1
+            self._send(answer(word.decode(), self._registry))
             self.close("a four-letter word was answered")
             return False
         protocol = recognise(word)
         if protocol is not None:
-            self._listener.peer_speaks(self, protocol)
+            self._registry.report_foreign(self, protocol)
             self.close(f"the client sent {protocol.value}")
             return False
         frame = self._frames.next_frame()
@@ -346,7 +331,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 f"here is {last_zxid:#x}; its client must try another server"
             )
             return
-        config = self._listener.config
+        config = self._registry.config
         self._with_read_only = request.read_only is not None
         self.timeout_ms = negotiate_timeout(
             request.timeout_ms, config.session_timeout_ms_min, config.session_timeout_ms_max
@@ -371,15 +356,15 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _opened(self, outcome: object) -> None:
         if self.state is ConnectionState.CLOSED:
             # The client left meanwhile; if it does not come back, the session expires.
-            self._listener.left(self)
+            self._registry.closed_while_opening(self)
         elif isinstance(outcome, SessionExpiredError):
             self._refuse_session()
         elif isinstance(outcome, ZooKeeperError):
             self.abort(f"its session could not be opened: {outcome}", logging.WARNING)
         else:
             self.state = ConnectionState.OPEN
-            self.established_ms = self._listener.clock.time_ms()
-            self._listener.opened(self)
+            self.established_ms = self._registry.clock.time_ms()
+            self._registry.session_opened(self)
             self._send(
                 responses.connect_response(
                     self.timeout_ms,
@@ -408,7 +393,7 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def _session_over(self) -> None:
         # Not necessarily of this connection any more: another may have taken the session up.
-        self._listener.session_over(self.session_id)
+        self._registry.session_ended(self.session_id)
 
     # Requests and answers.
 
@@ -454,7 +439,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self.abort(f"it has shown {IDENTITIES_MAX} identities and goes on", logging.WARNING)
             return
         found = [identity]
-        if is_super(identity, self._listener.config.super_digest):
+        if is_super(identity, self._registry.config.super_digest):
             found.append(SUPER)
         self.identities += tuple(new for new in found if new not in self.identities)
         self._reply(xid, OK, zxid=0)
@@ -463,7 +448,7 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _submit(self, xid: int, name: str, size: int, planned: Plan, *, closes: bool = False) -> None:
         operation, encode = planned
         self.outstanding += 1
-        self._listener.began(size)
+        self._registry.request_began(size)
         on_done = partial(self._finished, xid, name, size, self._received_at, operation, encode, closes)
         self._server.submit(Request(self.session_id, operation, on_done, xid, self.identities))
 
@@ -479,7 +464,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         outcome: object,
     ) -> None:
         self.outstanding -= 1
-        self._listener.done(size)
+        self._registry.request_done(size)
         if self.state is ConnectionState.CLOSED:
             return
         if isinstance(outcome, ZooKeeperError):
@@ -551,7 +536,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._resume_if_due()
 
     def _log(self, level: int, message: str, *args: object) -> None:
-        self._listener.limiter.log(level, message, *args, source=self.peer[0])
+        self._registry.limiter.log(level, message, *args, source=self.peer[0])
 
     def _forget(self) -> None:
         if self.state is ConnectionState.CLOSED:
@@ -560,14 +545,14 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._out.clear()
         self._out_bytes = self._out_shared_bytes = 0
         self._server.watches.remove(self)
-        self._listener.forget(self)
+        self._registry.forget(self)
 
     def _count_received(self) -> None:
         self.traffic.received += 1
-        self._listener.traffic.received += 1
+        self._registry.traffic.received += 1
 
     def _count_answered(self, name: str, xid: int, received_at: float) -> None:
         latency_ms = (time.monotonic() - received_at) * 1000
-        self._listener.traffic.add_answer(latency_ms)
+        self._registry.traffic.add_answer(latency_ms)
         self.traffic.add_answer(latency_ms)
         self.traffic.note_last(name, xid, self._server.tree.last_zxid, received_at)
