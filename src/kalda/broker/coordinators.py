@@ -19,7 +19,7 @@ from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.ports import Loop, Shard
 from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices

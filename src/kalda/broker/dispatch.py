@@ -32,7 +32,7 @@ from kalda.protocol.errors import ProtocolError
 from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
 from kalda.protocol.wire_format import skip_tagged_fields
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices

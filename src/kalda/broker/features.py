@@ -19,8 +19,8 @@ from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
 from kalda.zk.client import paths
-from kalda.zk.client.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
 from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
 from kalda.storage.volume import volume_bytes
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.isr_store import IsrStore
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

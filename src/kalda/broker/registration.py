@@ -24,9 +24,9 @@ from kalda.storage.checkpoints import MetaProperties, read_meta_properties
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.client import paths, schema
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.port import SessionState, WatchEvent
 from kalda.zk.client.schema import BrokerInfo
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller import deletion
-from kalda.controller.batch import RequestBatch
+from kalda.controller import topic_deletion
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import Effect, RevisitBrokers
 from kalda.controller.events import RolesAnswered
-from kalda.controller.repair import Write, lose_replica, not_rewritten, repair, settle_status
-from kalda.controller.replicas import ReplicaStatus
+from kalda.controller.partition_leadership import Write, lose_replica, not_rewritten, repair, settle_status
+from kalda.controller.replica_state_machine import ReplicaStatus
+from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import BrokerInfo
 
 
@@ -41,7 +41,7 @@ def on_brokers_changed(
     writes = repair(context, concerned)
     if context.live_brokers != before:
         batch.add_metadata(not_rewritten(context, concerned, writes))
-    deletions = deletion.resume_deletions(context, context.topics_to_delete, batch)
+    deletions = topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
     revisit = [RevisitBrokers(brokers)] if restarted else []
     return [*writes, *deletions, *revisit]
 
@@ -67,7 +67,7 @@ def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBat
         if context.replica_status[replica] is ReplicaStatus.DELETION_STARTED:
             context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
     introduce(context, broker_id, batch)
-    return deletion.resume_deletions(context, context.topics_to_delete, batch)
+    return topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
 
 
 def on_shutdown_requested(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kalda.common.types import TopicPartition
-from kalda.controller import partitions, replicas
-from kalda.controller.partitions import PartitionStatus
-from kalda.controller.replicas import ReplicaStatus
+from kalda.controller import partition_state_machine, replica_state_machine
+from kalda.controller.partition_state_machine import PartitionStatus
+from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 _NOWHERE: Final = ReplicaAssignment(())
@@ -144,7 +144,7 @@ class ControllerContext:
             IllegalTransitionError: the table does not allow it.
         """
         current = self.partition_status.get(partition, PartitionStatus.NON_EXISTENT)
-        if current not in partitions.VALID_PREVIOUS[target]:
+        if current not in partition_state_machine.VALID_PREVIOUS[target]:
             raise IllegalTransitionError(f"partition {partition}: {current.value} to {target.value}")
         if target is PartitionStatus.NON_EXISTENT:
             del self.partition_status[partition]
@@ -158,7 +158,7 @@ class ControllerContext:
             IllegalTransitionError: the table does not allow it.
         """
         current = self.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
-        if current not in replicas.VALID_PREVIOUS[target]:
+        if current not in replica_state_machine.VALID_PREVIOUS[target]:
             raise IllegalTransitionError(
                 f"replica {replica.partition} on {replica.broker_id}: {current.value} to {target.value}"
             )

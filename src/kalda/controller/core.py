@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from kalda.common.types import TopicPartition
-from kalda.controller import brokers, deletion, elections, reassignment
-from kalda.controller.batch import RequestBatch
+from kalda.controller import brokers, elections, reassignment, topic_deletion
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import Effect
 from kalda.controller.events import (
@@ -42,9 +41,17 @@ from kalda.controller.events import (
     TopicsDeleted,
     UncleanElectionChanged,
 )
-from kalda.controller.partitions import ElectionStrategy, PartitionStatus
-from kalda.controller.repair import Write, adopt, adopt_updated, not_rewritten, repair, take_over
-from kalda.controller.replicas import ReplicaStatus
+from kalda.controller.partition_leadership import (
+    Write,
+    adopt,
+    adopt_updated,
+    not_rewritten,
+    repair,
+    take_over,
+)
+from kalda.controller.partition_state_machine import ElectionStrategy, PartitionStatus
+from kalda.controller.replica_state_machine import ReplicaStatus
+from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import PartitionState, TopicAssignment
 
 
@@ -66,9 +73,9 @@ def _writes(context: ControllerContext, event: Event, batch: RequestBatch) -> li
         case AssignmentsChanged():
             return [*_on_assignments_changed(context, event.assignments)]
         case TopicDeletionsRequested():
-            return deletion.request_deletions(context, event.topics, batch)
+            return topic_deletion.request_deletions(context, event.topics, batch)
         case TopicNamesWanted():
-            return deletion.complete_deletions(context, event.topics, batch)
+            return topic_deletion.complete_deletions(context, event.topics, batch)
         case PartitionStatesCreated():
             return [*_on_states_created(context, event.states, batch)]
         case PartitionStatesUpdated():
@@ -92,9 +99,9 @@ def _writes(context: ControllerContext, event: Event, batch: RequestBatch) -> li
         case RolesAnswered():
             return [*brokers.on_roles_answered(context, event, batch)]
         case ReplicasStopped():
-            return deletion.on_replicas_stopped(context, event, batch)
+            return topic_deletion.on_replicas_stopped(context, event, batch)
         case TopicsDeleted():
-            deletion.on_topics_deleted(context, event.topics)
+            topic_deletion.on_topics_deleted(context, event.topics)
             return []
         case BrokerFellBehind():
             return brokers.on_fell_behind(context, event.broker_id, batch)
@@ -110,7 +117,7 @@ def _on_elected(context: ControllerContext, event: ControllerElected, batch: Req
     for assignment in event.assignments.values():
         _learn_partitions(context, assignment, assignment.partitions)
     take_over(context, event.states)
-    rejected_or_doomed = deletion.request_deletions(context, event.topics_to_delete, batch)
+    rejected_or_doomed = topic_deletion.request_deletions(context, event.topics_to_delete, batch)
     for broker_id in context.live_brokers:
         brokers.introduce(context, broker_id, batch)
     settled = [p for p in context.all_partitions() if p not in context.reassigning]

@@ -15,28 +15,28 @@ from typing import Final, TypeVar
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller import session
-from kalda.controller.channels import Channels
+from kalda.controller import term_session
+from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import BrokerRequest
 from kalda.controller.events import ElectionType
 from kalda.controller.ports import BrokerChannel
-from kalda.controller.readings import IN_OFFICE, Readings, Signal
-from kalda.controller.requests import Requests
-from kalda.controller.session import TermSession
+from kalda.controller.request_queue import RequestQueue
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
+from kalda.controller.term_session import TermSession
+from kalda.controller.znode_watches import IN_OFFICE, Signal, ZnodeWatches
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.zk.client.errors import (
+from kalda.zk.client.port import SessionState
+from kalda.zk.client.schema import BrokerInfo, ReplicaAssignment, SchemaError
+from kalda.zk.client.zookeeper_errors import (
     ConnectionLossError,
     NoNodeError,
     SessionExpiredError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import SessionState
-from kalda.zk.client.schema import BrokerInfo, ReplicaAssignment, SchemaError
 
 _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
 """From an election to the first look at the leaders' balance, as in Kafka."""
@@ -74,10 +74,10 @@ class ControllerDriver:
         self._is_topic_deletion_enabled = is_topic_deletion_enabled
         self._balance_check_seconds = balance_check_seconds
         self._leader_imbalance_percentage = leader_imbalance_percentage
-        self._readings = Readings(cluster, self._mark, is_unclean_election_default)
+        self._watches = ZnodeWatches(cluster, self._mark, is_unclean_election_default)
         self._signals: set[Signal] = set()
         self._wake = asyncio.Event()
-        self._requests = Requests(self._wake.set)
+        self._requests = RequestQueue(self._wake.set)
         self._known = asyncio.Event()
         self._controller_id: int | None = None
         self._session = TermSession(cluster.zookeeper)
@@ -86,7 +86,7 @@ class ControllerDriver:
         self._term: Term | None = None
         """None exactly while we are not in office."""
         self._balance_timer: asyncio.TimerHandle | None = None
-        self._channels: Channels
+        self._channels: ControllerChannelManager
 
     # For the broker.
 
@@ -123,7 +123,9 @@ class ControllerDriver:
         self._zookeeper.add_state_listener(self._on_state)
         self._mark(Signal.CONTROLLER)
         async with asyncio.TaskGroup() as group:
-            self._channels = Channels(self._channel, group, self._on_answer, self._on_overflow)
+            self._channels = ControllerChannelManager(
+                self._channel, group, self._on_answer, self._on_overflow
+            )
             try:
                 while True:
                     await self._wake.wait()
@@ -246,7 +248,7 @@ class ControllerDriver:
             # What was read or written by halves is done again from a clean slate.
             logger.error("the controller could not work, starting over: %s", error)
             await self._resign_quietly()
-            await asyncio.sleep(session.RETRY_SECONDS)
+            await asyncio.sleep(term_session.RETRY_SECONDS)
             self._mark(Signal.CONTROLLER)
 
     async def _take_up_signal(self, signal: Signal) -> None:
@@ -273,7 +275,7 @@ class ControllerDriver:
             return
         if not is_same or zookeeper.state is not SessionState.CONNECTED:
             self._leave_office()
-            self._readings.forget()
+            self._watches.forget()
         if zookeeper.state is SessionState.CONNECTED:
             await self._elect()
 
@@ -282,20 +284,20 @@ class ControllerDriver:
     async def _elect(self) -> None:
         if not self.is_active:
             self._session.begin()
-        read = self._readings.controller_id
+        read = self._watches.controller_id
         controller_id = await (self._session.reliably(read) if self.is_active else read())
         if self.is_active and controller_id != self._broker_id:
             self._leave_office()
         if controller_id == self._broker_id and not self.is_active:
             await self._clear_lost_term()
-            controller_id = await self._readings.controller_id()
+            controller_id = await self._watches.controller_id()
         if controller_id is None:
             store = await elect(self._zookeeper, self._clock, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
                 await self._take_office(store)
                 return
-            controller_id = await self._readings.controller_id()
+            controller_id = await self._watches.controller_id()
         self._controller_id = controller_id
         if controller_id is not None and not self.is_active:
             self._known.set()
@@ -320,7 +322,7 @@ class ControllerDriver:
             context,
             store,
             self._session,
-            self._readings,
+            self._watches,
             self._channels,
             self._mark,
             self.election_counts,
@@ -343,7 +345,7 @@ class ControllerDriver:
         self._controller_id = None
         self._known.clear()
         self._channels.close()
-        self._readings.forget_changes()
+        self._watches.forget_changes()
         self._set_balance_timer(None)
         self._requests.refuse()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kalda.common.types import TopicPartition
-from kalda.controller.partitions import ElectionStrategy
+from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 

@@ -6,8 +6,8 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.events import ElectionType
-from kalda.controller.partitions import ElectionStrategy
-from kalda.controller.repair import Write, repair
+from kalda.controller.partition_leadership import Write, repair
+from kalda.controller.partition_state_machine import ElectionStrategy
 
 
 def judge_elections(

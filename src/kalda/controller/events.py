@@ -8,7 +8,7 @@ from typing import TypeAlias
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
-from kalda.controller.partitions import ElectionStrategy
+from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 

@@ -19,8 +19,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import WriteAssignments
-from kalda.controller.partitions import ElectionStrategy
-from kalda.controller.repair import Write, change_assignments, repair
+from kalda.controller.partition_leadership import Write, change_assignments, repair
+from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import ReplicaAssignment
 
 

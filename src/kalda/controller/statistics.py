@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kalda.controller import elections
 from kalda.controller.context import ControllerContext
-from kalda.controller.partitions import PartitionStatus
+from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 

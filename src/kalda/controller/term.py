@@ -16,9 +16,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
-from kalda.controller.agenda import Agenda
 from kalda.controller.brokers import led_by
-from kalda.controller.channels import Channels
+from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
 from kalda.controller.effects import (
@@ -34,6 +33,7 @@ from kalda.controller.effects import (
     UpdatePartitionStates,
     WriteAssignments,
 )
+from kalda.controller.event_queue import EventQueue
 from kalda.controller.events import (
     AssignmentsChanged,
     AssignmentsWritten,
@@ -58,9 +58,9 @@ from kalda.controller.events import (
     TopicsDeleted,
     UncleanElectionChanged,
 )
-from kalda.controller.readings import Readings, Signal
-from kalda.controller.session import TermSession
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts, statistics_of
+from kalda.controller.term_session import TermSession
+from kalda.controller.znode_watches import Signal, ZnodeWatches
 from kalda.zk.client import paths
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore
 from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
@@ -80,8 +80,8 @@ class Term:
         context: ControllerContext,
         store: ControllerStore,
         session: TermSession,
-        readings: Readings,
-        channels: Channels,
+        watches: ZnodeWatches,
+        channels: ControllerChannelManager,
         mark: Callable[[Signal], None],
         election_counts: ElectionCounts,
     ) -> None:
@@ -90,7 +90,7 @@ class Term:
         self.events: Final[deque[Event]] = deque()
         """Answers of brokers. Bounded by the requests under way."""
         self._reliably: Final = session.reliably
-        self._readings: Final = readings
+        self._watches: Final = watches
         self._channels: Final = channels
         self._mark: Final = mark
         self._election_counts: Final = election_counts
@@ -106,18 +106,18 @@ class Term:
 
     async def begin(self) -> None:
         """Read everything, once, and tell the brokers."""
-        readings = self._readings
-        readings.forget_changes()
-        await self._reliably(readings.controller_id)
-        brokers = await self._reliably(readings.brokers)
-        topics = await self._reliably(readings.topics)
+        watches = self._watches
+        watches.forget_changes()
+        await self._reliably(watches.controller_id)
+        brokers = await self._reliably(watches.brokers)
+        topics = await self._reliably(watches.topics)
         assignments = await self._assignments(topics)
         partitions = [
             TopicPartition(t, number) for t, each in assignments.items() for number in each.partitions
         ]
-        states = await self._reliably(lambda: readings.states(partitions))
-        marked = await self._reliably(readings.topics_to_delete)
-        unclean = await self._reliably(lambda: readings.unclean_topics(assignments))
+        states = await self._reliably(lambda: watches.states(partitions))
+        marked = await self._reliably(watches.topics_to_delete)
+        unclean = await self._reliably(lambda: watches.unclean_topics(assignments))
         allowed = frozenset(topic for topic, is_allowed in unclean.items() if is_allowed)
         await self.step(
             ControllerElected(self.store.epoch, brokers, assignments, self._own(states), marked, allowed)
@@ -143,18 +143,18 @@ class Term:
 
     def note_config_changed(self, topic: str) -> None:
         """A topic's configuration is another: it may allow unclean elections now."""
-        self._readings.changed_configs.add(topic)
+        self._watches.changed_configs.add(topic)
         self._mark(Signal.UNCLEAN_ELECTION)
 
     def note_unclean_default_changed(self) -> None:
         """Topics that do not set ``unclean.leader.election.enable`` have another."""
-        self._readings.changed_configs.update(self.context.assignments)
+        self._watches.changed_configs.update(self.context.assignments)
         self._mark(Signal.UNCLEAN_ELECTION)
 
     def note_reconnected(self) -> None:
         """Watches of topics and partitions may have been missed."""
-        self._readings.changed_topics.update(self.context.assignments)
-        self._readings.changed_partitions.update(self.context.reassigning)
+        self._watches.changed_topics.update(self.context.assignments)
+        self._watches.changed_partitions.update(self.context.reassigning)
 
     def _note_refusal(
         self, broker_id: int, request: BrokerRequest, code: ErrorCode, partitions: list[TopicPartition]
@@ -179,33 +179,33 @@ class Term:
 
     async def take_up(self, signal: Signal) -> None:
         """Read what the signal is about, and act on it."""
-        readings = self._readings
+        watches = self._watches
         match signal:
             case Signal.BROKERS:
-                await self.step(BrokersChanged(await self._reliably(readings.brokers)))
+                await self.step(BrokersChanged(await self._reliably(watches.brokers)))
             case Signal.TOPICS:
                 await self._take_up_topics()
             case Signal.DELETIONS:
-                await self.step(TopicDeletionsRequested(await self._reliably(readings.topics_to_delete)))
+                await self.step(TopicDeletionsRequested(await self._reliably(watches.topics_to_delete)))
             case Signal.ASSIGNMENTS:
-                changed, readings.changed_topics = readings.changed_topics, set()
+                changed, watches.changed_topics = watches.changed_topics, set()
                 found = await self._assignments(changed)
                 self._note_recreated(found)
                 await self.step(AssignmentsChanged(found))
             case Signal.STATES:
-                await self._take_up_states(readings.changed_partitions)
+                await self._take_up_states(watches.changed_partitions)
             case Signal.ISR_CHANGES:
-                names, partitions = await self._reliably(readings.isr_changes)
+                names, partitions = await self._reliably(watches.isr_changes)
                 await self._refresh(partitions)
                 await self._delete_messages(names)
             case Signal.LOG_DIRS:
-                names, broker_ids = await self._reliably(readings.log_dir_events)
+                names, broker_ids = await self._reliably(watches.log_dir_events)
                 if broker_ids:
                     await self.step(LogDirsFailed(broker_ids))
                 await self._delete_messages(names)
             case Signal.UNCLEAN_ELECTION:
-                topics, readings.changed_configs = readings.changed_configs, set()
-                configs = await self._reliably(lambda: readings.unclean_topics(topics))
+                topics, watches.changed_configs = watches.changed_configs, set()
+                configs = await self._reliably(lambda: watches.unclean_topics(topics))
                 await self.step(UncleanElectionChanged(configs))
             case Signal.LEGACY_REASSIGNMENT:
                 await self._take_up_legacy_reassignment()
@@ -217,16 +217,16 @@ class Term:
                 raise AssertionError(f"{signal} is taken up elsewhere")
 
     async def _take_up_topics(self) -> None:
-        readings = self._readings
-        names = await self._reliably(readings.topics)
+        watches = self._watches
+        names = await self._reliably(watches.topics)
         added = names - self.context.assignments.keys()
         assignments = await self._assignments(added)
-        unclean = await self._reliably(lambda: readings.unclean_topics(sorted(added)))
+        unclean = await self._reliably(lambda: watches.unclean_topics(sorted(added)))
         await self.step(TopicsChanged(names, assignments, frozenset(t for t in unclean if unclean[t])))
 
     async def _assignments(self, topics: Collection[str]) -> dict[str, TopicAssignment]:
         """Read assignments; topics without an id get one, for clients ask by id (KIP-516)."""
-        found = await self._reliably(lambda: self._readings.assignments(topics))
+        found = await self._reliably(lambda: self._watches.assignments(topics))
         return await self._reliably(lambda: self.store.give_topic_ids(found))
 
     def _note_recreated(self, found: Mapping[str, TopicAssignment]) -> None:
@@ -240,11 +240,11 @@ class Term:
         # Those that no longer move are left to the notifications of changed ISRs.
         moving = [partition for partition in changed if partition in self.context.reassigning]
         changed.clear()
-        states = await self._reliably(lambda: self._readings.watched_states(moving))
+        states = await self._reliably(lambda: self._watches.watched_states(moving))
         await self.step(PartitionStatesRead(self._own(states)))
 
     async def _take_up_legacy_reassignment(self) -> None:
-        targets = await self._reliably(self._readings.legacy_reassignment)
+        targets = await self._reliably(self._watches.legacy_reassignment)
         self._legacy_moves = targets or {}
         if targets is None:
             return
@@ -259,7 +259,7 @@ class Term:
         await self.step(ReassignmentsRequested(changes))
 
     async def _take_up_legacy_election(self) -> None:
-        partitions = await self._reliably(self._readings.legacy_election)
+        partitions = await self._reliably(self._watches.legacy_election)
         if partitions is None:
             return
         for partition, code in (await self.elect_leaders(ElectionType.PREFERRED, partitions)).items():
@@ -275,7 +275,7 @@ class Term:
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
             # It has registered, but the watch that tells of it has not fired yet.
-            await self.step(BrokersChanged(await self._reliably(self._readings.brokers)))
+            await self.step(BrokersChanged(await self._reliably(self._watches.brokers)))
             known = self.context.live_brokers.get(broker_id)
         if known is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker_id} does not live.")
@@ -326,7 +326,7 @@ class Term:
     async def _refresh(self, partitions: Collection[TopicPartition]) -> None:
         """Learn what leaders wrote whose notification has not come yet."""
         known = [partition for partition in partitions if partition in self.context.partition_status]
-        states = await self._reliably(lambda: self._readings.states(known))
+        states = await self._reliably(lambda: self._watches.states(known))
         await self.step(PartitionStatesRead(self._own(states)))
 
     def _own(
@@ -349,22 +349,22 @@ class Term:
 
     async def step(self, event: Event) -> None:
         """Feed one event to the core, and the outcomes of its writes before anything else."""
-        agenda = Agenda(event)
-        while (upcoming := agenda.next_event()) is not None:
+        queue = EventQueue(event)
+        while (upcoming := queue.next_event()) is not None:
             effects = step(self.context, upcoming)
             self._statistics = None
             self._channels.set_brokers(self.context.live_brokers)
             for effect in effects:
                 outcome = await self._reliably(partial(self._perform, effect))
                 if outcome is not None:
-                    agenda.add_outcome(effect, outcome)
-            if agenda.is_settled:
+                    queue.add_outcome(effect, outcome)
+            if queue.is_settled:
                 for found in await self._follow_moves():
-                    agenda.add(found)
+                    queue.add(found)
 
     async def _follow_moves(self) -> list[Event]:
         """Watch the states of partitions that begin to move; tidy up after those that have."""
-        context, readings = self.context, self._readings
+        context, watches = self.context, self._watches
         done = {p for p, target in self._legacy_moves.items() if not self._moves_to(p, target)}
         if done:
             self._legacy_moves = {p: t for p, t in self._legacy_moves.items() if p not in done}
@@ -373,11 +373,11 @@ class Term:
             if not remaining:
                 self._mark(Signal.LEGACY_REASSIGNMENT)
         beginning = [
-            p for p in context.reassigning if p not in readings.watched_partitions and p in context.states
+            p for p in context.reassigning if p not in watches.watched_partitions and p in context.states
         ]
         if not beginning:
             return []
-        states = await self._reliably(lambda: readings.watched_states(beginning))
+        states = await self._reliably(lambda: watches.watched_states(beginning))
         return [PartitionStatesRead(self._own(states))]
 
     def _moves_to(self, partition: TopicPartition, target: tuple[int, ...]) -> bool:

@@ -27,7 +27,7 @@ from kalda.controller.effects import (
     WriteAssignments,
 )
 from kalda.controller.events import BrokerFellBehind, ElectionType, TopicNamesWanted
-from kalda.controller.partitions import ElectionStrategy
+from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.golden.transcripts import replay
 from tests.unit.controller.simulated_cluster import Simulation, broker

@@ -13,10 +13,18 @@ from kalda.common.clock import SystemClock
 from kalda.storage.background import InlineExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.port import Create, Delete, SetData
-from kalda.zk.server.owners import CONTAINER_OWNER, ttl_owner
-from kalda.zk.server.requests import CreateMode, CreateNode, Multi, NodeOperation, Request, SetAcl, Write
-from kalda.zk.server.server import ZooKeeperServer
+from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, ttl_owner
+from kalda.zk.server.processor_requests import (
+    CreateMode,
+    CreateNode,
+    Multi,
+    NodeOperation,
+    Request,
+    SetAcl,
+    Write,
+)
 from kalda.zk.server.txns import Acl
+from kalda.zk.server.zookeeper_server import ZooKeeperServer
 from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.zookeeper_client import zookeeper_client
 

@@ -11,7 +11,7 @@ from kalda.zk.proto.requests import (
     PathWatchRequest,
     write_connect_request,
 )
-from kalda.zk.server.sessions import session_password
+from kalda.zk.server.session_tracker import session_password
 from tests.integration.zk.wire import Client, running
 
 EPHEMERAL = 1

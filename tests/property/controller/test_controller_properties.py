@@ -9,7 +9,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.events import ElectionType, TopicNamesWanted
-from kalda.controller.partitions import PartitionStatus
+from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.zk.client.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
 

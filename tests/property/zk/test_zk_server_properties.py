@@ -7,7 +7,8 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.zk.client.errors import (
+from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat
+from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
     NoAuthError,
@@ -19,9 +20,8 @@ from kalda.zk.client.errors import (
     StorageError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat
 from kalda.zk.server.acl import Identity, Permission
-from kalda.zk.server.requests import (
+from kalda.zk.server.processor_requests import (
     CloseSession,
     Created,
     CreateMode,

@@ -19,7 +19,6 @@ from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.net.connection import Connection
 from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from kalda.zk.client.schema import (
     LEADER_DURING_DELETE,
     BrokerInfo,
@@ -27,6 +26,7 @@ from kalda.zk.client.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
+from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, ZooKeeperError
 
 LISTENER = "PLAINTEXT"
 

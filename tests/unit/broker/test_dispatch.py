@@ -26,7 +26,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.net.fakes import Harness, framed
 
 Handle = Callable[[Any, Any, RequestContext], Any]

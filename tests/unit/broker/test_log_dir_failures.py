@@ -14,7 +14,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from kalda.storage.errors import LogDirectoryError
 from kalda.zk.client import paths, schema
-from kalda.zk.client.errors import ConnectionLossError
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 from tests.unit.storage.faulty_file_system import FaultyFileSystem

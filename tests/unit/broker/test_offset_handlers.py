@@ -31,8 +31,8 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
 )
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.config import CleanupPolicy
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.schema import ProducerIdBlock
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 

@@ -18,9 +18,9 @@ from kalda.broker.session_memory import SESSION_FILE, SessionMemory
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
-from kalda.zk.client.errors import ConnectionLossError, SessionExpiredError
 from kalda.zk.client.port import SessionKey
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
 from kalda.zk.server.embedded import EmbeddedClient
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 from tests.unit.zk.memory_files import MemoryFileSystem

@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kalda.controller import channels as channels_module
-from kalda.controller import session
+from kalda.controller import channel_manager, term_session
 from tests.unit.controller.stage import Stage
 
 
 @pytest.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    monkeypatch.setattr(session, "RETRY_SECONDS", 0)
-    monkeypatch.setattr(channels_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(term_session, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(channel_manager, "_RETRY_SECONDS", 0)
     stage = Stage()
     yield stage
     for node in stage.nodes:

@@ -13,7 +13,6 @@ from typing import assert_never
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
-from kalda.controller.agenda import Agenda
 from kalda.controller.brokers import led_by
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
@@ -30,6 +29,7 @@ from kalda.controller.effects import (
     UpdatePartitionStates,
     WriteAssignments,
 )
+from kalda.controller.event_queue import EventQueue
 from kalda.controller.events import (
     AssignmentsChanged,
     AssignmentsWritten,
@@ -197,13 +197,13 @@ class Simulation:
     def feed(self, event: Event) -> None:
         events = deque([event])
         while events:
-            agenda = Agenda(events.popleft())
-            while (upcoming := agenda.next_event()) is not None:
+            queue = EventQueue(events.popleft())
+            while (upcoming := queue.next_event()) is not None:
                 for effect in step(self.context, upcoming):
                     self.trace.append(effect)
                     outcome = self._perform(effect)
                     if outcome is not None:
-                        agenda.add_outcome(effect, outcome)
+                        queue.add_outcome(effect, outcome)
             events.extend(self.refusals)
             self.refusals.clear()
 

@@ -13,9 +13,9 @@ from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.port import SessionState, StateListener, ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from kalda.zk.server.embedded import EmbeddedClient
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 

@@ -6,7 +6,7 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller import channels as channels_module
+from kalda.controller import channel_manager
 from kalda.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.zk.client import paths
 from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
@@ -88,7 +88,7 @@ async def test_broker_too_far_behind_is_told_everything_anew(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue is bounded; what was dropped from it must not be missed for ever."""
-    monkeypatch.setattr(channels_module, "_BACKLOG_MAX", 4)
+    monkeypatch.setattr(channel_manager, "_BACKLOG_MAX", 4)
     first, _ = await stage.start(1), await stage.start(2)
     stage.brokers.unreachable.add(2)
     for name in ("t", "u", "v", "w"):

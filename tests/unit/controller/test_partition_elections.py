@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.controller.partitions import (
+from kalda.controller.partition_state_machine import (
     first_state,
     next_state,
     preferred_state,

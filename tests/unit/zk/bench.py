@@ -5,9 +5,9 @@ from collections.abc import Callable
 from kalda.common.clock import ManualClock
 from kalda.storage.background import InlineExecutor
 from kalda.zk.server.acl import Identity
-from kalda.zk.server.requests import Multi, NodeOperation, Read, Request, Write
-from kalda.zk.server.server import ZooKeeperServer
+from kalda.zk.server.processor_requests import Multi, NodeOperation, Read, Request, Write
 from kalda.zk.server.txn_log import RESERVE_BYTES
+from kalda.zk.server.zookeeper_server import ZooKeeperServer
 from tests.unit.zk.memory_files import MemoryFileSystem
 
 

@@ -4,13 +4,6 @@ import asyncio
 
 import pytest
 
-from kalda.zk.client.errors import (
-    BadArgumentsError,
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    SessionExpiredError,
-)
 from kalda.zk.client.port import (
     Create,
     Delete,
@@ -20,6 +13,13 @@ from kalda.zk.client.port import (
     Stat,
     WatchEvent,
     ZooKeeperClient,
+)
+from kalda.zk.client.zookeeper_errors import (
+    BadArgumentsError,
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
 )
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 

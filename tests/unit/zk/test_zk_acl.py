@@ -2,7 +2,8 @@
 
 import pytest
 
-from kalda.zk.client.errors import (
+from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
+from kalda.zk.client.zookeeper_errors import (
     AuthFailedError,
     BadArgumentsError,
     BadVersionError,
@@ -11,7 +12,6 @@ from kalda.zk.client.errors import (
     NoNodeError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
 from kalda.zk.server.acl import (
     ADMIN,
     READ,
@@ -25,7 +25,15 @@ from kalda.zk.server.acl import (
     normalise_acl,
 )
 from kalda.zk.server.data_tree import CONFIG_PATH, DataTree
-from kalda.zk.server.requests import Created, CreateNode, Multi, NodeOperation, Read, Request, SetAcl
+from kalda.zk.server.processor_requests import (
+    Created,
+    CreateNode,
+    Multi,
+    NodeOperation,
+    Read,
+    Request,
+    SetAcl,
+)
 from kalda.zk.server.txns import OPEN_ACL, Acl
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem

@@ -1,11 +1,11 @@
 """Containers and times to live: what is deleted when, and how fast."""
 
-from kalda.zk.client.errors import BadArgumentsError, BadVersionError, NotEmptyError
 from kalda.zk.client.port import Create, Delete, SetData
-from kalda.zk.server.containers import ContainerReaper
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, BadVersionError, NotEmptyError
+from kalda.zk.server.container_manager import ContainerManager
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.owners import TTL_MS_MAX
-from kalda.zk.server.requests import CreateMode, CreateNode, DeleteContainer
+from kalda.zk.server.ephemeral_owner import TTL_MS_MAX
+from kalda.zk.server.processor_requests import CreateMode, CreateNode, DeleteContainer
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 
@@ -24,7 +24,7 @@ def tree_of(bench: Bench) -> DataTree:
     return DataTree.restore(bench.server.freeze())
 
 
-def due_after_a_check(bench: Bench, reaper: ContainerReaper) -> list[str]:
+def due_after_a_check(bench: Bench, reaper: ContainerManager) -> list[str]:
     """What is handed out at the first check, one interval after the first call."""
     tree, wall_ms = tree_of(bench), bench.clock.time_ms()
     assert [] == reaper.due(tree, 0, wall_ms)
@@ -41,14 +41,14 @@ def test_container_is_due_only_when_it_had_children_and_has_none() -> None:
     for path in ("/used/a", "/left/a"):
         bench.do(session, Create(path))
     bench.do(session, Delete("/left/a"))
-    assert ["/left"] == due_after_a_check(bench, ContainerReaper(deletes_per_minute_max=MINUTE_MS))
+    assert ["/left"] == due_after_a_check(bench, ContainerManager(deletes_per_minute_max=MINUTE_MS))
 
 
 def test_container_never_used_is_due_after_its_time_if_one_is_set() -> None:
     bench = Bench(MemoryFileSystem())
     bench.do(bench.session(), container("/unused"))
     bench.clock.advance(11)
-    assert ["/unused"] == due_after_a_check(bench, ContainerReaper(never_used_ms_max=10_000))
+    assert ["/unused"] == due_after_a_check(bench, ContainerManager(never_used_ms_max=10_000))
 
 
 def test_time_to_live_counts_from_the_last_change_of_data() -> None:
@@ -60,7 +60,7 @@ def test_time_to_live_counts_from_the_last_change_of_data() -> None:
     bench.clock.advance(9)
     bench.do(session, SetData("/changed", b"alive"))
     bench.clock.advance(2)
-    assert ["/old"] == due_after_a_check(bench, ContainerReaper())
+    assert ["/old"] == due_after_a_check(bench, ContainerManager())
 
 
 def test_deletions_are_paced() -> None:
@@ -69,7 +69,7 @@ def test_deletions_are_paced() -> None:
     session = bench.session()
     bench.multi(session, *(with_ttl(f"/t{n}", 1) for n in range(4)))
     bench.clock.advance(1)
-    reaper = ContainerReaper(deletes_per_minute_max=6)
+    reaper = ContainerManager(deletes_per_minute_max=6)
     tree, wall_ms = tree_of(bench), bench.clock.time_ms()
     assert ["/t0"] == due_after_a_check(bench, reaper)
     assert [] == reaper.due(tree, MINUTE_MS + 9_999, wall_ms)
@@ -84,7 +84,7 @@ def test_candidate_that_came_to_life_again_is_left_alone() -> None:
     session = bench.session()
     bench.multi(session, *(with_ttl(f"/t{n}", 1) for n in range(2)))
     bench.clock.advance(1)
-    reaper = ContainerReaper(deletes_per_minute_max=6)
+    reaper = ContainerManager(deletes_per_minute_max=6)
     assert ["/t0"] == due_after_a_check(bench, reaper)
     bench.do(session, Create("/t1/child"))
     assert [] == reaper.due(tree_of(bench), 2 * MINUTE_MS - 1, bench.clock.time_ms())
@@ -128,7 +128,7 @@ def test_every_due_znode_of_many_is_found() -> None:
     for start in range(0, 12_000, 4_000):
         bench.multi(session, *(with_ttl(f"/t{n}", 1) for n in range(start, start + 4_000)))
     bench.clock.advance(1)
-    reaper = ContainerReaper(deletes_per_minute_max=60_000_000)
+    reaper = ContainerManager(deletes_per_minute_max=60_000_000)
     found = due_after_a_check(bench, reaper)
     assert 0 < len(found) < 12_000
     tree, wall_ms = tree_of(bench), bench.clock.time_ms()

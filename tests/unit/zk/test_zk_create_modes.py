@@ -2,12 +2,12 @@
 
 import pytest
 
-from kalda.zk.client.errors import BadArgumentsError, NoChildrenForEphemeralsError, NodeExistsError
 from kalda.zk.client.port import Check, Create, SetData, Stat
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoChildrenForEphemeralsError, NodeExistsError
 from kalda.zk.server.data_tree import INT_MAX, DataTree
-from kalda.zk.server.owners import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_of, ttl_owner
-from kalda.zk.server.prep import DATA_BYTES_LIMIT, PrepProcessor
-from kalda.zk.server.requests import Created, CreateMode, CreateNode, Multi, Read, Request
+from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_of, ttl_owner
+from kalda.zk.server.prep_processor import DATA_BYTES_LIMIT, PrepProcessor
+from kalda.zk.server.processor_requests import Created, CreateMode, CreateNode, Multi, Read, Request
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 

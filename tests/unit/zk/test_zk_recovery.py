@@ -2,7 +2,7 @@
 
 from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
+from kalda.zk.server.processor_requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
 from kalda.zk.server.txn_log import TxnLog, frame, read_log
 from kalda.zk.server.txns import OPEN_ACL, Acl, encode_txn
 from tests.unit.zk.bench import Bench

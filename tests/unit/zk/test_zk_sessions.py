@@ -4,7 +4,7 @@ import pytest
 
 from kalda.common.config_def import ConfigError, MissingFeatureError
 from kalda.zk.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
-from kalda.zk.server.sessions import SessionTracker, negotiate_timeout, session_password
+from kalda.zk.server.session_tracker import SessionTracker, negotiate_timeout, session_password
 
 
 def due(tracker: SessionTracker, reading_ms: float) -> list[int]:

@@ -4,8 +4,8 @@ import pytest
 
 from kalda.zk.client.port import Create, Delete, SetData
 from kalda.zk.proto.jute import JuteError
+from kalda.zk.server.data_directory_errors import CorruptionError, DirectoryInUseError
 from kalda.zk.server.data_tree import DataTree, FrozenTree
-from kalda.zk.server.errors import CorruptionError, DirectoryInUseError
 from kalda.zk.server.snapshot import SnapshotStore, decode_snapshot, encode_snapshot
 from kalda.zk.server.txns import Acl
 from tests.unit.zk.bench import Bench

@@ -2,7 +2,9 @@
 
 import pytest
 
-from kalda.zk.client.errors import (
+from kalda.zk.client.path_validation import check_path
+from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
+from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
     NoChildrenForEphemeralsError,
@@ -13,11 +15,9 @@ from kalda.zk.client.errors import (
     StorageError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
-from kalda.zk.client.znode_paths import check_path
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.prep import DATA_BYTES_MAX
-from kalda.zk.server.requests import CloseSession, Read
+from kalda.zk.server.prep_processor import DATA_BYTES_MAX
+from kalda.zk.server.processor_requests import CloseSession, Read
 from kalda.zk.server.txn_log import RESERVE_BYTES
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from kalda.zk.server.errors import CorruptionError
+from kalda.zk.server.data_directory_errors import CorruptionError
 from kalda.zk.server.txn_log import TxnLog, frame, read_log
 from kalda.zk.server.txns import (
     OPEN_ACL,

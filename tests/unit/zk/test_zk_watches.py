@@ -2,7 +2,7 @@
 
 from kalda.zk.client.port import Create, Delete, EventType, SetData, WatchEvent
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.requests import Read
+from kalda.zk.server.processor_requests import Read
 from kalda.zk.server.watches import WatchKind, WatchTable
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem

@@ -16,8 +16,8 @@ from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kalda.zk.client import paths
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.port import ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

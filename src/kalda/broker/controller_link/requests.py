@@ -20,7 +20,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 FENCED_FROM: Final = 4
 """The first version whose producers know PRODUCER_FENCED."""

@@ -24,7 +24,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kalda.zk.client.consumer_offsets import write_offset
-from kalda.zk.client.errors import BadArgumentsError, ZooKeeperError
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
 
 def handle(

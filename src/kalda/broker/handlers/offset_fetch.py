@@ -30,7 +30,7 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from kalda.zk.client.consumer_offsets import read_offset
-from kalda.zk.client.errors import BadArgumentsError, ZooKeeperError
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8

@@ -18,7 +18,7 @@ from kalda.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 TYPES_FROM: Final = 1
 """The first version that tells the type of an update."""

@@ -22,8 +22,8 @@ from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.port import SessionState, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient

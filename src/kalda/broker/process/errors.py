@@ -11,9 +11,9 @@ from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
 from kalda.storage.errors import StorageError
 from kalda.zk.client.cluster_store import BrokerIdInUseError
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.schema import SchemaError
-from kalda.zk.server.errors import CorruptionError, DirectoryInUseError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zk.server.data_directory_errors import CorruptionError, DirectoryInUseError
 
 logger: Final = logging.getLogger(__name__)
 

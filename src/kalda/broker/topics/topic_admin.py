@@ -43,9 +43,9 @@ from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
 from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from kalda.zk.client.port import WatchEvent
 from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
+from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

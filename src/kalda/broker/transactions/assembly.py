@@ -18,7 +18,7 @@ from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
 from kalda.coordinator.transaction.shard import TransactionShard
 from kalda.net.peer.dialer import Dialer
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices

@@ -14,12 +14,6 @@ from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 from kalda.zk.client import paths, schema
 from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
-from kalda.zk.client.errors import (
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    ZooKeeperError,
-)
 from kalda.zk.client.port import Create, Delete, Operation, SetData, WatchCallback, ZooKeeperClient
 from kalda.zk.client.schema import (
     BrokerInfo,
@@ -27,6 +21,12 @@ from kalda.zk.client.schema import (
     ProducerIdBlock,
     ReplicaAssignment,
     TopicAssignment,
+)
+from kalda.zk.client.zookeeper_errors import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    ZooKeeperError,
 )
 
 _CONFLICT_RETRIES: Final = 100

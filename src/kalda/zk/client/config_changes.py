@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.zk.client import paths, schema
-from kalda.zk.client.errors import (
+from kalda.zk.client.path_validation import check_path
+from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
-from kalda.zk.client.znode_paths import check_path
 
 _RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's: long enough for a broker that was away to read what it missed, should it not restart. Counted to

@@ -5,9 +5,9 @@ The data of a znode is the offset in digits. Nobody else writes there on behalf 
 """
 
 from kalda.common.types import TopicPartition
-from kalda.zk.client.errors import NodeExistsError, NoNodeError
 from kalda.zk.client.paths import CONSUMERS
 from kalda.zk.client.port import Create, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import NodeExistsError, NoNodeError
 
 __all__ = ["offset_path", "read_offset", "write_offset"]
 

@@ -13,14 +13,14 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.common.types import ZERO_UUID, TopicPartition, random_uuid
 from kalda.zk.client import paths, schema
-from kalda.zk.client.errors import (
+from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat, ZooKeeperClient
+from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.zk.client.zookeeper_errors import (
     BadVersionError,
     NodeExistsError,
     NoNodeError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat, ZooKeeperClient
-from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
 
 _PARTITIONS_PER_TRANSACTION: Final = 500
 """At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""

@@ -11,9 +11,9 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.zk.client import paths, schema
-from kalda.zk.client.errors import BadVersionError, NoNodeError, ZooKeeperError
 from kalda.zk.client.port import SetData, Stat, ZooKeeperClient
 from kalda.zk.client.schema import PartitionState
+from kalda.zk.client.zookeeper_errors import BadVersionError, NoNodeError, ZooKeeperError
 
 PARTITIONS_PER_NOTIFICATION: Final = 3000
 """At most some 280 bytes each (a topic's name has 249): below ZooKeeper's limit of 1 MB for one znode."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final, Protocol, TypeAlias
 
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 ANY_VERSION: Final = -1
 """As an expected version: whatever the znode's version is."""

@@ -1,7 +1,7 @@
 """The numbers of ZooKeeper's client protocol: operations, reserved request ids, error codes, create flags.
 
-Names are ZooKeeper's own. The error codes that the data tree raises are those of `kalda.zk.client.errors`;
-here stand the ones that only the wire knows.
+Names are ZooKeeper's own. The error codes of the data tree are in `kalda.zk.client.zookeeper_errors`; this
+module has the codes that only the wire uses.
 """
 
 from enum import IntEnum

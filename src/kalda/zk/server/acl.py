@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, TypeAlias
 
-from kalda.zk.client.errors import AuthFailedError, InvalidAclError, NoAuthError
+from kalda.zk.client.zookeeper_errors import AuthFailedError, InvalidAclError, NoAuthError
 from kalda.zk.server.txns import Acl
 
 

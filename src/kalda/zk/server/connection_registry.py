@@ -14,8 +14,8 @@ from kalda.common.clock import Clock
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.zk.server.config import ZooKeeperConfig
-from kalda.zk.server.server import ZooKeeperServer
 from kalda.zk.server.traffic import Traffic
+from kalda.zk.server.zookeeper_server import ZooKeeperServer
 
 NEW_CONNECTION_SECONDS_MAX: Final = 10.0
 """How long a connection may take to send a complete connect request, as in ZooKeeper. A client that sends

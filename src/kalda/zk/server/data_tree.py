@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kalda.zk.client.port import EventType, OperationResult, Stat, WatchEvent
-from kalda.zk.server.owners import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
+from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
     CREATE_TXNS,
     NEXT_CVERSION,

@@ -12,13 +12,7 @@ from typing import Final, TypeVar
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
-from kalda.zk.client.errors import (
-    ConnectionLossError,
-    NoNodeError,
-    SessionExpiredError,
-    StorageError,
-    ZooKeeperError,
-)
+from kalda.zk.client.path_validation import check_operation, check_path, check_transaction
 from kalda.zk.client.port import (
     ANY_VERSION,
     Create,
@@ -33,14 +27,20 @@ from kalda.zk.client.port import (
     WatchCallback,
     WatchEvent,
 )
-from kalda.zk.client.znode_paths import check_operation, check_path, check_transaction
+from kalda.zk.client.zookeeper_errors import (
+    ConnectionLossError,
+    NoNodeError,
+    SessionExpiredError,
+    StorageError,
+    ZooKeeperError,
+)
 from kalda.zk.server.config import ZooKeeperConfig
-from kalda.zk.server.containers import ContainerReaper
+from kalda.zk.server.container_manager import ContainerManager
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.requests import Multi, Read, Request, Write
-from kalda.zk.server.server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
+from kalda.zk.server.processor_requests import Multi, Read, Request, Write
 from kalda.zk.server.server_timer import ServerTimer
 from kalda.zk.server.watches import WatchTable
+from kalda.zk.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class EmbeddedServer:
             snapshots_retained=config.snapshots_retained,
             data_bytes_max=config.frame_bytes_max,
             tick_ms=config.tick_ms,
-            reaper=ContainerReaper(
+            reaper=ContainerManager(
                 check_interval_ms=config.container_check_ms,
                 deletes_per_minute_max=config.container_deletes_per_minute_max,
             ),

@@ -10,9 +10,9 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.connection_registry import ConnectionRegistry
-from kalda.zk.server.server import ZooKeeperServer
 from kalda.zk.server.server_connection import ServerConnection
 from kalda.zk.server.server_timer import ServerTimer
+from kalda.zk.server.zookeeper_server import ZooKeeperServer
 
 DRAIN_SECONDS_MAX: Final = 5.0
 """How long `close` waits for the responses of outstanding requests."""

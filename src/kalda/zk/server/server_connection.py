@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final
 
 from kalda.net.foreign_protocols import recognise
-from kalda.zk.client.errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
 from kalda.zk.client.port import EventType, WatchEvent
+from kalda.zk.client.zookeeper_errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
 from kalda.zk.proto import responses
 from kalda.zk.proto.framing import FrameError, FrameReader
 from kalda.zk.proto.jute import JuteError
@@ -33,8 +33,8 @@ from kalda.zk.proto.requests import (
 from kalda.zk.server.acl import READ, SUPER, Identity, authenticate, check_permission, is_super
 from kalda.zk.server.connection_registry import ConnectionRegistry, ConnectionState
 from kalda.zk.server.four_letter_words import answer, is_four_letter_word
-from kalda.zk.server.requests import Multi, Read, Request, Write
-from kalda.zk.server.sessions import negotiate_timeout, session_password
+from kalda.zk.server.processor_requests import Multi, Read, Request, Write
+from kalda.zk.server.session_tracker import negotiate_timeout, session_password
 from kalda.zk.server.traffic import Traffic
 from kalda.zk.server.txns import OPEN_ACL
 from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kalda.zk.server.server import ZooKeeperServer
+from kalda.zk.server.zookeeper_server import ZooKeeperServer
 
 
 class ServerTimer:

@@ -29,7 +29,7 @@ from typing import Final
 
 from kalda.storage.filesystem import File, FileSystem
 from kalda.zk.proto.jute import JuteError
-from kalda.zk.server.errors import CorruptionError
+from kalda.zk.server.data_directory_errors import CorruptionError
 from kalda.zk.server.txns import Txn, decode_txn, is_error, peek_zxid
 
 FILE_PREFIX: Final = "log."

@@ -1,6 +1,6 @@
 """Errors that only clients over the wire can meet; the tree's own are in `zk.client.errors`."""
 
-from kalda.zk.client.errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from kalda.zk.proto import op_codes
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NoReturn, Protocol, TypeAlias
 
-from kalda.zk.client.errors import BadArgumentsError, NoAuthError, NoNodeError, ZooKeeperError
 from kalda.zk.client.port import Check, Delete, EventType, SetData, Stat
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoAuthError, NoNodeError, ZooKeeperError
 from kalda.zk.proto import responses
 from kalda.zk.proto.op_codes import OK, RUNTIME_INCONSISTENCY, OpCode
 from kalda.zk.proto.requests import (
@@ -31,7 +31,7 @@ from kalda.zk.proto.requests import (
 from kalda.zk.proto.responses import STAT, MultiResult
 from kalda.zk.server.acl import ADMIN, READ, Identity, check_permission
 from kalda.zk.server.data_tree import DataTree, Znode
-from kalda.zk.server.requests import (
+from kalda.zk.server.processor_requests import (
     Created,
     CreateMode,
     CreateNode,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 from kalda.zk.client.port import Stat, WatchEvent
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.integration.zk.client.engines import KazooEngine
 
 

@@ -12,7 +12,6 @@ from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore, NewTopic
 from kalda.zk.client.config_changes import ConfigChange
 from kalda.zk.client.controller_store import ControllerMovedError, elect
-from kalda.zk.client.errors import BadVersionError, NodeExistsError
 from kalda.zk.client.port import Create
 from kalda.zk.client.schema import (
     BrokerInfo,
@@ -21,6 +20,7 @@ from kalda.zk.client.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
+from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError
 from tests.integration.zk.client.engines import EmbeddedEngine, KazooEngine, eventually
 
 Engine = EmbeddedEngine | KazooEngine

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kalda.zk.client.errors import (
+from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.port import Create, EventType, SessionState, WatchEvent
+from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     ConnectionLossError,
     SessionExpiredError,
     ZooKeeperError,
 )
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
-from kalda.zk.client.port import Create, EventType, SessionState, WatchEvent
 from tests.integration.zk.client.engines import KazooEngine, eventually, states_of
 from tests.integration.zk.client.faulty_link import FaultyLink, abort
 

@@ -4,16 +4,6 @@ import asyncio
 
 import pytest
 
-from kalda.zk.client.errors import (
-    BadArgumentsError,
-    BadVersionError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    SessionExpiredError,
-    ZooKeeperError,
-)
 from kalda.zk.client.port import (
     Check,
     Create,
@@ -24,6 +14,16 @@ from kalda.zk.client.port import (
     SetData,
     Stat,
     WatchEvent,
+)
+from kalda.zk.client.zookeeper_errors import (
+    BadArgumentsError,
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+    ZooKeeperError,
 )
 from tests.integration.zk.client.engines import EmbeddedEngine, KazooEngine, eventually, states_of
 

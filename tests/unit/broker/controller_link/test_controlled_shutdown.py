@@ -30,9 +30,9 @@ from kalda.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 from kalda.protocol.schema import Message
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.port import ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 
 OURS, OTHER = 1, 2
 Outcome = list[TopicPartition] | ErrorCode | Exception

@@ -13,8 +13,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.schema import SchemaError
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from tests.unit.broker.admin_fakes import AdminWorld
 
 

@@ -12,8 +12,8 @@ from kalda.broker.replication.leader.isr_changes import ANNOUNCE_DELAY_SECONDS_M
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.zk.client import paths, schema
-from kalda.zk.client.errors import ConnectionLossError, ZooKeeperError
 from kalda.zk.client.port import Operation, OperationResult, SessionState
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, ZooKeeperError
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import LAG_SECONDS, Leading, pending
 

@@ -28,8 +28,8 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.schema import ReplicaAssignment
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.admin_fakes import AdminWorld, context
 
 

@@ -7,10 +7,10 @@ import threading
 import pytest
 from kazoo.protocol.states import Callback, WatchedEvent
 
-from kalda.zk.client.errors import ConnectionLossError
 from kalda.zk.client.kazoo.calls import Call, CallGroup, Inbox
 from kalda.zk.client.kazoo.link import Connector, Link, _Handler
 from kalda.zk.client.port import EventType
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 
 
 class Owner:

@@ -10,9 +10,9 @@ from kalda.broker.replication.follower.assembly import build_leader_quota
 from kalda.broker.replication.leader.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
 from kalda.broker.replication.leader.replica_selector import make_replica_selector
 from kalda.broker.upkeep import Upkeep
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.isr_store import IsrStore
 from kalda.zk.client.port import SessionState
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices

@@ -19,9 +19,9 @@ from kalda.broker.replication.leader.in_sync import IsrChange
 from kalda.common.clock import Clock
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
 from kalda.zk.client.schema import PartitionState
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -16,19 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kalda.common.error_text import error_text
-from kalda.zk.client import errors
-from kalda.zk.client.errors import (
-    BadArgumentsError,
-    ConnectionLossError,
-    NoNodeError,
-    SessionExpiredError,
-    ZooKeeperError,
-)
 from kalda.zk.client.kazoo import link as kazoo_link
 from kalda.zk.client.kazoo.calls import Call, CallGroup, Inbox
+from kalda.zk.client.kazoo.client_watches import ClientWatches
 from kalda.zk.client.kazoo.link import Connect, Connector, Link, code_of, stat_of
-from kalda.zk.client.kazoo.requests import Chroot, error_of, split_chroot
-from kalda.zk.client.kazoo.watches import ClientWatches
+from kalda.zk.client.kazoo.request_translation import Chroot, error_of, split_chroot
 from kalda.zk.client.port import (
     ANY_VERSION,
     Create,
@@ -43,6 +35,14 @@ from kalda.zk.client.port import (
     StateListener,
     WatchCallback,
     WatchEvent,
+)
+from kalda.zk.client.zookeeper_errors import (
+    BadArgumentsError,
+    ConnectionLossError,
+    NodeExistsError,
+    NoNodeError,
+    SessionExpiredError,
+    ZooKeeperError,
 )
 
 MAX_IN_FLIGHT: Final = 10
@@ -426,7 +426,7 @@ class EnsembleClient:
                 if await self.exists(path) is None:
                     try:
                         await self.create(path)
-                    except errors.NodeExistsError:
+                    except NodeExistsError:
                         continue
         finally:
             self._chroot = chroot

@@ -25,9 +25,9 @@ from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kalda.common.error_text import error_text
-from kalda.zk.client.errors import BadArgumentsError, ConnectionLossError
 from kalda.zk.client.kazoo.calls import Call, Inbox
 from kalda.zk.client.port import Create, Delete, EventType, Operation, SessionKey, SetData, Stat
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, ConnectionLossError
 
 Connect: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
 """Opens a TCP connection to an address within so many seconds; raises OSError."""

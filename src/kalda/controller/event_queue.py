@@ -12,7 +12,7 @@ from kalda.controller.effects import Effect, RevisitBrokers
 from kalda.controller.events import Event
 
 
-class Agenda:
+class EventQueue:
     """What is still to be fed to the core on account of one event."""
 
     def __init__(self, event: Event) -> None:

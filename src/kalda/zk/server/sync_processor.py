@@ -16,8 +16,8 @@ from typing import Final
 
 from kalda.common.error_text import error_text
 from kalda.storage.background import BackgroundExecutor
-from kalda.zk.client.errors import StorageError
-from kalda.zk.server.requests import Processor, Read, Request
+from kalda.zk.client.zookeeper_errors import StorageError
+from kalda.zk.server.processor_requests import Processor, Read, Request
 from kalda.zk.server.txn_log import TxnLog, frame
 from kalda.zk.server.txns import encode_txn
 

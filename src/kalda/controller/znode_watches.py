@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 from kalda.common.types import TopicPartition
 from kalda.zk.client import paths, schema
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.errors import NoNodeError
 from kalda.zk.client.port import WatchEvent
 from kalda.zk.client.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
+from kalda.zk.client.zookeeper_errors import NoNodeError
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
@@ -34,13 +34,13 @@ class Signal(Enum):
     TOPICS = auto()
     DELETIONS = auto()
     ASSIGNMENTS = auto()
-    """Of the topics in `Readings.changed_topics`."""
+    """Of the topics in `ZnodeWatches.changed_topics`."""
     STATES = auto()
-    """Of the partitions in `Readings.changed_partitions`."""
+    """Of the partitions in `ZnodeWatches.changed_partitions`."""
     ISR_CHANGES = auto()
     LOG_DIRS = auto()
     UNCLEAN_ELECTION = auto()
-    """Of the topics in `Readings.changed_configs`, or of all."""
+    """Of the topics in `ZnodeWatches.changed_configs`, or of all."""
     LEGACY_REASSIGNMENT = auto()
     LEGACY_ELECTION = auto()
     BALANCE = auto()
@@ -50,7 +50,7 @@ IN_OFFICE: Final = tuple(Signal)[2:-1]
 """What a controller looks at anew when it may have missed watches."""
 
 
-class Readings:
+class ZnodeWatches:
     """The reads of one broker's driver. Methods raise what `Cluster`'s do."""
 
     def __init__(

@@ -41,7 +41,7 @@ class _Channel:
         self.task: asyncio.Task[None] | None = None
 
 
-class Channels:
+class ControllerChannelManager:
     """The channels of a controller's term. The task group given owns their tasks."""
 
     def __init__(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.port import ANY_VERSION, Operation, OperationResult, Stat
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from kalda.zk.server.acl import Identity
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.txns import OPEN_ACL, Acl, Txn

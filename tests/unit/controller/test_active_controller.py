@@ -9,7 +9,7 @@ import pytest
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import driver as driver_module
-from kalda.controller import requests as requests_module
+from kalda.controller import request_queue
 from kalda.controller.effects import LeaderAndIsr, UpdateMetadata
 from kalda.controller.events import ElectionType
 from kalda.controller.statistics import ControllerStatistics
@@ -351,7 +351,7 @@ async def test_requests_are_refused_when_office_is_lost(stage: Stage) -> None:
 
 
 async def test_requests_that_wait_are_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_module, "_WAITING_MAX", 2)
+    monkeypatch.setattr(request_queue, "_WAITING_MAX", 2)
     node = await start(stage, 1, (1,))
     asking = [asyncio.create_task(node.driver.elect_leaders(ElectionType.PREFERRED, None)) for _ in range(4)]
     outcomes = await asyncio.gather(*asking, return_exceptions=True)

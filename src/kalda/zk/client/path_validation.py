@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from kalda.zk.client.errors import BadArgumentsError
 from kalda.zk.client.port import Create, Operation
+from kalda.zk.client.zookeeper_errors import BadArgumentsError
 
 
 def check_path(path: str) -> None:

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TypeAlias
 
 from kalda.common.types import TopicPartition
-from kalda.controller.batch import RequestBatch
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import CreatePartitionStates, UpdatePartitionStates, WriteAssignments
-from kalda.controller.partitions import (
+from kalda.controller.partition_state_machine import (
     ElectionStrategy,
     PartitionStatus,
     first_state,
@@ -21,7 +20,8 @@ from kalda.controller.partitions import (
     reassigned_state,
     renewed_state,
 )
-from kalda.controller.replicas import ReplicaStatus
+from kalda.controller.replica_state_machine import ReplicaStatus
+from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import PartitionState, ReplicaAssignment
 
 Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates | WriteAssignments

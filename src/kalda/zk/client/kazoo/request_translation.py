@@ -7,12 +7,20 @@ the connection is refused here.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kalda.zk.client import errors
-from kalda.zk.client.errors import BadArgumentsError, ZooKeeperError
 from kalda.zk.client.kazoo import link as kazoo_link
 from kalda.zk.client.kazoo.link import code_of, stat_of
+from kalda.zk.client.path_validation import check_operation, check_path
 from kalda.zk.client.port import ANY_VERSION, Create, Operation, OperationResult, SetData
-from kalda.zk.client.znode_paths import check_operation, check_path
+from kalda.zk.client.zookeeper_errors import (
+    BadArgumentsError,
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    StorageError,
+    ZooKeeperError,
+)
 
 REQUEST_BYTES_MAX: Final = 1_048_575
 """ZooKeeper's default of `jute.maxbuffer`. A larger request makes a server drop the connection, which would
@@ -24,16 +32,16 @@ _OPERATION_OVERHEAD_BYTES: Final = 64
 _VERSION_MAX: Final = 2**31 - 1
 
 _ERRORS: Final[Mapping[int | None, tuple[type[ZooKeeperError], str]]] = {
-    errors.StorageError.code: (errors.StorageError, "%s: the server could not do it; its log says why"),
-    errors.BadArgumentsError.code: (BadArgumentsError, "%s: the server does not take the path or the data"),
-    errors.NoNodeError.code: (errors.NoNodeError, "%s or its parent does not exist"),
-    errors.BadVersionError.code: (errors.BadVersionError, "%s has another version than the expected one"),
-    errors.NoChildrenForEphemeralsError.code: (
-        errors.NoChildrenForEphemeralsError,
+    StorageError.code: (StorageError, "%s: the server could not do it; its log says why"),
+    BadArgumentsError.code: (BadArgumentsError, "%s: the server does not take the path or the data"),
+    NoNodeError.code: (NoNodeError, "%s or its parent does not exist"),
+    BadVersionError.code: (BadVersionError, "%s has another version than the expected one"),
+    NoChildrenForEphemeralsError.code: (
+        NoChildrenForEphemeralsError,
         "%s: its parent is ephemeral and takes no children",
     ),
-    errors.NodeExistsError.code: (errors.NodeExistsError, "%s exists already"),
-    errors.NotEmptyError.code: (errors.NotEmptyError, "%s has children"),
+    NodeExistsError.code: (NodeExistsError, "%s exists already"),
+    NotEmptyError.code: (NotEmptyError, "%s has children"),
 }
 
 

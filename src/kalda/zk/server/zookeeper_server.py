@@ -15,16 +15,16 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
-from kalda.zk.client.errors import ConnectionLossError, StorageError, ZooKeeperError
-from kalda.zk.server.containers import ContainerReaper
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, StorageError, ZooKeeperError
+from kalda.zk.server.container_manager import ContainerManager
+from kalda.zk.server.data_directory_errors import DirectoryInUseError
 from kalda.zk.server.data_tree import DataTree, FrozenTree
-from kalda.zk.server.errors import DirectoryInUseError
-from kalda.zk.server.final import FinalProcessor
-from kalda.zk.server.prep import DATA_BYTES_MAX, PrepProcessor
-from kalda.zk.server.requests import CloseSession, CreateSession, DeleteContainer, Read, Request
-from kalda.zk.server.sessions import BUCKET_MS_MAX, SessionTracker
+from kalda.zk.server.final_processor import FinalProcessor
+from kalda.zk.server.prep_processor import DATA_BYTES_MAX, PrepProcessor
+from kalda.zk.server.processor_requests import CloseSession, CreateSession, DeleteContainer, Read, Request
+from kalda.zk.server.session_tracker import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
-from kalda.zk.server.sync import SyncProcessor
+from kalda.zk.server.sync_processor import SyncProcessor
 from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
 from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
@@ -70,7 +70,7 @@ class ZooKeeperServer:
         log_reserve_bytes: int = RESERVE_BYTES,
         data_bytes_max: int = DATA_BYTES_MAX,
         tick_ms: int = BUCKET_MS_MAX,
-        reaper: ContainerReaper | None = None,
+        reaper: ContainerManager | None = None,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -87,7 +87,7 @@ class ZooKeeperServer:
         self._watches = WatchTable()
         self._changes_since_snapshot = 0
         self._is_snapshotting = False
-        self._reaper = reaper or ContainerReaper()
+        self._reaper = reaper or ContainerManager()
         self._next_session_id = 0
         self.sessions: Final = SessionTracker(tick_ms)
         """The sessions that clients hold over a wire; those inside this process never expire."""

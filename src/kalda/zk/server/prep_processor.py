@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kalda.zk.client.errors import (
+from kalda.zk.client.path_validation import check_path
+from kalda.zk.client.port import ANY_VERSION, Check, Create, Delete, SetData
+from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
     NoChildrenForEphemeralsError,
@@ -22,13 +24,11 @@ from kalda.zk.client.errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
-from kalda.zk.client.port import ANY_VERSION, Check, Create, Delete, SetData
-from kalda.zk.client.znode_paths import check_path
 from kalda.zk.server import acl as access
 from kalda.zk.server.acl import Identity, check_permission, normalise_acl
 from kalda.zk.server.data_tree import INT_MAX, SYSTEM_PATHS, DataTree, parent_path
-from kalda.zk.server.owners import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_owner
-from kalda.zk.server.requests import (
+from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_owner
+from kalda.zk.server.processor_requests import (
     CloseSession,
     CreateMode,
     CreateNode,

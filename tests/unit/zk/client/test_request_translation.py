@@ -2,9 +2,9 @@
 
 import pytest
 
-from kalda.zk.client.errors import BadArgumentsError
-from kalda.zk.client.kazoo.requests import REQUEST_BYTES_MAX, Chroot, split_chroot
+from kalda.zk.client.kazoo.request_translation import REQUEST_BYTES_MAX, Chroot, split_chroot
 from kalda.zk.client.port import Check, Create, Delete, Operation, SetData
+from kalda.zk.client.zookeeper_errors import BadArgumentsError
 
 
 @pytest.mark.parametrize(

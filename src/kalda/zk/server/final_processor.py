@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kalda.zk.client.errors import ZooKeeperError
 from kalda.zk.client.port import OperationResult, Stat
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.owners import client_owner, owner_of
-from kalda.zk.server.requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
+from kalda.zk.server.ephemeral_owner import client_owner, owner_of
+from kalda.zk.server.processor_requests import Created, CreateNode, Multi, NodeResult, Read, Request, Write
 from kalda.zk.server.txns import (
     CREATE_TXNS,
     AnyCreateTxn,

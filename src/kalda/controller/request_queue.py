@@ -13,7 +13,7 @@ _WAITING_MAX: Final = 1_000
 Result = TypeVar("Result")
 
 
-class Requests:
+class RequestQueue:
     """The queue. Whoever asks waits for an answer; whoever stops waiting is skipped."""
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -11,7 +11,6 @@ from kalda.zk.client import config_changes, paths, schema
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore, NewTopic
 from kalda.zk.client.config_changes import ConfigChange
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.zk.client.errors import BadVersionError, NodeExistsError, StorageError
 from kalda.zk.client.port import Create
 from kalda.zk.client.schema import (
     BrokerInfo,
@@ -20,6 +19,7 @@ from kalda.zk.client.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
+from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, StorageError
 from kalda.zk.server.embedded import EmbeddedClient
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.owners import ttl_of
+from kalda.zk.server.ephemeral_owner import ttl_of
 
 CHECK_INTERVAL_MS: Final = 60_000
 """ZooKeeper's ``znode.container.checkIntervalMs``."""
@@ -27,7 +27,7 @@ _LOOKS_MAX: Final = 5_000
 _MINUTE_MS: Final = 60_000
 
 
-class ContainerReaper:
+class ContainerManager:
     """Looks through the tree every so often and hands out what is due, no faster than allowed."""
 
     def __init__(

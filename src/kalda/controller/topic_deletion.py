@@ -9,12 +9,12 @@ ZooKeeper goes last, so a new controller starts over, and deleting what is gone 
 from collections.abc import Collection, Iterable
 
 from kalda.common.errors import ErrorCode
-from kalda.controller.batch import RequestBatch
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDeletion
 from kalda.controller.events import ReplicasStopped
-from kalda.controller.partitions import PartitionStatus
-from kalda.controller.replicas import ReplicaStatus
+from kalda.controller.partition_state_machine import PartitionStatus
+from kalda.controller.replica_state_machine import ReplicaStatus
+from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import LEADER_DURING_DELETE
 
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

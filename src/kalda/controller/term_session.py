@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from kalda.zk.client.errors import ConnectionLossError, SessionExpiredError
 from kalda.zk.client.port import SessionState, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
 
 RETRY_SECONDS: Final = 1.0
 """Pause after coordination failed, before the same is tried again."""
