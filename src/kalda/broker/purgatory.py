@@ -1,25 +1,37 @@
-"""Where operations wait that cannot be answered yet: until an event completes them or their time is up.
+"""The purgatory: holds operations that cannot complete yet, until an event or a timeout completes them.
 
-A delayed operation is completed exactly once, by whichever comes first. Everything runs on the event loop, so
-there are no locks, but completing one operation may run code that adds, completes or cancels others: no
-method here iterates over a container that such code could change.
+Each waiting operation watches one or more keys, such as the partitions of a fetch. `check_and_complete`
+notifies the watchers of a key; a timer expires what no event completed in time. An operation completes
+exactly once, whichever comes first.
+
+Everything runs on the event loop, so there are no locks. But completing one operation can run code that adds,
+completes or cancels others, so no method here iterates over a container that such code can change.
 """
 
 import logging
 from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
+from kalda.common import invariants
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.timing_wheel import TimerEntry
 
 logger: Final = logging.getLogger(__name__)
 
 
-class DelayedOperation:
-    """One operation that waits; subclasses say for what and what then.
+class Watcher(Protocol):
+    """What a purgatory notifies of the events of a key."""
 
-    `try_complete` is asked when the operation is added and whenever something happens to one of its keys. It
-    has to be cheap, and calls `force_complete` when the time has come.
+    def on_event(self, key: Hashable, /) -> bool:
+        """Handle an event of `key` and of no other; return whether this completed an operation."""
+        ...
+
+
+class DelayedOperation:
+    """One operation that waits; a `Watcher`. Subclasses define the condition and what completion does.
+
+    The purgatory calls `try_complete` when the operation is added, and `on_event` for each event of one of
+    its keys. Both must be cheap, and call `force_complete` once the condition holds.
     """
 
     __slots__ = ("_entry", "_keys", "_purgatory", "delay_ms", "is_completed")
@@ -32,32 +44,32 @@ class DelayedOperation:
         self._entry: TimerEntry[DelayedOperation] | None = None
 
     def try_complete(self) -> bool:
-        """Complete the operation if it can be; true if this call completed it."""
+        """Complete the operation if its condition holds; return whether this call completed it."""
         raise NotImplementedError
 
-    def try_complete_for(self, key: Hashable) -> bool:
-        """Do the same after something happened to one of the keys and to no other.
+    def on_event(self, _key: Hashable, /) -> bool:
+        """Complete the operation if its condition holds after an event of one key.
 
-        For operations with many keys: they should look at this one only.
+        An operation with many keys overrides this to look at that key only.
         """
         return self.try_complete()
 
     def on_complete(self) -> None:
-        """Do what was delayed; called exactly once, by event, expiry or cancellation."""
+        """Perform the operation; called exactly once: after an event, at expiry or on cancellation."""
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """Note that time ran out; called after `on_complete`, only then."""
+        """Handle the timeout; called after `on_complete`, and only if the operation expired."""
 
     def expire(self) -> None:
-        """Complete the operation because its time is up; nothing happens if it was complete."""
+        """Complete the operation because its time is up; does nothing if it is complete."""
         if self.force_complete():
             if self._purgatory is not None:
                 self._purgatory.expired_count += 1
             self.on_expiration()
 
     def force_complete(self) -> bool:
-        """Complete the operation now; false if it was complete."""
+        """Complete the operation now, whether its condition holds or not; return whether this call did."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -68,15 +80,15 @@ class DelayedOperation:
 
 
 class Timer(Protocol):
-    """What calls `DelayedOperation.expire` in time: a `LoopTimer`, or a test with a `TimingWheel`."""
+    """Calls `DelayedOperation.expire` when the time is up: a `LoopTimer`, or a test with a `TimingWheel`."""
 
     def add(self, operation: DelayedOperation, delay_ms: int, /) -> TimerEntry[DelayedOperation]:
-        """Have the operation expire after `delay_ms`."""
+        """Expire the operation after `delay_ms`, unless the returned entry is cancelled."""
         ...
 
 
 class DelayedOperationPurgatory:
-    """Delayed operations of one kind, by what they wait for.
+    """Holds the delayed operations of one kind by the keys that they watch.
 
     Several purgatories share one timer.
     """
@@ -85,82 +97,86 @@ class DelayedOperationPurgatory:
         self.name: Final = name
         self.expired_count = 0
         self._timer: Final = timer
-        # Key -> operations in the order they came. An operation is in all its keys' lists or in none.
-        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
-        self._waiting: dict[DelayedOperation, None] = {}
+        # Key -> watchers in the order in which they came. An operation is in the lists of all its keys or in
+        # none; a key without watchers has no list.
+        self._watchers: Final[dict[Hashable, dict[Watcher, None]]] = {}
+        self._waiting: Final[dict[DelayedOperation, None]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @property
     def watched_count(self) -> int:
-        """How many (key, operation) pairs are watched: Kafka's ``PurgatorySize`` counts these."""
+        """How many (key, watcher) pairs there are: Kafka's ``PurgatorySize``."""
         return sum(map(len, self._watchers.values()))
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
-        """Complete the operation at once if possible, else let it wait; true if it is complete."""
+        """Complete the operation now if possible, else let it wait; return whether it completed."""
         if operation.try_complete():
             return True
-        assert operation._purgatory is None, "an operation waits once"
-        assert not operation.is_completed, "try_complete said that it did not complete the operation"
+        assert operation._purgatory is None, f"{operation} waits twice"
+        assert not operation.is_completed, f"{operation} completed, but try_complete returned False"
         operation._purgatory = self
         operation._keys = keys
+        self.watch(operation, keys)
+        self._waiting[operation] = None
+        operation._entry = self._timer.add(operation, operation.delay_ms)
+        if invariants.enabled:
+            self.check_invariants(operation)
+        return False
+
+    def watch(self, watcher: Watcher, keys: Sequence[Hashable]) -> None:
+        """Notify `watcher` of the events of these keys until `unwatch`, without a timeout."""
         watchers = self._watchers
         for key in keys:
             watching = watchers.get(key)
             if watching is None:
                 watching = watchers[key] = {}
-            watching[operation] = None
-        self._waiting[operation] = None
-        operation._entry = self._timer.add(operation, operation.delay_ms)
-        return False
+            watching[watcher] = None
 
-    def subscribe(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
-        """Have an operation asked about these keys until `unsubscribe`, without a time."""
+    def unwatch(self, watcher: Watcher, keys: Sequence[Hashable]) -> None:
+        """Stop notifying `watcher` of the events of these keys."""
+        watchers = self._watchers
         for key in keys:
-            self._watchers.setdefault(key, {})[operation] = None
-
-    def unsubscribe(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
-        """Ask an operation about these keys no longer."""
-        for key in keys:
-            watching = self._watchers.get(key)
+            watching = watchers.get(key)
             if watching is not None:
-                watching.pop(operation, None)
+                watching.pop(watcher, None)
                 if not watching:
-                    del self._watchers[key]
+                    del watchers[key]
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Something happened to `key`: complete whatever can be; returns how many operations were.
+        """Notify the watchers of `key` of an event; return how many operations completed.
 
-        An operation that fails is logged: it is not the fault of the request that made it happen.
+        An exception of a watcher is logged and goes no further: the request that caused the event is another
+        one, and not at fault.
         """
         watching = self._watchers.get(key)
         if watching is None:
             return 0
         completed = 0
-        for operation in tuple(watching):
-            if operation.is_completed:
-                continue
-            try:
-                completed += operation.try_complete_for(key)
-            except Exception:
-                logger.exception("%s failed on an event of %s", type(operation).__name__, key)
-        return completed
-
-    def force_complete(self, key: Hashable) -> int:
-        """Complete everything that watches `key`, whether its condition holds or not.
-
-        For a partition that is leaving this broker: each operation finds that out in its `on_complete`.
-        """
-        completed = 0
-        for operation in tuple(self._watchers.get(key, ())):
-            completed += operation.force_complete()
+        for watcher in tuple(watching):
+            # A watcher before this one may have completed or removed it.
+            if watcher in watching:
+                try:
+                    completed += watcher.on_event(key)
+                except Exception:
+                    logger.exception("%s failed on an event of %s", type(watcher).__name__, key)
         return completed
 
     def close(self) -> None:
-        """Complete everything that waits; called at shutdown, so that every client gets an answer."""
+        """Complete every operation that waits; called at shutdown, so that every client gets a response."""
         for operation in tuple(self._waiting):
             operation.force_complete()
+
+    def check_invariants(self, operation: DelayedOperation) -> None:
+        """Assert that an operation waits and watches all its keys, or is complete and watches none."""
+        is_waiting = operation in self._waiting
+        assert is_waiting is not operation.is_completed, f"{operation} waits: {is_waiting}, and is complete"
+        for key in operation._keys:
+            watching = self._watchers.get(key)
+            is_watching = watching is not None and operation in watching
+            assert is_watching is is_waiting, f"{operation} waits: {is_waiting}, under {key}: {is_watching}"
+            assert watching is None or watching, f"{key} has an empty list of watchers"
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Publish the sizes under the names of Kafka's purgatories."""
@@ -180,19 +196,16 @@ class DelayedOperationPurgatory:
         )
         metrics.counter_function(
             metric_name("kafka.server", "DelayedOperationMetrics", "ExpiresPerSec"),
-            "Delayed operations whose time ran out.",
+            "Delayed operations that expired.",
             lambda: self.expired_count,
             delayedoperation=title,
         )
 
     def _forget(self, operation: DelayedOperation) -> None:
+        """Remove an operation that is about to complete."""
         del self._waiting[operation]
         if operation._entry is not None:
             operation._entry.cancel()
-        watchers = self._watchers
-        for key in operation._keys:
-            watching = watchers.get(key)
-            if watching is not None:
-                watching.pop(operation, None)
-                if not watching:
-                    del watchers[key]
+        self.unwatch(operation, operation._keys)
+        if invariants.enabled:
+            self.check_invariants(operation)

@@ -155,9 +155,7 @@ class ReplicaManager:
             broker_id, self._hosted, log_manager, rules, fetching, self.wake_all, missing
         )
         self._listener: PartitionListener | None = None
-        # Counters of the data path, read by the metrics when they are rendered.
         self.topic_stats: Final = self._hosted.topic_stats
-        self.replication_bytes_out = 0
 
     # Looking up.
 
@@ -446,27 +444,23 @@ class ReplicaManager:
             and quota.is_exceeded()
         )
 
-    def count_replicated(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
-        """Count what an answer to a follower carries; it may be throttled by it."""
-        self.replication_bytes_out += size
+    def count_sent(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
+        """Count the records of a fetch response: by topic for a consumer, for the throttle for a follower."""
         quota = self._leader_quota
-        if quota is None or not quota.is_limited:
-            return
+        if params.is_follower:
+            self.topic_stats.replication_bytes_out += size
+            if quota is None or not quota.is_limited:
+                return
         for key, result in answers:
             records = result.records
             if records is not None and records.size:
                 partition = self.find_by_key(params, key, result.partition)
-                if partition is not None and quota.is_throttled(partition.topic_partition):
-                    quota.record(records.size)
-
-    def count_consumed(self, params: FetchParams, answers: Sequence[FetchAnswer]) -> None:
-        """Count the records that an answer to a consumer carries, by topic."""
-        for key, result in answers:
-            records = result.records
-            if records is not None and records.size:
-                partition = self.find_by_key(params, key, result.partition)
-                if partition is not None:
+                if partition is None:
+                    continue
+                if not params.is_follower:
                     partition.topic_metrics.bytes_out += records.size
+                elif quota is not None and quota.is_throttled(partition.topic_partition):
+                    quota.record(records.size)
 
     def _diverging_epoch(
         self, partition: Partition, requested: FetchPartitionFields

@@ -48,6 +48,8 @@ class BrokerTopicStats:
         self._by_topic: Final[dict[str, BrokerTopicMetrics]] = {}
         self._removed: Final = BrokerTopicMetrics()
         """The counts of topics that left this broker: the sums of all topics must not fall."""
+        self.replication_bytes_out = 0
+        """Bytes of records sent to followers, of all topics."""
 
     @property
     def by_topic(self) -> Mapping[str, BrokerTopicMetrics]:

@@ -27,7 +27,7 @@ def test_answered_when_the_last_partition_is_settled() -> None:
     first.is_settled = True
     assert not operation.try_complete()
     second.is_settled = True
-    assert operation.try_complete_for("b-0")
+    assert operation.on_event("b-0")
 
     assert ["answered"] == answers
     assert 1 == first.asked, "an event of another partition does not concern it"
@@ -39,8 +39,8 @@ def test_what_is_settled_is_not_asked_again() -> None:
     operation = DelayedByPartitions(1000, [low, high], lambda: None)
 
     low.is_settled = True
-    assert not operation.try_complete_for("a-0")
-    assert not operation.try_complete_for("a-0")
+    assert not operation.on_event("a-0")
+    assert not operation.on_event("a-0")
 
     assert (1, 2) == (low.asked, high.asked)
 
@@ -49,6 +49,6 @@ def test_events_of_partitions_that_it_does_not_wait_for_change_nothing() -> None
     wait = Wait("a-0")
     operation = DelayedByPartitions(1000, [wait], lambda: None)
 
-    assert not operation.try_complete_for("b-0")
+    assert not operation.on_event("b-0")
 
     assert 0 == wait.asked

@@ -160,16 +160,6 @@ def test_failure_of_one_operation_is_logged_and_spares_the_others(
     assert "Failing failed" in caplog.text
 
 
-def test_force_complete_ignores_the_condition(purgatory: DelayedOperationPurgatory) -> None:
-    """A partition leaves this broker: its fetches must answer, ready or not."""
-    operation, elsewhere = Waiting(), Waiting()
-    purgatory.try_complete_else_watch(operation, ["a", "b"])
-    purgatory.try_complete_else_watch(elsewhere, ["b"])
-    assert 1 == purgatory.force_complete("a")
-    assert ["complete"] == operation.calls
-    assert [] == elsewhere.calls
-
-
 def test_close_completes_everything(
     purgatory: DelayedOperationPurgatory, wheel: TimingWheel[DelayedOperation]
 ) -> None:

@@ -50,7 +50,7 @@ def test_what_followers_fetch_is_not_counted_as_consumed(broker: DataPath) -> No
     broker.produce({0: batch(b"a")})
     broker.fetch({0: 0}, replica_id=2)
     assert 0 == broker.replicas.topic_stats.total().bytes_out
-    assert 0 < broker.replicas.replication_bytes_out
+    assert 0 < broker.replicas.topic_stats.replication_bytes_out
 
 
 def test_a_topic_goes_with_its_last_partition(broker: DataPath) -> None:

@@ -71,8 +71,8 @@ class DelayedByPartitions(DelayedOperation):
             self._unsettled.setdefault(wait.partition, []).append(wait)
 
     @property
-    def partitions(self) -> list[Hashable]:
-        """What it waits for: the keys under which the purgatory watches it."""
+    def keys(self) -> list[Hashable]:
+        """The keys that it watches in the purgatory."""
         return list(self._unsettled)
 
     def try_complete(self) -> bool:
@@ -81,7 +81,7 @@ class DelayedByPartitions(DelayedOperation):
             self._check(partition)
         return not self._unsettled and self.force_complete()
 
-    def try_complete_for(self, key: Hashable) -> bool:
+    def on_event(self, key: Hashable, /) -> bool:
         """Complete if this was the last partition that was not settled."""
         self._check(key)
         return not self._unsettled and self.force_complete()

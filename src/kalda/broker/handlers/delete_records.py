@@ -51,7 +51,7 @@ def handle(
         pending.complete(response)
 
     operation = DelayedDeleteRecords(request.timeout_ms, [wait for wait, _ in waits], respond)
-    services.purgatories["delete_records"].try_complete_else_watch(operation, operation.partitions)
+    services.purgatories["delete_records"].try_complete_else_watch(operation, operation.keys)
     return pending
 
 

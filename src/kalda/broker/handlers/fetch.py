@@ -16,7 +16,7 @@ from kalda.broker.delayed.fetch import DelayedFetch
 from kalda.broker.fetch_session import FetchAnswer, FetchContext, IncrementalContext
 from kalda.broker.handlers.produce import node_endpoints
 from kalda.broker.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
-from kalda.broker.replication.leader.follower_watch import FollowerWatch, WaitingFollowerFetch
+from kalda.broker.replication.leader.follower_watch import DelayedFollowerFetch, FollowerWatch
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
@@ -57,30 +57,26 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 def handle_fetch(
     services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
-    """Read what a request asks for, or let it wait."""
+    """Read what a request asks for, or let it wait for more."""
     version = context.api_version
     fields = parse_fetch_request(frame, body_position, version)
     session = services.fetch_sessions.context(version, fields)
     params = _params(services, context, version, fields)
     if params.is_follower and isinstance(session, IncrementalContext):
-        return _fetch_in_followers_session(services, context, session, params, fields)
+        return _fetch_in_follower_session(services, context, session, params, fields)
     entries, replica_manager = session.entries, services.replica_manager
     answers, size, urgent = replica_manager.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
         return _reply(services, context, session, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
-    operation = DelayedFetch(
-        replica_manager,
-        params,
-        entries,
-        partial(_respond_after_wait, services, context, session, params, pending),
-    )
+    respond = partial(_respond_after_wait, services, context, session, params, pending)
+    operation = DelayedFetch(replica_manager, params, entries, respond)
     pending.on_abandoned = operation.cancel
-    services.purgatories["fetch"].try_complete_else_watch(operation, operation.partitions)
+    services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
     return pending
 
 
-def _fetch_in_followers_session(
+def _fetch_in_follower_session(
     services: "BrokerServices",
     context: RequestContext,
     incremental: IncrementalContext,
@@ -92,19 +88,15 @@ def _fetch_in_followers_session(
     replica_manager = services.replica_manager
     watch = session.watch
     if not isinstance(watch, FollowerWatch):
-        watch = session.watch = FollowerWatch(purgatory, replica_manager)
-    entries = watch.entries(session, params, fields, services.clock.monotonic())
+        watch = session.watch = FollowerWatch(session, purgatory, replica_manager)
+    entries = watch.entries(params, fields, services.clock.monotonic())
     answers, size, urgent = replica_manager.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0:
-        watch.settle(session, answers)
+        watch.settle(answers)
         return _reply(services, context, incremental, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
-
-    def respond(answers: list[FetchAnswer], size: int) -> None:
-        watch.settle(session, answers)
-        pending.complete(_reply(services, context, incremental, params, answers, size))
-
-    operation = WaitingFollowerFetch(replica_manager, session, watch, params, answers, respond)
+    respond = partial(_respond_after_wait, services, context, incremental, params, pending)
+    operation = DelayedFollowerFetch(replica_manager, watch, params, answers, respond)
     pending.on_abandoned = operation.cancel
     purgatory.try_complete_else_watch(operation, ())
     return pending
@@ -167,10 +159,8 @@ def _reply(
             context.count_error(result.error_code)
             if result.current_leader is not None:
                 leaders.add(result.current_leader[0])
-    if params.is_follower:
-        services.replica_manager.count_replicated(params, answers, size)
-    elif size:
-        services.replica_manager.count_consumed(params, answers)
+    if size:
+        services.replica_manager.count_sent(params, answers, size)
     error_code, session_id, topics = session.answer(answers)
     if error_code != 0:
         context.count_error(error_code)

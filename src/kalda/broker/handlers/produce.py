@@ -388,7 +388,7 @@ def _wait(
         [wait for _, wait in waits],
         partial(_respond_after_wait, services, context, answers, waits, pending),
     )
-    services.purgatories["produce"].try_complete_else_watch(operation, operation.partitions)
+    services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
     return pending
 
 

@@ -170,7 +170,7 @@ def _register_replication_metrics(metrics: Metrics, services: BrokerServices) ->
     metrics.counter_function(
         metric_name("kafka.server", "BrokerTopicMetrics", "ReplicationBytesOutPerSec"),
         "Bytes of records sent to followers.",
-        lambda: replicas.replication_bytes_out,
+        lambda: replicas.topic_stats.replication_bytes_out,
     )
     logs = services.log_manager
     metrics.gauge(

@@ -69,7 +69,7 @@ class MarkerAppends:
             [wait for _, _, wait in waits],
             partial(_after_wait, codes, waits, on_done),
         )
-        self._services.purgatories["produce"].try_complete_else_watch(operation, operation.partitions)
+        self._services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
 
     def _append(self, marker: Marker, topic_partition: TopicPartition) -> ProduceWait | None:
         """Append one marker; return what to wait for, if anything."""
