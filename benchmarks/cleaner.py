@@ -25,14 +25,15 @@ from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.background import EventLoopExecutor
-from kalda.storage.cleaner.cleanable import look_at
-from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.cleaner import Cleaner
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleaningJob, CleaningResult
+from kalda.storage.cleaner.job_planning import plan_job
 from kalda.storage.cleaner.log_cleaner import LogCleaner
-from kalda.storage.cleaner.planning import CleanerConfig, plan_job
+from kalda.storage.cleaner.log_to_clean import measure_log
 from kalda.storage.cleaner.runner import ProcessRunner
-from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.filesystem import OsFileSystem
+from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import UnifiedLog
 
@@ -101,7 +102,7 @@ def _make(
     manager.load()
     log = _fill(manager, size, spread, count, codec, survive)
     now_ms = int(time.time() * 1000)
-    return asyncio.run(plan_job(look_at(log, None, now_ms), CleanerConfig(), now_ms))
+    return asyncio.run(plan_job(measure_log(log, None, now_ms), CleanerConfig(), now_ms))
 
 
 def _fill(
@@ -133,7 +134,7 @@ def _fill(
 def _clean(job: CleaningJob) -> float:
     """Clean the log and return the rate; its segments stay, so that it can be cleaned again."""
     started = time.process_time()
-    *_, result = Cleaning(job, OsFileSystem()).run()
+    *_, result = Cleaner(job, OsFileSystem()).run()
     seconds = time.process_time() - started
     assert isinstance(result, CleaningResult), f"a cleaning ends with its result, not {result}"
     assert result.end_offset == job.first_uncleanable_offset, "the keys did not fit into the table"
@@ -170,7 +171,7 @@ async def _loop_delays(where: str) -> list[Figure]:
         manager.load()
         log = _fill(manager, 100, 40, 150, Compression.NONE, 50)
         now_ms = int(time.time() * 1000)
-        job = await plan_job(look_at(log, None, now_ms), CleanerConfig(), now_ms)
+        job = await plan_job(measure_log(log, None, now_ms), CleanerConfig(), now_ms)
         delays: list[float] = []
         steps: list[float] = []
 
@@ -193,7 +194,7 @@ async def _loop_delays(where: str) -> list[Figure]:
                 assert await cleaner.clean_filthiest(runner), "the log is dirty"
                 await runner.rest()
         elif where == "thread":
-            thread = threading.Thread(target=lambda: list(Cleaning(job, OsFileSystem()).run()))
+            thread = threading.Thread(target=lambda: list(Cleaner(job, OsFileSystem()).run()))
             thread.start()
             while thread.is_alive():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ from kalda.broker.partition import ACKS_ALL, Partition
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.storage.errors import LOG_ERRORS
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation
 
 

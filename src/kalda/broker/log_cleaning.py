@@ -10,9 +10,9 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.services import BrokerServices
 from kalda.broker.upkeep import Upkeep
 from kalda.common.metrics import Column, Metrics, metric_name
-from kalda.storage.cleaner.job import UNLIMITED, CleaningResult
+from kalda.storage.cleaner.cleaner_config import UNLIMITED, CleanerConfig
+from kalda.storage.cleaner.job import CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
-from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, ProcessRunner
 from kalda.storage.filesystem import FileSystem, OsFileSystem
 

@@ -68,7 +68,7 @@ class LogDirFailures:
         self._is_untold = False
         """Whether the controller is to be notified; coordination may be away for long."""
         self._volume: Final = volume
-        self._failures: Final = log_manager.environment.failures
+        self._failures: Final = log_manager.resources.failures
         self._failures.on_failure = self._on_failure
         self._failures.on_full = self._on_full
 
@@ -150,9 +150,9 @@ class LogDirFailures:
             if not ended.done():
                 ended.set_result(error)
 
-        environment = self._log_manager.environment
-        work = partial(check_room, environment.file_system, directory, self._volume)
-        environment.executor.submit(work, finished)
+        resources = self._log_manager.resources
+        work = partial(check_room, resources.file_system, directory, self._volume)
+        resources.executor.submit(work, finished)
         error = await ended
         if error is not None:
             # A device may break while it is full.

@@ -24,7 +24,7 @@ from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
 from kalda.zk.client.schema import PartitionState
 

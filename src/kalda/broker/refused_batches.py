@@ -23,7 +23,7 @@ from kalda.broker.partition import Partition
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.records.batch import HEADER_SIZE, read_producer
-from kalda.storage.producer_entry import SEQUENCE_MAX
+from kalda.storage.producer_state_entry import SEQUENCE_MAX
 from kalda.storage.unified_log import UnifiedLog
 
 BATCHES_MAX: Final = 10_000

@@ -29,7 +29,7 @@ from kalda.protocol.fast.fetch import FetchPartitionFields, PartitionFetchResult
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 from kalda.zk.client.schema import PartitionState
 

@@ -46,7 +46,7 @@ from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
@@ -252,7 +252,7 @@ class BrokerServer:
             self._clock,
             self._file_system,
             self._executor,
-            Handles(open_files_max(raise_descriptor_limit())),
+            LogCaches(open_files_max(raise_descriptor_limit())),
         )
         services.config_store.on_topic_change(services.log_manager.update_topic_config)
         services.log_manager.load()

@@ -13,8 +13,8 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.storage.directory_failures import is_out_of_space
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import LogStorageError
+from kalda.storage.log_resources import LogResources
 
 logger: Final = logging.getLogger(__name__)
 
@@ -25,12 +25,12 @@ LINE_INTERVAL_SECONDS: Final = 10.0
 class DiskErrors:
     """Reports the errors of the disk under one log."""
 
-    __slots__ = ("_directory", "_environment", "_next_line", "_topic_partition")
+    __slots__ = ("_directory", "_next_line", "_resources", "_topic_partition")
 
-    def __init__(self, topic_partition: TopicPartition, directory: str, environment: LogEnvironment) -> None:
+    def __init__(self, topic_partition: TopicPartition, directory: str, resources: LogResources) -> None:
         self._topic_partition: Final = topic_partition
         self._directory: Final = directory
-        self._environment: Final = environment
+        self._resources: Final = resources
         self._next_line = 0.0
 
     def error(self, action: str, error: OSError) -> LogStorageError:
@@ -38,9 +38,9 @@ class DiskErrors:
         kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
         reason = error.strerror or error
         message = f"cannot {action} {self._topic_partition} in {self._directory}: {reason} ({kind})"
-        failures = self._environment.failures
+        failures = self._resources.failures
         failures.note(os.path.dirname(self._directory), error)
-        now = self._environment.clock.monotonic()
+        now = self._resources.clock.monotonic()
         # The listener writes one line for a directory that became full.
         is_logged_elsewhere = is_out_of_space(error) and failures.on_full is not None
         if not is_logged_elsewhere and now >= self._next_line:

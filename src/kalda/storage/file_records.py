@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
 from kalda.records.errors import NeedMoreBytes
 from kalda.storage.filesystem import Buffer, File, FileSystem
-from kalda.storage.handles import HandleCache
+from kalda.storage.log_caches import FifoCache
 
 # Base offset, batch length, leader epoch, magic, crc, attributes, last offset delta: enough to hop.
 _HOP: Final = struct.Struct(">qi11xi")
@@ -66,7 +66,7 @@ class FileRecords:
 
     __slots__ = ("_file", "_file_system", "_files", "path", "size")
 
-    def __init__(self, file_system: FileSystem, path: str, size: int, files: HandleCache) -> None:
+    def __init__(self, file_system: FileSystem, path: str, size: int, files: FifoCache) -> None:
         self._file_system = file_system
         self._files = files
         self._file: File | None = None

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.storage.config import LogConfig
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.file_records import EMPTY_SLICE, FileSlice
 from kalda.storage.filesystem import Buffer
-from kalda.storage.segment import Segment, create_segment, segment_jitter_ms
-from kalda.storage.segments import Segments
+from kalda.storage.log_config import LogConfig
+from kalda.storage.log_resources import LogResources
+from kalda.storage.log_segment import LogSegment, create_segment, segment_jitter_ms
+from kalda.storage.log_segments import LogSegments
 from kalda.storage.transaction_index import AbortedTransaction
 
 # Batches at the tail whose positions are kept, so that a consumer that keeps up needs neither index nor scan.
@@ -25,7 +25,7 @@ class LocalLog:
 
     __slots__ = (
         "_bound",
-        "_environment",
+        "_resources",
         "_tail",
         "config",
         "directory",
@@ -40,15 +40,15 @@ class LocalLog:
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
-        environment: LogEnvironment,
-        segments: Segments,
+        resources: LogResources,
+        segments: LogSegments,
         log_end_offset: int,
         recovery_point: int,
     ) -> None:
         self.directory = directory
         self.topic_partition = topic_partition
         self.config = config
-        self._environment = environment
+        self._resources = resources
         self.segments = segments
         self.log_end_offset = log_end_offset
         # Everything below is on the device.
@@ -56,7 +56,7 @@ class LocalLog:
         # Base offset -> position of the last batches, all in the active segment.
         self._tail: dict[int, int] = {}
         # The last read bound that needed a search: offset, segment, position.
-        self._bound: tuple[int, Segment | None, int] = (-1, None, 0)
+        self._bound: tuple[int, LogSegment | None, int] = (-1, None, 0)
 
     def append(
         self,
@@ -129,7 +129,7 @@ class LocalLog:
                 break
         return found
 
-    def roll(self, base_offset: int) -> Segment:
+    def roll(self, base_offset: int) -> LogSegment:
         """Begin a new active segment at `base_offset`; an empty one that begins there already stays.
 
         Raises:
@@ -140,7 +140,7 @@ class LocalLog:
             return active
         assert base_offset >= self.log_end_offset, f"roll to {base_offset} below end {self.log_end_offset}"
         active.finish_indexes()
-        active.modified_ms = self._environment.clock.time_ms()
+        active.modified_ms = self._resources.clock.time_ms()
         if self.config.preallocate:
             active.records.trim_to_size()
         segment = self._create(base_offset)
@@ -149,7 +149,7 @@ class LocalLog:
         self._forget_positions()
         return segment
 
-    def truncate_to(self, offset: int) -> list[Segment]:
+    def truncate_to(self, offset: int) -> list[LogSegment]:
         """Cut the log to end at `offset`; return the segments that are gone.
 
         Segments [10,30)[30,50): `truncate_to(40)` keeps [10,30)[30,40), `truncate_to(30)` keeps [10,30) and
@@ -161,7 +161,7 @@ class LocalLog:
         assert self.segments.items[0].base_offset <= offset, f"{offset} lies before {self.segments.items[0]}"
         gone = [segment for segment in self.segments if segment.base_offset > offset]
         if gone:
-            self.segments = Segments(self.segments.items[: -len(gone)])
+            self.segments = LogSegments(self.segments.items[: -len(gone)])
             self._mark_deleted(gone)
         self._forget_positions()
         self.segments.active.truncate_to(offset)
@@ -169,26 +169,26 @@ class LocalLog:
         self.recovery_point = min(self.recovery_point, offset)
         return gone
 
-    def truncate_fully_and_start_at(self, offset: int) -> list[Segment]:
+    def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
         """Drop all segments and begin an empty one at `offset`; return those that are gone."""
         gone = list(self.segments)
         self._mark_deleted(gone)
-        self.segments = Segments((self._create(offset),))
+        self.segments = LogSegments((self._create(offset),))
         self._forget_positions()
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         return gone
 
-    def drop_first(self, count: int) -> list[Segment]:
+    def drop_first(self, count: int) -> list[LogSegment]:
         """Drop the oldest segments, never the active one; return them."""
         assert 0 < count < len(self.segments), f"cannot drop {count} of {len(self.segments)} segments"
         gone = list(self.segments.items[:count])
-        self.segments = Segments(self.segments.items[count:])
+        self.segments = LogSegments(self.segments.items[count:])
         self._bound = (-1, None, 0)
         self._mark_deleted(gone)
         return gone
 
-    def replace_segments(self, segment: Segment, base_offsets: Collection[int]) -> list[Segment]:
+    def replace_segments(self, segment: LogSegment, base_offsets: Collection[int]) -> list[LogSegment]:
         """Put `segment` in the place of those that begin at `base_offsets`; return them, with their files.
 
         Segments [0,10)[10,20)[20,30): replacing 0 and 10 gives [0,20)[20,30). The active one stays.
@@ -197,11 +197,11 @@ class LocalLog:
         assert gone, f"{segment} replaces nothing in {self.segments.items}"
         assert gone[0].base_offset == segment.base_offset, f"{segment} does not begin where {gone[0]} does"
         kept = [each for each in self.segments if each.base_offset not in base_offsets]
-        self.segments = Segments(tuple(sorted((*kept, segment), key=_base_offset)))
+        self.segments = LogSegments(tuple(sorted((*kept, segment), key=_base_offset)))
         self._bound = (-1, None, 0)
         return gone
 
-    def insert(self, segment: Segment, end_offset: int) -> None:
+    def insert(self, segment: LogSegment, end_offset: int) -> None:
         """Put `segment`, with records up to `end_offset`, in front of the active one: they were missing.
 
         Segments [0,10)[30,40): inserting [10,30) gives [0,10)[10,30)[30,40). Empty ones that it covers go;
@@ -209,14 +209,14 @@ class LocalLog:
         """
         assert segment.base_offset < self.segments.active.base_offset, f"{segment} is behind {self.segments}"
         kept = [each for each in self.segments if not segment.base_offset <= each.base_offset < end_offset]
-        self.segments = Segments(tuple(sorted((*kept, segment), key=_base_offset)))
+        self.segments = LogSegments(tuple(sorted((*kept, segment), key=_base_offset)))
         self._bound = (-1, None, 0)
 
     def configure(self, config: LogConfig) -> None:
         """Take new settings for appends from now on."""
         self.config = config
         for segment in self.segments:
-            segment.configure(config, segment_jitter_ms(config, self._environment.random_fraction()))
+            segment.configure(config, segment_jitter_ms(config, self._resources.random_fraction()))
 
     def close(self) -> None:
         """Complete the indexes on disk and let go of all files; raises `OSError`."""
@@ -233,7 +233,7 @@ class LocalLog:
         for segment in self.segments:
             segment.forget()
 
-    def _find(self, offset: int, bound_offset: int) -> tuple[Segment, int, int, int, int] | None:
+    def _find(self, offset: int, bound_offset: int) -> tuple[LogSegment, int, int, int, int] | None:
         """Return segment, position, size of the batch there, end position and an upper bound offset."""
         segments = self.segments
         index = max(0, segments.floor_index(offset))
@@ -252,7 +252,7 @@ class LocalLog:
             return segment, found.position, found.size, self._position(segment, bound_offset), bound_offset
         return None
 
-    def _position(self, segment: Segment, offset: int) -> int:
+    def _position(self, segment: LogSegment, offset: int) -> int:
         """Return where the batch that holds `offset` begins, or the segment's end."""
         if segment is self.segments.active:
             position = self._tail.get(offset)
@@ -267,29 +267,29 @@ class LocalLog:
             self._bound = (offset, segment, position)
         return position
 
-    def _create(self, base_offset: int) -> Segment:
-        environment = self._environment
+    def _create(self, base_offset: int) -> LogSegment:
+        resources = self._resources
         return create_segment(
             self.directory,
             base_offset,
             self.config,
-            environment.file_system,
-            environment.handles,
-            environment.clock,
-            segment_jitter_ms(self.config, environment.random_fraction()),
+            resources.file_system,
+            resources.caches,
+            resources.clock,
+            segment_jitter_ms(self.config, resources.random_fraction()),
         )
 
-    def _mark_deleted(self, segments: list[Segment]) -> None:
-        environment = self._environment
-        due = environment.clock.monotonic() + self.config.file_delete_delay_ms / 1000
+    def _mark_deleted(self, segments: list[LogSegment]) -> None:
+        resources = self._resources
+        due = resources.clock.monotonic() + self.config.file_delete_delay_ms / 1000
         for segment in segments:
-            for path in segment.mark_deleted(environment.file_system):
-                environment.deletions.add(path, due)
+            for path in segment.mark_deleted(resources.file_system):
+                resources.deletions.add(path, due)
 
     def _forget_positions(self) -> None:
         self._tail = {}
         self._bound = (-1, None, 0)
 
 
-def _base_offset(segment: Segment) -> int:
+def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset

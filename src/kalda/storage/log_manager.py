@@ -28,9 +28,7 @@ from kalda.storage.checkpoints import (
     take_clean_shutdown,
     write_clean_shutdown,
 )
-from kalda.storage.config import INT64_MAX, LogConfig
 from kalda.storage.directory_failures import is_out_of_space
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
@@ -51,8 +49,10 @@ from kalda.storage.file_names import (
     stray_directory_name,
 )
 from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
-from kalda.storage.handles import Handles
-from kalda.storage.loader import LoadOffsets, load_log
+from kalda.storage.log_caches import LogCaches
+from kalda.storage.log_config import INT64_MAX, LogConfig
+from kalda.storage.log_loader import CheckpointedOffsets, load_log
+from kalda.storage.log_resources import LogResources
 from kalda.storage.offset_checkpoint import OffsetCheckpointFile, OffsetOf
 from kalda.storage.unified_log import UnifiedLog
 
@@ -74,7 +74,7 @@ class _ClosedLog:
 
     path: str
     is_clean: bool
-    offsets: LoadOffsets
+    offsets: CheckpointedOffsets
 
 
 class LogManager:
@@ -87,13 +87,13 @@ class LogManager:
         clock: Clock,
         file_system: FileSystem | None = None,
         executor: BackgroundExecutor | None = None,
-        handles: Handles | None = None,
+        caches: LogCaches | None = None,
     ) -> None:
         """Describe the directories; `load` opens them."""
         assert directories, "a broker has at least one log directory"
         self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
-        self.environment: Final = LogEnvironment(
-            file_system or OsFileSystem(), clock, executor or InlineExecutor(), handles
+        self.resources: Final = LogResources(
+            file_system or OsFileSystem(), clock, executor or InlineExecutor(), caches
         )
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}
@@ -103,11 +103,11 @@ class LogManager:
         self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
-        self.environment.on_truncation = self._checkpoint_truncation
+        self.resources.on_truncation = self._checkpoint_truncation
         self._checkpoints: Final = {
             directory: {
                 name: OffsetCheckpointFile(
-                    self.environment.file_system, os.path.join(directory, name), offset_of
+                    self.resources.file_system, os.path.join(directory, name), offset_of
                 )
                 for name, offset_of in _CHECKPOINTS.items()
             }
@@ -138,7 +138,7 @@ class LogManager:
         A single log that cannot be opened says little about its directory, unless the device is at fault.
         """
         cause = error.__cause__
-        failures = self.environment.failures
+        failures = self.resources.failures
         if cause is None or len(self.live_directories) == 1:
             raise error
         if not failures.note(directory, cause):
@@ -162,7 +162,7 @@ class LogManager:
         """Let go of a directory that failed, and of its logs; return whose they were."""
         if directory in self._offline:
             return []
-        reason = self.environment.failures.failed.get(directory, "taken out of service")
+        reason = self.resources.failures.failed.get(directory, "taken out of service")
         self._offline[directory] = reason
         gone = [name for name, log in self._logs.items() if os.path.dirname(log.directory) == directory]
         for topic_partition in gone:
@@ -221,8 +221,8 @@ class LogManager:
             config = self._config_for_topic(topic_partition.topic)
         else:
             return False
-        due = self.environment.clock.monotonic() + config.file_delete_delay_ms / 1000
-        self.environment.deletions.add(target, due, is_directory=True)
+        due = self.resources.clock.monotonic() + config.file_delete_delay_ms / 1000
+        self.resources.deletions.add(target, due, is_directory=True)
         return True
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
@@ -242,11 +242,11 @@ class LogManager:
         parent = os.path.dirname(source)
         target = os.path.join(parent, name)
         try:
-            if log is not None and self.environment.compaction is not None:
-                self.environment.compaction.on_removal(topic_partition)
-            self.environment.file_system.rename(source, target)
+            if log is not None and self.resources.cleaner is not None:
+                self.resources.cleaner.on_removal(topic_partition)
+            self.resources.file_system.rename(source, target)
         except OSError as error:
-            self.environment.failures.note(parent, error)
+            self.resources.failures.note(parent, error)
             raise LogStorageError(f"cannot delete {source}: {error}") from error
         self._logs.pop(topic_partition, None)
         self._closed.pop(topic_partition, None)
@@ -286,7 +286,7 @@ class LogManager:
         logs = self._expiration_pass
         if logs is None:
             logs = self._expiration_pass = iter(tuple(self._logs.values()))
-        now_ms = self.environment.clock.time_ms()
+        now_ms = self.resources.clock.time_ms()
         for _ in range(RETENTION_STEP_LOGS):
             log = next(logs, None)
             if log is None:
@@ -297,8 +297,8 @@ class LogManager:
 
     def flush_step(self) -> None:
         """Flush the dirty logs whose last flush is ``flush.ms`` ago."""
-        now = self.environment.clock.monotonic()
-        for log in tuple(self._logs[name] for name in self.environment.dirty if name in self._logs):
+        now = self.resources.clock.monotonic()
+        for log in tuple(self._logs[name] for name in self.resources.dirty if name in self._logs):
             flush_ms = log.config.flush_ms
             if flush_ms != INT64_MAX and (now - log.last_flush) * 1000 >= flush_ms:
                 try:
@@ -308,7 +308,7 @@ class LogManager:
 
     def deletion_step(self) -> None:
         """Hand the files whose delay is over to the executor."""
-        self._delete_files(self.environment.clock.monotonic(), self.environment.executor)
+        self._delete_files(self.resources.clock.monotonic(), self.resources.executor)
 
     def checkpoint_recovery_points(self) -> None:
         """Write ``recovery-point-offset-checkpoint`` of each directory, in the background, if it changed."""
@@ -331,7 +331,7 @@ class LogManager:
         failed = self._close_logs()
         self._delete_files(None, InlineExecutor())
         # A failed log keeps its lines: they may not claim what was not synced.
-        self.environment.moved.update(self._logs.keys() - failed)
+        self.resources.moved.update(self._logs.keys() - failed)
         self._note_moved()
         for directory in self.live_directories:
             try:
@@ -342,7 +342,7 @@ class LogManager:
                     *(log.path for log in self._closed.values()),
                 )
                 if not any(path.startswith(directory + os.sep) for path in unclean):
-                    write_clean_shutdown(self.environment.file_system, directory, broker_epoch)
+                    write_clean_shutdown(self.resources.file_system, directory, broker_epoch)
             except OSError as error:
                 logger.error("no clean shutdown of %s: %s", directory, error)
         self._logs, self._closed = {}, {}
@@ -352,7 +352,7 @@ class LogManager:
         """Close all logs, syncing some at a time side by side; return those that failed."""
         failed: set[TopicPartition] = set()
         # Few descriptors bound the files in the pool as they bound those in use.
-        group_size = min(_CLOSE_LOGS, self.environment.handles.files.cost_max)
+        group_size = min(_CLOSE_LOGS, self.resources.caches.files.cost_max)
         remaining = iter(tuple(self._logs.values()))
         with ThreadPoolExecutor(_CLOSE_THREADS, thread_name_prefix="log-close") as pool:
             while group := tuple(islice(remaining, group_size)):
@@ -375,8 +375,8 @@ class LogManager:
 
     def _lock(self, directory: str) -> None:
         try:
-            self.environment.file_system.make_directory(directory)
-            lock = self.environment.file_system.lock(os.path.join(directory, LOCK_FILE))
+            self.resources.file_system.make_directory(directory)
+            lock = self.resources.file_system.lock(os.path.join(directory, LOCK_FILE))
         except OSError as error:
             reason = error.strerror or str(error)
             raise LogDirectoryError(f"cannot use log directory {directory}: {reason}") from error
@@ -393,7 +393,7 @@ class LogManager:
         self._locks = {}
 
     def _load_directory(self, directory: str) -> None:
-        file_system = self.environment.file_system
+        file_system = self.resources.file_system
         try:
             is_clean = take_clean_shutdown(file_system, directory)
             entries = file_system.list_directory(directory)
@@ -410,7 +410,7 @@ class LogManager:
             if not entry.is_directory:
                 continue
             if is_delete_directory(entry.name):
-                self.environment.deletions.add(path, 0, is_directory=True)
+                self.resources.deletions.add(path, 0, is_directory=True)
                 continue
             topic_partition = parse_partition_directory_name(entry.name)
             if topic_partition is None:
@@ -421,7 +421,7 @@ class LogManager:
             config = configs.get(topic_partition.topic)
             if config is None:
                 config = configs[topic_partition.topic] = self._config_for_topic(topic_partition.topic)
-            offsets = LoadOffsets(
+            offsets = CheckpointedOffsets(
                 recovery_points.get(topic_partition, 0),
                 start_offsets.get(topic_partition, 0),
                 high_watermarks.get(topic_partition, 0),
@@ -457,7 +457,7 @@ class LogManager:
         if closed is None:
             return None
         parent = os.path.dirname(closed.path)
-        failures = self.environment.failures
+        failures = self.resources.failures
         if parent in failures.full:
             # Recovery reads much before it writes, so it does not begin in vain.
             raise LogStorageError(f"cannot open {closed.path}: {failures.full[parent]}")
@@ -478,11 +478,11 @@ class LogManager:
         topic_partition: TopicPartition,
         config: LogConfig,
         is_clean: bool,
-        offsets: LoadOffsets,
+        offsets: CheckpointedOffsets,
     ) -> UnifiedLog:
         try:
             return load_log(
-                path, topic_partition, config, self.environment, had_clean_shutdown=is_clean, offsets=offsets
+                path, topic_partition, config, self.resources, had_clean_shutdown=is_clean, offsets=offsets
             )
         except (OSError, StorageError) as error:
             raise LogDirectoryError(
@@ -490,11 +490,11 @@ class LogManager:
             ) from error
 
     def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
-        failed = self.environment.failures.failed
+        failed = self.resources.failures.failed
         counts = {each: 0 for each in self.live_directories if each not in failed}
         if not counts:
             raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
-        full = self.environment.failures.full
+        full = self.resources.failures.full
         # With all of them full the smallest file may still fit.
         counts = {each: 0 for each in counts if each not in full} or counts
         if len(counts) > 1:
@@ -504,7 +504,7 @@ class LogManager:
                     counts[parent] += 1
         parent = min(counts, key=lambda directory: counts[directory])
         path = os.path.join(parent, partition_directory_name(topic_partition))
-        file_system = self.environment.file_system
+        file_system = self.resources.file_system
         try:
             for checkpoint in self._checkpoints[parent].values():
                 checkpoint.settle(topic_partition)
@@ -513,24 +513,24 @@ class LogManager:
                 path,
                 topic_partition,
                 self._config_for_topic(topic_partition.topic),
-                self.environment,
+                self.resources,
                 had_clean_shutdown=True,
-                offsets=LoadOffsets(),
+                offsets=CheckpointedOffsets(),
             )
         except OSError as error:
             # An empty directory left behind would come back as a partition at the next start.
             with contextlib.suppress(OSError):
                 file_system.remove_tree(path)
-            self.environment.failures.note(parent, error)
+            self.resources.failures.note(parent, error)
             raise LogStorageError(f"cannot create {path}: {error}") from error
         self._add(topic_partition, log)
         return log
 
     def _delete_files(self, now: float | None, executor: BackgroundExecutor) -> None:
-        due = self.environment.deletions.take_due(now)
+        due = self.resources.deletions.take_due(now)
         if not due:
             return
-        file_system = self.environment.file_system
+        file_system = self.resources.file_system
 
         def work() -> None:
             for path, is_directory in due:
@@ -548,7 +548,7 @@ class LogManager:
     def _read_checkpoint(self, directory: str, name: str) -> dict[TopicPartition, int]:
         path = os.path.join(directory, name)
         try:
-            return read_offset_checkpoint(self.environment.file_system, path)
+            return read_offset_checkpoint(self.resources.file_system, path)
         except (OSError, CorruptCheckpointError) as error:
             # Zeros are safe: more is recovered than needed, and old records may show again.
             logger.warning("checkpoint ignored: %s", error)
@@ -557,11 +557,11 @@ class LogManager:
     def _checkpoint(self, name: str) -> None:
         self._note_moved()
         for directory in self.live_directories:
-            if directory in self.environment.failures.full:
+            if directory in self.resources.failures.full:
                 # It would fail, and say so, every few seconds; what changed is written when there is room.
                 continue
             self._checkpoints[directory][name].write(
-                self.environment.executor, partial(self.environment.failures.note, directory)
+                self.resources.executor, partial(self.resources.failures.note, directory)
             )
 
     def _checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
@@ -572,10 +572,10 @@ class LogManager:
         directory = os.path.dirname(log.directory)
         for checkpoint in self._checkpoints[directory].values():
             checkpoint.note(log)
-            checkpoint.write(self.environment.executor, partial(self.environment.failures.note, directory))
+            checkpoint.write(self.resources.executor, partial(self.resources.failures.note, directory))
 
     def _note_moved(self) -> None:
-        moved = self.environment.moved
+        moved = self.resources.moved
         while moved:
             log = self._logs.get(moved.pop())
             if log is None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import HandleCache
+from kalda.storage.log_caches import FifoCache
 
 _INT32_MAX: Final = 2**31 - 1
 # Entries that wait in memory before a write; at the usual 4 KiB between entries that is one per 256 KiB.
@@ -55,7 +55,7 @@ class SparseIndex:
         base_offset: int,
         file_size: int,
         entry: struct.Struct,
-        indexes: HandleCache,
+        indexes: FifoCache,
     ) -> None:
         self._file_system = file_system
         self._indexes = indexes
@@ -240,7 +240,7 @@ class OffsetIndex(SparseIndex):
     __slots__ = ()
 
     def __init__(
-        self, file_system: FileSystem, path: str, base_offset: int, file_size: int, indexes: HandleCache
+        self, file_system: FileSystem, path: str, base_offset: int, file_size: int, indexes: FifoCache
     ) -> None:
         super().__init__(file_system, path, base_offset, file_size, ENTRY, indexes)
 

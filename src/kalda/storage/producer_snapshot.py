@@ -10,7 +10,7 @@ from typing import Final
 
 from kalda.records.crc import crc32c
 from kalda.storage.errors import CorruptSnapshotError
-from kalda.storage.producer_entry import BatchMetadata, ProducerStateEntry
+from kalda.storage.producer_state_entry import BatchMetadata, ProducerStateEntry
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hIi")

@@ -7,8 +7,8 @@ the high watermark, and never an empty active segment.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kalda.storage.config import LogConfig
-from kalda.storage.segment import Segment
+from kalda.storage.log_config import LogConfig
+from kalda.storage.log_segment import LogSegment
 
 
 class SegmentFacts(NamedTuple):
@@ -21,7 +21,7 @@ class SegmentFacts(NamedTuple):
     is_active: bool
 
 
-def facts_of(segments: Sequence[Segment], log_end_offset: int) -> list[SegmentFacts]:
+def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[SegmentFacts]:
     """Gather what the rules ask for; the last segment is the active one."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     return [

@@ -17,10 +17,10 @@ from kalda.records.errors import RecordsError
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import LOG_SUFFIX, offset_file_name
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
-from kalda.storage.leader_epochs import LeaderEpochs
-from kalda.storage.producer_state import ProducerState
-from kalda.storage.replay import replay_batch, replay_producers
-from kalda.storage.segment import Recovered, Segment
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
+from kalda.storage.log_segment import LogSegment, Recovered
+from kalda.storage.producer_state_manager import ProducerStateManager
+from kalda.storage.producer_state_rebuild import replay_batch, replay_batches
 
 logger: Final = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class SegmentRecovery:
         directory: str,
         topic_partition: TopicPartition,
         clock: Clock,
-        epochs: LeaderEpochs,
-        new_producers: Callable[[int, int], ProducerState],
-        new_segment: Callable[[int, int], Segment],
+        epochs: LeaderEpochFileCache,
+        new_producers: Callable[[int, int], ProducerStateManager],
+        new_segment: Callable[[int, int], LogSegment],
     ) -> None:
         """`new_producers` makes an empty state that knows the snapshots between two offsets.
 
@@ -55,12 +55,12 @@ class SegmentRecovery:
         self._new_producers: Final = new_producers
         self._new_segment: Final = new_segment
         # The producers up to the end of the segment that was recovered last.
-        self._producers: ProducerState | None = None
+        self._producers: ProducerStateManager | None = None
         self._splits = 0
 
     def recover(
-        self, segment: Segment, before: Sequence[Segment], limit: int | None
-    ) -> tuple[Recovered, Segment | None]:
+        self, segment: LogSegment, before: Sequence[LogSegment], limit: int | None
+    ) -> tuple[Recovered, LogSegment | None]:
         """Recover one segment; return what was found and the segment that good batches behind a bad one got.
 
         `before` are the segments in front, which are in order. `limit` is where the next segment begins.
@@ -69,9 +69,9 @@ class SegmentRecovery:
             OSError: the disk failed, or has no room for a copy of the good batches.
         """
         producers = self._replay_to(segment.base_offset, before)
-        rest: list[Segment] = []
+        rest: list[LogSegment] = []
 
-        def on_batch(segment: Segment, header: BatchHeader, batch: memoryview) -> None:
+        def on_batch(segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
             if header.partition_leader_epoch > self._epochs.latest_epoch:
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
             replay_batch(producers, segment, header, batch)
@@ -94,12 +94,12 @@ class SegmentRecovery:
             )
         return recovered, rest[0] if rest else None
 
-    def producers_at(self, end_offset: int) -> ProducerState | None:
+    def producers_at(self, end_offset: int) -> ProducerStateManager | None:
         """Return the producers if they are known up to `end_offset`: the last segment was recovered."""
         producers = self._producers
         return None if producers is None or producers.end_offset != end_offset else producers
 
-    def _replay_to(self, offset: int, before: Sequence[Segment]) -> ProducerState:
+    def _replay_to(self, offset: int, before: Sequence[LogSegment]) -> ProducerStateManager:
         """Return the producers of all batches below `offset`: the transaction index is made from them."""
         producers = self._producers
         if producers is None or producers.end_offset != offset:
@@ -107,13 +107,13 @@ class SegmentRecovery:
             producers = self._producers = self._new_producers(first, offset)
             producers.truncate_and_load(first, offset, self._clock.time_ms())
             try:
-                replay_producers(producers, tuple(before), offset)
+                replay_batches(producers, tuple(before), offset)
             except (RecordsError, CorruptIndexError) as error:
                 logger.warning("%s: producers not known up to %d: %s", self._topic_partition, offset, error)
                 producers.end_offset = offset
         return producers
 
-    def _copy_rest(self, segment: Segment, position: int, base_offset: int) -> Segment:
+    def _copy_rest(self, segment: LogSegment, position: int, base_offset: int) -> LogSegment:
         """Copy a segment from `position` on to a new one that begins at `base_offset`."""
         path = os.path.join(self._directory, offset_file_name(base_offset, LOG_SUFFIX))
         source, size = segment.records.file(), segment.records.size - position

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import HandleCache
+from kalda.storage.log_caches import FifoCache
 from kalda.storage.offset_index import SparseIndex
 
 NO_TIMESTAMP: Final = -1
@@ -29,7 +29,7 @@ class TimeIndex(SparseIndex):
     __slots__ = ("_last_timestamp",)
 
     def __init__(
-        self, file_system: FileSystem, path: str, base_offset: int, file_size: int, indexes: HandleCache
+        self, file_system: FileSystem, path: str, base_offset: int, file_size: int, indexes: FifoCache
     ) -> None:
         super().__init__(file_system, path, base_offset, file_size, ENTRY, indexes)
         self._last_timestamp: int | None = None

@@ -2,7 +2,7 @@
 
 It ties together the segments (`local_log`), producer state, leader epochs and validation, and owns the
 offsets that bound readers. All calls come from one thread, the event loop's; fsync and unlink leave through
-the environment's executor.
+the executor of `LogResources`.
 
 The order that must not be broken: check, write, then change state. An append that fails leaves nothing
 behind. ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`` holds between calls.
@@ -27,10 +27,8 @@ from kalda.records.control import EndTransactionMarker, read_end_transaction_mar
 from kalda.records.errors import RecordsError
 from kalda.storage import retention
 from kalda.storage.checkpoints import write_partition_metadata
-from kalda.storage.config import LogConfig
 from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.disk_errors import DiskErrors
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogStorageError,
@@ -38,16 +36,18 @@ from kalda.storage.errors import (
     RecordsMissingError,
 )
 from kalda.storage.file_records import EMPTY_SLICE
-from kalda.storage.flusher import LogFlusher
-from kalda.storage.followed_batches import LogEnd, read_followed_batches
-from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.follower_batches import LogEnd, read_follower_batches
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
+from kalda.storage.log_config import LogConfig
+from kalda.storage.log_flusher import LogFlusher
+from kalda.storage.log_resources import LogResources
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
+from kalda.storage.log_validator import LogValidator, WritableBuffer
 from kalda.storage.missing_offsets import MissingOffsets
-from kalda.storage.producer_state import AppendOrigin, ProducerState
-from kalda.storage.replay import reload_producers, take_batch
-from kalda.storage.segment import Segment
-from kalda.storage.validation import AppendValidator, WritableBuffer
+from kalda.storage.producer_state_manager import AppendOrigin, ProducerStateManager
+from kalda.storage.producer_state_rebuild import rebuild_producer_state, update_producers
 
 # What callers of the log need beside it, so that they import one module.
 __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffset", "UnifiedLog"]
@@ -59,11 +59,11 @@ class UnifiedLog:
     """The log of one partition. `loader.load_log` makes it."""
 
     __slots__ = (
-        "_environment",
         "_flusher",
         "_is_dirty",
         "_is_moved",
         "_local",
+        "_resources",
         "_validator",
         "disk_errors",
         "high_watermark",
@@ -79,19 +79,19 @@ class UnifiedLog:
     def __init__(
         self,
         local: LocalLog,
-        environment: LogEnvironment,
+        resources: LogResources,
         *,
         topic_id: uuid.UUID | None,
         log_start_offset: int,
         high_watermark: int,
-        leader_epochs: LeaderEpochs,
-        producer_state: ProducerState,
+        leader_epochs: LeaderEpochFileCache,
+        producer_state: ProducerStateManager,
         missing: MissingOffsets,
     ) -> None:
         self.topic_partition: Final[TopicPartition] = local.topic_partition
         self.topic_id = topic_id
         # What reports the errors of the disk under this log.
-        self.disk_errors: Final = DiskErrors(local.topic_partition, local.directory, environment)
+        self.disk_errors: Final = DiskErrors(local.topic_partition, local.directory, resources)
         # Offsets below are gone for readers, though their segment may still be there.
         self.log_start_offset = log_start_offset
         # What all in-sync replicas have; moved by the partition's leader or by fetches from it.
@@ -100,16 +100,14 @@ class UnifiedLog:
         self.producer_state: Final = producer_state
         # What damage on disk took; readers skip it.
         self.missing: Final = missing
-        self._environment: Final = environment
+        self._resources: Final = resources
         self._local: Final = local
-        self._validator = AppendValidator(local.config)
+        self._validator = LogValidator(local.config)
         self._is_dirty = False
         self._is_moved = False
         # Set by the log cleaner: retention leaves the segments alone meanwhile.
         self.is_being_cleaned = False
-        self._flusher: Final = LogFlusher(
-            local, environment, leader_epochs, self._mark_clean, self._mark_moved
-        )
+        self._flusher: Final = LogFlusher(local, resources, leader_epochs, self._mark_clean, self._mark_moved)
         producer_state.on_high_watermark(self.high_watermark)
 
     @property
@@ -146,7 +144,7 @@ class UnifiedLog:
         return self._local.segments.size
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[LogSegment, ...]:
         """The segments, oldest first, as an immutable value."""
         return self._local.segments.items
 
@@ -158,7 +156,7 @@ class UnifiedLog:
     @property
     def is_writable(self) -> bool:
         """Whether appends may succeed: the log directory is not full, and no sync of this log failed."""
-        failures = self._environment.failures
+        failures = self._resources.failures
         return self.failure is None and os.path.dirname(self.directory) not in failures.full
 
     @property
@@ -179,7 +177,7 @@ class UnifiedLog:
         """
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
-        now_ms = self._environment.clock.time_ms()
+        now_ms = self._resources.clock.time_ms()
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
@@ -238,7 +236,7 @@ class UnifiedLog:
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         end = self._local.log_end_offset
-        batches = read_followed_batches(
+        batches = read_follower_batches(
             records,
             LogEnd(self.topic_partition, end, self.leader_epochs.latest_epoch),
             leader_epoch,
@@ -258,7 +256,7 @@ class UnifiedLog:
                 last_offset,
                 batches.timestamp,
                 batches.timestamp_offset,
-                self._environment.clock.time_ms(),
+                self._resources.clock.time_ms(),
             )
         except OSError as error:
             raise self.disk_errors.error("append to", error) from error
@@ -396,7 +394,7 @@ class UnifiedLog:
             LogStorageError: the disk failed; what is left goes next time.
         """
         rules = retention.rules(
-            self.config, self.log_start_offset, self.high_watermark, self._environment.clock.time_ms()
+            self.config, self.log_start_offset, self.high_watermark, self._resources.clock.time_ms()
         )
         count = 0
         with self.disk_errors.raised("delete segments of"):
@@ -421,8 +419,8 @@ class UnifiedLog:
             if offset < self._local.segments.items[0].base_offset:
                 self._restart_at(offset)
                 return True
-            if self._environment.compaction is not None:
-                self._environment.compaction.on_truncation(self.topic_partition, offset)
+            if self._resources.cleaner is not None:
+                self._resources.cleaner.on_truncation(self.topic_partition, offset)
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
             self.producer_state.remove_snapshots_of(
@@ -432,12 +430,12 @@ class UnifiedLog:
             self.missing.keep_between(0, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
-            now_ms = self._environment.clock.time_ms()
-            reload_producers(self.producer_state, self.segments, offset, now_ms)
+            now_ms = self._resources.clock.time_ms()
+            rebuild_producer_state(self.producer_state, self.segments, offset, now_ms)
             self.producer_state.on_high_watermark(self.high_watermark)
         self._mark_dirty()
         self._mark_moved()
-        self._environment.on_truncation(self.topic_partition)
+        self._resources.on_truncation(self.topic_partition)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -449,7 +447,7 @@ class UnifiedLog:
         with self.disk_errors.raised("truncate"):
             self._restart_at(offset)
 
-    def replace_segments(self, segment: Segment, base_offsets: Collection[int]) -> list[Segment]:
+    def replace_segments(self, segment: LogSegment, base_offsets: Collection[int]) -> list[LogSegment]:
         """Put what compaction made in the place of the segments that begin at `base_offsets`; return those.
 
         Their files are the caller's to retire.
@@ -460,21 +458,21 @@ class UnifiedLog:
             self.producer_state.remove_snapshots_of([each.base_offset for each in gone[1:]])
         return gone
 
-    def insert_segment(self, segment: Segment, end_offset: int) -> None:
+    def insert_segment(self, segment: LogSegment, end_offset: int) -> None:
         """Show a segment with records that were missing, up to `end_offset`.
 
         Raises `OSError`: the log is as it was, and the segment's files are the caller's.
         """
-        if self._environment.compaction is not None:
+        if self._resources.cleaner is not None:
             # What compaction removed elsewhere may be in it.
-            self._environment.compaction.on_truncation(self.topic_partition, segment.base_offset)
+            self._resources.cleaner.on_truncation(self.topic_partition, segment.base_offset)
         self.missing.remove(segment.base_offset, end_offset)
         self._local.insert(segment, end_offset)
 
     def update_config(self, config: LogConfig) -> None:
         """Put new settings in force."""
         self._local.configure(config)
-        self._validator = AppendValidator(config)
+        self._validator = LogValidator(config)
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
@@ -489,7 +487,7 @@ class UnifiedLog:
                 f"{self.directory} belongs to topic id {self.topic_id}, not to {topic_id}"
             )
         with self.disk_errors.raised("write the topic id of"):
-            write_partition_metadata(self._environment.file_system, self.directory, topic_id)
+            write_partition_metadata(self._resources.file_system, self.directory, topic_id)
         self.topic_id = topic_id
 
     def on_checkpoint(self) -> None:
@@ -512,8 +510,8 @@ class UnifiedLog:
             LogStorageError: the disk failed; the next start recovers this log.
         """
         try:
-            if self._environment.compaction is not None:
-                self._environment.compaction.abort(self.topic_partition)
+            if self._resources.cleaner is not None:
+                self._resources.cleaner.abort(self.topic_partition)
             self.take_producer_snapshot()
             is_synced = self.log_end_offset <= self.recovery_point
             sync = None if is_synced else self._flusher.prepare()
@@ -527,14 +525,14 @@ class UnifiedLog:
 
     def forget(self, reason: str) -> None:
         """Let go of all files without writing; later appends are refused with `reason`."""
-        if self._environment.compaction is not None:
+        if self._resources.cleaner is not None:
             # A directory that failed cannot be tidied up; its next start does that.
             with contextlib.suppress(OSError):
-                self._environment.compaction.abort(self.topic_partition)
+                self._resources.cleaner.abort(self.topic_partition)
         self._flusher.failure = f"{self.topic_partition}: {reason}"
         self._flusher.disown_running()
-        self._environment.dirty.discard(self.topic_partition)
-        self._environment.moved.discard(self.topic_partition)
+        self._resources.dirty.discard(self.topic_partition)
+        self._resources.moved.discard(self.topic_partition)
         self._local.forget()
 
     def _write(
@@ -568,7 +566,7 @@ class UnifiedLog:
         self, header: BatchHeader, marker: EndTransactionMarker | None, first_offset: int, last_offset: int
     ) -> None:
         index = self._local.segments.active.transaction_index
-        take_batch(self.producer_state, index, header, marker, first_offset, last_offset)
+        update_producers(self.producer_state, index, header, marker, first_offset, last_offset)
 
     def _roll(self, base_offset: int) -> None:
         self.producer_state.end_offset = max(self.producer_state.end_offset, base_offset)
@@ -607,8 +605,8 @@ class UnifiedLog:
             logger.warning("%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error)
 
     def _restart_at(self, offset: int) -> None:
-        if self._environment.compaction is not None:
-            self._environment.compaction.on_truncation(self.topic_partition, offset)
+        if self._resources.cleaner is not None:
+            self._resources.cleaner.on_truncation(self.topic_partition, offset)
         logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
@@ -619,19 +617,19 @@ class UnifiedLog:
         self.high_watermark = offset
         self._mark_dirty()
         self._mark_moved()
-        self._environment.on_truncation(self.topic_partition)
+        self._resources.on_truncation(self.topic_partition)
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True
-        self._environment.dirty.add(self.topic_partition)
+        self._resources.dirty.add(self.topic_partition)
 
     def _mark_moved(self) -> None:
         self._is_moved = True
-        self._environment.moved.add(self.topic_partition)
+        self._resources.moved.add(self.topic_partition)
 
     def _mark_clean(self) -> None:
         self._is_dirty = False
-        self._environment.dirty.discard(self.topic_partition)
+        self._resources.dirty.discard(self.topic_partition)
 
     def __repr__(self) -> str:
         return f"UnifiedLog({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}))"

@@ -23,10 +23,10 @@ from kalda.storage.file_names import (
     parse_offset_file_name,
     parse_partition_directory_name,
 )
-from kalda.storage.handles import HandleCache
+from kalda.storage.log_caches import FifoCache
 from kalda.storage.offset_index import OffsetIndex, OffsetPosition
-from kalda.storage.producer_entry import BatchMetadata, ProducerStateEntry
 from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
+from kalda.storage.producer_state_entry import BatchMetadata, ProducerStateEntry
 from kalda.storage.time_index import TimeIndex, TimestampOffset
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
@@ -84,12 +84,12 @@ def test_a_harmed_snapshot_is_recognised() -> None:
 
 def test_offset_index() -> None:
     file_system = FaultyFileSystem()
-    index = OffsetIndex(file_system, "/0.index", 1000, 0, HandleCache(1000))
+    index = OffsetIndex(file_system, "/0.index", 1000, 0, FifoCache(1000))
     index.append(1005, 0x1000)
     index.append(1300, 0x2FFF)
     index.write_pending()
     assert "00000005" + "00001000" + "0000012c" + "00002fff" == file_system.read("/0.index").hex()
-    loaded = OffsetIndex(file_system, "/0.index", 1000, 16, HandleCache(1000))
+    loaded = OffsetIndex(file_system, "/0.index", 1000, 16, FifoCache(1000))
     assert [
         OffsetPosition(1000, 0),
         OffsetPosition(1000, 0),
@@ -104,7 +104,7 @@ def test_offset_index() -> None:
 
 def test_time_index() -> None:
     file_system = FaultyFileSystem()
-    index = TimeIndex(file_system, "/0.timeindex", 1000, 0, HandleCache(1000))
+    index = TimeIndex(file_system, "/0.timeindex", 1000, 0, FifoCache(1000))
     for timestamp, offset in (
         (1_700_000_000_000, 1005),
         (1_700_000_000_000, 1100),

@@ -76,7 +76,7 @@ async def test_a_disk_that_goes_away_takes_only_its_own_partitions(tmp_path: Pat
 async def test_the_last_disk_ends_the_broker(tmp_path: Path) -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(LogDirectoryError, match="every log directory has failed")):
         async with broker_at(tmp_path, **QUICK) as broker:
-            failures = broker.services.log_manager.environment.failures
+            failures = broker.services.log_manager.resources.failures
             failures.give_up(broker.services.log_manager.directories[0], OSError(5, "Input/output error"))
             try:
                 await asyncio.sleep(10)

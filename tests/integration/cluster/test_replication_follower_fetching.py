@@ -16,7 +16,7 @@ from kalda.common.clock import SystemClock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.net.peer.dialer import TcpDialer
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from tests.integration.broker.test_broker_server import TOPIC, Client, broker_at

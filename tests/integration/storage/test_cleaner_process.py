@@ -13,11 +13,12 @@ import pytest
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.cleaner.cleanable import look_at
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, encode_job
-from kalda.storage.cleaner.planning import CleanerConfig, plan_job
+from kalda.storage.cleaner.job_planning import plan_job
+from kalda.storage.cleaner.log_to_clean import measure_log
 from kalda.storage.cleaner.runner import CleaningAbortedError, CleaningError, ProcessRunner, WorkerDiedError
-from kalda.storage.config import CleanupPolicy, LogConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_manager import LogManager
 
 CONFIG = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=100_000)
@@ -37,7 +38,7 @@ def make_job(directory: Path, *, bytes_per_second: float = 0.0) -> CleaningJob:
     log.advance_high_watermark(log.log_end_offset)
     log.roll()
     config = CleanerConfig(io_bytes_per_second=bytes_per_second)
-    return asyncio.run(plan_job(look_at(log, None, 1), config, 1))
+    return asyncio.run(plan_job(measure_log(log, None, 1), config, 1))
 
 
 async def ignore(_: CleanedGroup) -> None:

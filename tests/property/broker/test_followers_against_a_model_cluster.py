@@ -29,8 +29,8 @@ from kalda.protocol.fast.fetch import (
 )
 from kalda.protocol.fast.fetch_response import parse_fetch_response
 from kalda.records.batch import iter_headers
-from kalda.storage.config import LogConfig
 from kalda.storage.file_records import FileSlice
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage import log_fixtures
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, batch

@@ -17,7 +17,7 @@ from kalda.broker.replication.leader.in_sync import IsrChange, ReplicationRules
 from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.schema import PartitionState
 from tests.unit.storage.log_fixtures import batch

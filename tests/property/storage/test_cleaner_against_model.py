@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES
-from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage.cleaning_fixtures import CompactedBroker, compacted, contents, records_of
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION

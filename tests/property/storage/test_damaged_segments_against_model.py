@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from kalda.records.batch import iter_headers
 from kalda.records.errors import RecordsError
-from kalda.storage.config import LogConfig
-from kalda.storage.gap_filling import GapFiller
+from kalda.storage.gap_filler import GapFiller
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
@@ -94,7 +94,7 @@ def all_bytes(log: UnifiedLog) -> bytes:
 def fill(broker: Broker, source: UnifiedLog) -> None:
     """Put everything back that is missing, as a broker does that fetches it from another replica."""
     for gap in broker.log.missing.ranges:
-        filler = GapFiller(broker.log, broker.manager.environment, gap)
+        filler = GapFiller(broker.log, broker.manager.resources, gap)
         while filler.next_offset < gap.end:
             filler.append(source.read(filler.next_offset, 300, FetchIsolation.LOG_END).records.read())
         errors: list[Exception | None] = []

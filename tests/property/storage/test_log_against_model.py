@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kalda.records.batch import iter_headers
 from kalda.records.record import iter_records
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogStorageError, OutOfOrderSequenceError
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
-from kalda.storage.time_lookup import offset_for_timestamp
+from kalda.storage.offsets_for_times import offset_for_timestamp
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, batch, read_all
 
 VALUE: Final = st.binary(max_size=60)

@@ -39,9 +39,9 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.config import LogConfig
 from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 

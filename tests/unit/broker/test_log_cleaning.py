@@ -4,7 +4,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.log_cleaning import cleaner_config, register_cleaner_metrics
 from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics
-from kalda.storage.cleaner.planning import CleanerConfig
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from tests.unit.storage.cleaning_fixtures import CompactedBroker
 
 

@@ -263,10 +263,10 @@ async def test_a_disk_has_room_again_only_above_the_reserve(broker: Disks) -> No
     broker.produce({0: batch(b"a")})
     broker.files.fault = None
     await failures.probe(directory)
-    assert [directory] == list(broker.logs.environment.failures.full)
+    assert [directory] == list(broker.logs.resources.failures.full)
     free += 1
     await failures.probe(directory)
-    assert {} == broker.logs.environment.failures.full
+    assert {} == broker.logs.resources.failures.full
 
 
 async def test_a_disk_that_breaks_while_it_is_full_goes_out_of_service(broker: Disks) -> None:
@@ -282,7 +282,7 @@ async def test_a_disk_that_breaks_while_it_is_full_goes_out_of_service(broker: D
     broker.failures.give_up_failed()
     broker.failures.pause_full()
     assert names(0, 2) == set(broker.replicas.offline_partitions)
-    assert {} == broker.logs.environment.failures.full
+    assert {} == broker.logs.resources.failures.full
 
 
 async def test_a_full_disk_is_acted_on_while_coordination_is_away(broker: Disks) -> None:

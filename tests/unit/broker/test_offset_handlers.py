@@ -30,7 +30,7 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.config import CleanupPolicy
+from kalda.storage.log_config import CleanupPolicy
 from kalda.zk.client.schema import ProducerIdBlock
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership

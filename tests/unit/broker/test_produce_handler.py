@@ -12,7 +12,7 @@ from kalda.broker.delayed.produce import ProduceWait
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership, records_of
 
 

@@ -8,12 +8,12 @@ from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.log_cleaner import LogCleaner
-from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner
-from kalda.storage.config import CleanupPolicy, LogConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, Broker, marker

@@ -8,7 +8,7 @@ from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.storage.background import Done, Work
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog

@@ -10,9 +10,9 @@ import pytest
 from kalda.common.types import TopicPartition
 from kalda.records.batch import iter_headers
 from kalda.records.record import iter_records
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleaningJob, CleaningResult
 from kalda.storage.cleaner.log_cleaner import RETRY_MS
-from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.cleaner.runner import InlineRunner, OnGroup, WorkerDiedError
 from kalda.storage.cleaner.swap import RETIRED_PER_STEP
 from kalda.storage.log_types import FetchIsolation
@@ -248,7 +248,7 @@ def test_a_broken_disk_takes_its_directory_out_of_service() -> None:
 
     broker.file_system.fault = fault
     assert not broker.clean()
-    assert list(broker.manager.directories) == list(broker.manager.environment.failures.failed)
+    assert list(broker.manager.directories) == list(broker.manager.resources.failures.failed)
 
 
 class DyingRunner(InlineRunner):

@@ -14,6 +14,7 @@ from kalda.records.control import ControlRecordType, EndTransactionMarker
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.storage.cleaner.batch_rewriter import spans_of_indices, spans_of_places
+from kalda.storage.cleaner.cleaned_transaction_metadata import CleanedTransactionMetadata
 from kalda.storage.cleaner.grouping import group_segments
 from kalda.storage.cleaner.job import (
     CleanedGroup,
@@ -35,8 +36,7 @@ from kalda.storage.cleaner.record_fields import (
     scan_keys,
     timestamp_delta,
 )
-from kalda.storage.cleaner.throttle import Throttle
-from kalda.storage.cleaner.transactions import CleanedTransactions
+from kalda.storage.cleaner.throttler import Throttler
 from kalda.storage.transaction_index import AbortedTransaction
 
 KEY = st.one_of(st.none(), st.binary(max_size=3), st.just(b"k" * 12), st.binary(min_size=60, max_size=70))
@@ -283,7 +283,7 @@ def test_the_throttle_pauses_for_what_is_ahead() -> None:
         now += seconds
         pauses.append(round(seconds, 3))
 
-    throttle = Throttle(1000, lambda: now, sleep)
+    throttle = Throttler(1000, lambda: now, sleep)
     throttle.take(40)
     assert not pauses
     throttle.take(40)
@@ -291,7 +291,7 @@ def test_the_throttle_pauses_for_what_is_ahead() -> None:
     now += 50
     throttle.take(500)
     assert [0.08, 0.5] == pauses
-    Throttle(0.0, lambda: now, sleep).take(10**12)
+    Throttler(0.0, lambda: now, sleep).take(10**12)
     assert 2 == len(pauses)
 
 
@@ -304,7 +304,7 @@ def test_markers_follow_their_transactions() -> None:
         AbortedTransaction(2, 3, 12, 0),
         AbortedTransaction(1, 20, 30, 0),
     )
-    walk = CleanedTransactions([second, first, gone, first])
+    walk = CleanedTransactionMetadata([second, first, gone, first])
     assert walk.on_data(1, 2, True)
     assert not walk.on_data(3, 4, True)
     assert not walk.on_data(1, 5, False)
@@ -325,7 +325,7 @@ def test_an_aborted_transaction_that_was_over_before_the_walk_began_is_passed_by
     """The dirty part alone is walked for its keys; what its producers committed there must count."""
     commit = EndTransactionMarker(ControlRecordType.COMMIT, 0)
     over, spanning = AbortedTransaction(1, 0, 10, 0), AbortedTransaction(2, 5, 40, 0)
-    walk = CleanedTransactions([over, spanning])
+    walk = CleanedTransactionMetadata([over, spanning])
     assert not walk.on_data(1, 20, True)
     assert walk.on_data(2, 25, True)
     assert not walk.on_marker(1, 30, commit, is_empty=False)

@@ -8,8 +8,8 @@ import pytest
 from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
 from kalda.storage.background import InlineExecutor
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogDirectoryError, LogDirectoryLockedError, LogStorageError
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import batch
@@ -61,7 +61,7 @@ def test_a_broken_device_is_noticed_where_it_is_used(
     manager: LogManager, files: FaultyFileSystem, code: int, action: str
 ) -> None:
     told: list[str] = []
-    manager.environment.failures.on_failure = told.append
+    manager.resources.failures.on_failure = told.append
     log = manager.logs()[log_in(manager, A)]
     break_disk(files, A, code, action)
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_what_passes_does_not_end_a_directorys_service(
     break_disk(files, A, code, "write")
     with pytest.raises(LogStorageError):
         log.append_as_leader(memoryview(batch(b"a")), 0)
-    assert {} == manager.environment.failures.failed
+    assert {} == manager.resources.failures.failed
     files.fault = None
     log.append_as_leader(memoryview(batch(b"a")), 0)
 
@@ -100,14 +100,14 @@ def test_the_upkeep_notices_it_too(manager: LogManager, files: FaultyFileSystem,
     }
     with pytest.raises(LogStorageError):
         actions[action]()
-    assert [A] == list(manager.environment.failures.failed)
+    assert [A] == list(manager.resources.failures.failed)
 
 
 def test_a_checkpoint_that_cannot_be_written_notices_it(manager: LogManager, files: FaultyFileSystem) -> None:
     log_in(manager, A)
     break_disk(files, A, errno.EIO, "replace")
     manager.checkpoint_high_watermarks()
-    assert [A] == list(manager.environment.failures.failed)
+    assert [A] == list(manager.resources.failures.failed)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -115,7 +115,7 @@ def test_a_full_directory_is_reported_once_and_apart_from_failed_ones(
     manager: LogManager, files: FaultyFileSystem, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
-    failures = manager.environment.failures
+    failures = manager.resources.failures
     failures.on_full = told.append
     log = manager.logs()[log_in(manager, A)]
     break_disk(files, A, code, "write")
@@ -137,7 +137,7 @@ def test_checkpoints_of_a_full_directory_wait_for_room(manager: LogManager, file
     manager.logs()[name].advance_high_watermark(1)
     written: list[str] = []
     files.fault = lambda action, path: written.append(path) if action == "replace" else None
-    failures = manager.environment.failures
+    failures = manager.resources.failures
     failures.full[A] = "full"
     manager.checkpoint_high_watermarks()
     assert [] == written
@@ -149,17 +149,17 @@ def test_checkpoints_of_a_full_directory_wait_for_room(manager: LogManager, file
 def test_new_logs_go_to_directories_with_room_while_there_are_any(
     manager: LogManager, files: FaultyFileSystem
 ) -> None:
-    manager.environment.failures.full[A] = "full"
+    manager.resources.failures.full[A] = "full"
     for index in range(2):
         assert manager.get_or_create(partition(index)).directory.startswith(B)
-    manager.environment.failures.full[B] = "full"
+    manager.resources.failures.full[B] = "full"
     assert manager.get_or_create(partition(2)).directory.startswith(A)
 
 
 def test_a_missing_file_is_no_failure_but_a_missing_directory_is(
     manager: LogManager, files: FaultyFileSystem
 ) -> None:
-    failures = manager.environment.failures
+    failures = manager.resources.failures
     assert not failures.note(A, FileNotFoundError(errno.ENOENT, "no such file"))
     files.directories.discard(A)
     assert failures.note(A, FileNotFoundError(errno.ENOENT, "no such file"))
@@ -299,7 +299,7 @@ def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_
     assert manager.has(partition(0))
     with pytest.raises(LogStorageError, match="full"):
         manager.get_or_create(partition(0))
-    manager.environment.failures.on_full = lambda _: None
+    manager.resources.failures.on_full = lambda _: None
     with pytest.raises(LogStorageError, match="full"):
         manager.get_or_create(partition(0))
     opened: list[str] = []
@@ -308,7 +308,7 @@ def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_
         manager.get_or_create(partition(0))
     assert [] == opened
     files.fault = None
-    manager.environment.failures.full.clear()
+    manager.resources.failures.full.clear()
     log = manager.get_or_create(partition(0))
     assert (A, 2, 2) == (log.directory.rpartition("/")[0], log.log_end_offset, log.high_watermark)
     manager.close()

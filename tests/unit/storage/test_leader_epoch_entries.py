@@ -2,12 +2,12 @@
 
 import pytest
 
-from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 
 
-def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
-    made = LeaderEpochs(FaultyFileSystem(), "/log")
+def epochs(*entries: tuple[int, int]) -> LeaderEpochFileCache:
+    made = LeaderEpochFileCache(FaultyFileSystem(), "/log")
     for epoch, start_offset in entries:
         made.assign(epoch, start_offset)
     return made
@@ -75,7 +75,7 @@ def test_epoch_of_an_offset(offset: int, epoch: int | None) -> None:
 
 def test_entries_come_back_from_the_file() -> None:
     made = epochs((1, 10), (2, 20))
-    again = LeaderEpochs(made._file_system, "/log")
+    again = LeaderEpochFileCache(made._file_system, "/log")
     again.load()
     assert (again.entries, again.latest_epoch) == (made.entries, 2)
 
@@ -93,7 +93,7 @@ def test_a_failed_write_changes_nothing() -> None:
 def test_an_epoch_that_a_full_disk_refuses_answers_and_is_written_with_the_next_assignment() -> None:
     """A leader on a full disk serves reads; `latest_epoch` has its first append assign the epoch again."""
     files = FaultyFileSystem()
-    made = LeaderEpochs(files, "/log")
+    made = LeaderEpochFileCache(files, "/log")
     made.assign(3, 10)
     written = files.read(made.path)
     made.assign_unwritten(7, 30)

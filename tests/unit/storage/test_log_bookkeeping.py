@@ -9,13 +9,13 @@ from kalda.common.types import TopicPartition
 from kalda.records.batch import read_header
 from kalda.records.control import ControlRecordType
 from kalda.storage.checkpoints import read_offset_checkpoint
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogStorageError, OutOfOrderSequenceError
-from kalda.storage.handles import HandleCache
+from kalda.storage.log_caches import FifoCache
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.offset_index import PENDING_ENTRIES_MAX, OffsetIndex, OffsetPosition
+from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp
 from kalda.storage.producer_snapshot import format_snapshot
-from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import (
@@ -28,7 +28,7 @@ from tests.unit.storage.log_fixtures import (
     batch,
     read_all,
 )
-from tests.unit.storage.test_producer_state import ABORT, end_transaction, produce
+from tests.unit.storage.test_producer_state_manager import ABORT, end_transaction, produce
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
 PATH = f"{DIRECTORY}/orders-0"
@@ -247,7 +247,7 @@ def test_a_disk_that_fails_a_look_up_by_time_is_a_storage_error() -> None:
 
 def test_an_index_finds_entries_wherever_they_are() -> None:
     """In the file, in the window kept of it, in memory: lookups see one row."""
-    index = OffsetIndex(FaultyFileSystem(), "/0.index", 0, 0, HandleCache(10_000))
+    index = OffsetIndex(FaultyFileSystem(), "/0.index", 0, 0, FifoCache(10_000))
     for number in range(1, 3 * PENDING_ENTRIES_MAX):
         index.append(10 * number, 100 * number)
         for asked in (1, number // 2, number):
@@ -260,7 +260,7 @@ def test_an_index_finds_entries_wherever_they_are() -> None:
 @pytest.mark.parametrize("entries", [511, 512, 513, 1024, 2000])
 def test_a_long_index_is_searched_window_by_window(entries: int) -> None:
     file_system = FaultyFileSystem()
-    index = OffsetIndex(file_system, "/0.index", 0, 0, HandleCache(10_000))
+    index = OffsetIndex(file_system, "/0.index", 0, 0, FifoCache(10_000))
     for number in range(1, entries + 1):
         index.append(2 * number, 20 * number)
     index.write_pending()
@@ -276,7 +276,7 @@ def test_a_long_index_is_searched_window_by_window(entries: int) -> None:
 
 def test_a_failed_index_write_is_made_up_for() -> None:
     file_system = FaultyFileSystem()
-    index = OffsetIndex(file_system, "/0.index", 0, 0, HandleCache(10_000))
+    index = OffsetIndex(file_system, "/0.index", 0, 0, FifoCache(10_000))
     for number in range(1, 200):
         file_system.space_left = 0 if number < 150 else None
         index.append(number, 10 * number)
@@ -394,9 +394,9 @@ def test_a_moved_high_watermark_alone_is_checkpointed() -> None:
         broker.log.append_as_leader(batch(b"x"), 0)
     broker.manager.checkpoint_high_watermarks()
     broker.log.advance_high_watermark(2)
-    assert {PARTITION} == broker.manager.environment.moved
+    assert {PARTITION} == broker.manager.resources.moved
     broker.manager.checkpoint_high_watermarks()
-    assert not broker.manager.environment.moved
+    assert not broker.manager.resources.moved
     assert 2 == broker.kill().log.high_watermark
 
 

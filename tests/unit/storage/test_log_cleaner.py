@@ -5,10 +5,10 @@ import pytest
 from kalda.records.batch import BatchHeader
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES
-from kalda.storage.cleaner.planning import CleanerConfig
 from kalda.storage.log_types import FetchIsolation
-from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp
+from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.cleaning_fixtures import (
     COMPACT_AND_DELETE,
@@ -365,7 +365,7 @@ def test_a_checkpoint_in_a_full_directory_waits_for_room() -> None:
     broker.put((b"k", b"1"))
     broker.put((b"k", b"2"))
     broker.roll()
-    full = broker.manager.environment.failures.full
+    full = broker.manager.resources.failures.full
     full["/data"] = "No space left on device"
     assert broker.clean()
     assert not broker.file_system.exists("/data/cleaner-offset-checkpoint")

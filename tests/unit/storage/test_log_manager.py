@@ -11,7 +11,6 @@ from kalda.common.clock import ManualClock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.storage.checkpoints import read_offset_checkpoint
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogDirectoryError,
@@ -19,7 +18,8 @@ from kalda.storage.errors import (
     LogStorageError,
 )
 from kalda.storage.filesystem import OsFileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
@@ -27,9 +27,9 @@ from tests.unit.storage.log_fixtures import DIRECTORY, PARTITION, Broker, append
 
 
 def manager_at(
-    directory: Path, config: LogConfig | None = None, handles: Handles | None = None
+    directory: Path, config: LogConfig | None = None, caches: LogCaches | None = None
 ) -> LogManager:
-    manager = LogManager([str(directory)], lambda _: config or LogConfig(), SystemClock(), handles=handles)
+    manager = LogManager([str(directory)], lambda _: config or LogConfig(), SystemClock(), caches=caches)
     manager.load()
     return manager
 
@@ -199,14 +199,14 @@ def test_only_dirty_logs_are_flushed_by_time() -> None:
     broker = Broker(LogConfig(flush_ms=1000))
     append(broker.log, b"a")
     broker.manager.get_or_create(TopicPartition("idle", 0))
-    assert {PARTITION} == broker.manager.environment.dirty
+    assert {PARTITION} == broker.manager.resources.dirty
     broker.clock.advance(0.999)
     broker.manager.flush_step()
     assert 0 == broker.log.recovery_point
     broker.clock.advance(0.001)
     broker.manager.flush_step()
     assert 1 == broker.log.recovery_point
-    assert not broker.manager.environment.dirty
+    assert not broker.manager.resources.dirty
 
 
 @pytest.mark.parametrize("seconds", [-3600, 3600])
@@ -267,13 +267,13 @@ def test_corrupt_checkpoints_are_ignored() -> None:
 
 
 def test_open_files_stay_below_the_bound(tmp_path: Path) -> None:
-    handles = Handles(open_files_max=10)
-    manager = manager_at(tmp_path, handles=handles)
+    caches = LogCaches(open_files_max=10)
+    manager = manager_at(tmp_path, caches=caches)
     logs = [manager.get_or_create(TopicPartition("t", partition)) for partition in range(50)]
     for turn in range(3):
         for log in logs:
             assert turn == append(log, b"%d" % turn)
-    assert len(handles.files) <= 10
+    assert len(caches.files) <= 10
     opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
     directory = f"{tmp_path.resolve()}/"
     assert sum(path.startswith(directory) and path.endswith(".log") for path in opened) <= 10
@@ -287,7 +287,7 @@ def test_a_log_opens_its_file_where_connections_have_taken_every_descriptor() ->
     logs = [broker.log, *(broker.manager.get_or_create(TopicPartition("t", index)) for index in range(3))]
     for log in logs:
         append(log, b"a")
-    files = broker.manager.environment.handles.files
+    files = broker.manager.resources.caches.files
     files.forget(logs[0].segments[0].records)
     logs[0].segments[0].records.release()
     held = len(files)
@@ -309,7 +309,7 @@ def test_index_bytes_in_memory_stay_below_the_bound() -> None:
     broker = Broker(config)
     for number in range(1000):
         broker.log.append_as_leader(batch(b"%d" % number), 0)
-    indexes = broker.manager.environment.handles.indexes
+    indexes = broker.manager.resources.caches.indexes
     indexes.cost_max = 9000  # type: ignore[misc]  # the bound under test
     for offset in range(0, 1000, 7):
         broker.log.read(offset, 100, FetchIsolation.LOG_END)

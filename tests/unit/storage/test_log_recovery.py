@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import LogDirectoryError
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
-from kalda.storage.time_lookup import offset_for_timestamp
+from kalda.storage.offsets_for_times import offset_for_timestamp
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, append, batch, read_all, values_of
 

@@ -6,12 +6,12 @@ import pytest
 
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
-from kalda.storage.config import CleanupPolicy, LogConfig
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
-from kalda.storage.gap_filling import GapFiller
+from kalda.storage.gap_filler import GapFiller
+from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.missing_offsets import MissingOffsets, OffsetRange
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import DIRECTORY, PARTITION, Broker, append, batch, marker, read_all
 
@@ -158,7 +158,7 @@ def test_an_abort_whose_marker_is_lost_stays_known() -> None:
     assert source.log_end_offset == broker.log.log_end_offset
 
     original = Broker(broker.config, transactions()[1].file_system.crash())
-    filler = GapFiller(broker.log, broker.manager.environment, broker.log.missing.ranges[0])
+    filler = GapFiller(broker.log, broker.manager.resources, broker.log.missing.ranges[0])
     filler.append(original.log.read(2, 10_000, FetchIsolation.LOG_END).records.read())
     filler.install(lambda error: None)
     assert before == aborted_of(broker)
@@ -178,7 +178,7 @@ def test_an_abort_stays_known_while_its_marker_is_still_missing(size: int) -> No
         [gap] = broker.log.missing.ranges
         records = original.log.read(gap.first, 10_000, FetchIsolation.LOG_END).records.read()
         wanted = [(at, header) for at, header in iter_headers(records) if header.base_offset < end]
-        filler = GapFiller(broker.log, broker.manager.environment, gap)
+        filler = GapFiller(broker.log, broker.manager.resources, gap)
         filler.append(records[: wanted[-1][0] + wanted[-1][1].size])
         errors: list[Exception | None] = []
         filler.install(errors.append)
@@ -198,7 +198,7 @@ def test_only_what_is_missing_is_put_back() -> None:
     other = Broker(SMALL)
     for number in range(20):
         other.log.append_as_leader(batch(b"%d" % number), 0)
-    filler = GapFiller(broker.log, broker.manager.environment, gap)
+    filler = GapFiller(broker.log, broker.manager.resources, gap)
     with pytest.raises(UnexpectedAppendOffsetError, match="is not what is missing"):
         filler.append(other.log.read(0, 60, FetchIsolation.LOG_END).records.read())
     later = other.log.read(gap.first + 1, 60, FetchIsolation.LOG_END).records.read()

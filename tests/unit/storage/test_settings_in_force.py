@@ -7,8 +7,8 @@ import pytest
 
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError, InvalidTimestampError
-from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError
+from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from tests.unit.storage.cleaning_fixtures import COMPACT, CompactedBroker, compacted
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, Broker, batch
 
@@ -196,7 +196,7 @@ def test_logs_do_not_roll_all_at_once() -> None:
     """`segment.jitter.ms` takes its part of `segment.ms`, from the first segment on."""
     for fraction, expected in ((0.0, 0), (0.9, 1)):
         broker = Broker(LogConfig(segment_ms=10_000, segment_jitter_ms=5_000))
-        object.__setattr__(broker.manager.environment, "random_fraction", lambda fraction=fraction: fraction)
+        object.__setattr__(broker.manager.resources, "random_fraction", lambda fraction=fraction: fraction)
         broker.manager.delete(PARTITION)
         broker.log = broker.manager.get_or_create(PARTITION)
         assert expected == later(7)(broker)

@@ -18,7 +18,6 @@ from kalda.records.batch import (
 from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder, iter_records
-from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import (
     LogStorageError,
     MessageTooLargeError,
@@ -26,8 +25,9 @@ from kalda.storage.errors import (
     RecordListTooLargeError,
     UnexpectedAppendOffsetError,
 )
+from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.log_types import FetchIsolation
-from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp, offsets_before
+from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp, offsets_before
 from tests.unit.storage.log_fixtures import NOW_MS, Broker, QueueExecutor, append, batch, read_all, values_of
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)

@@ -30,7 +30,7 @@ from kalda.common.config_def import (
     MissingFeatureError,
     refuse_missing_features,
 )
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")

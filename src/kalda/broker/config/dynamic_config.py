@@ -14,7 +14,7 @@ from typing import Final
 from kalda.broker.config.broker_config import BrokerConfig, has_effect
 from kalda.broker.config.definitions import TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.config_changes import ConfigChange, ConfigChanges

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError, ConfigValue
-from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 
 _LOG_FIELDS: Final = {
     field.name: field.name.replace("_", ".")

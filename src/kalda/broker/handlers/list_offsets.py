@@ -21,7 +21,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kalda.storage.errors import LOG_ERRORS
-from kalda.storage.time_lookup import offset_for_max_timestamp, offset_for_timestamp, offsets_before
+from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp, offsets_before
 from kalda.storage.unified_log import UnifiedLog
 
 LATEST: Final = -1

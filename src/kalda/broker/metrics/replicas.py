@@ -181,5 +181,5 @@ def _register_replication_metrics(metrics: Metrics, services: BrokerServices) ->
     metrics.gauge(
         metric_name("kafka.log", "LogManager", "FullLogDirectoryCount"),
         "Log directories without room: their replicas are read, not written.",
-        lambda: len(logs.environment.failures.full),
+        lambda: len(logs.resources.failures.full),
     )

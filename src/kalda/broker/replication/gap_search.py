@@ -22,7 +22,7 @@ from kalda.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from kalda.storage.gap_filling import GapFiller
+from kalda.storage.gap_filler import GapFiller
 from kalda.storage.missing_offsets import OffsetRange
 
 if TYPE_CHECKING:

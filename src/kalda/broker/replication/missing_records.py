@@ -37,9 +37,9 @@ from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
-from kalda.storage.gap_filling import GapFiller
+from kalda.storage.gap_filler import GapFiller
+from kalda.storage.log_resources import LogResources
 from kalda.storage.missing_offsets import OffsetRange
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class MissingRecords:
     def __init__(
         self,
         broker_id: int,
-        environment: LogEnvironment,
+        resources: LogResources,
         dialer: LeaderDialer,
         find_broker: Callable[[int], BrokerEndpoint | None],
         clock: Clock,
     ) -> None:
         self._broker_id: Final = broker_id
-        self._environment: Final = environment
+        self._resources: Final = resources
         self._dialer: Final = dialer
         self._find_broker: Final = find_broker
         self._clock: Final = clock
@@ -242,7 +242,7 @@ class MissingRecords:
     ) -> int | None:
         """Fill one gap from its beginning; return where the replica has records again after some it lacks."""
         log = search.partition.log
-        filler = search.filler = GapFiller(log, self._environment, gap)
+        filler = search.filler = GapFiller(log, self._resources, gap)
         try:
             resume = await self._fetch_into(filler, search, broker_id, connection, gap)
             if filler.has_records and self._is_current(search):

@@ -17,7 +17,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.storage.errors import LOG_ERRORS
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_manager import AppendOrigin
 
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices

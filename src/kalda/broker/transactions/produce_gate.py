@@ -27,7 +27,7 @@ from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.metadata import Identity
 from kalda.protocol.fast.produce import ProduceRequestFields
 from kalda.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG, read_producer
-from kalda.storage.producer_state import ProducerState, VerificationGuard
+from kalda.storage.producer_state_manager import ProducerStateManager, VerificationGuard
 
 if TYPE_CHECKING:
     from kalda.broker.partition import Partition
@@ -70,7 +70,7 @@ class _Entry:
         self.version: Final = version
         self.resume: Final = resume
         self.refusals: Refusals = {}
-        self.guards: list[tuple[TopicPartition, ProducerState, VerificationGuard]] = []
+        self.guards: list[tuple[TopicPartition, ProducerStateManager, VerificationGuard]] = []
         """The logs' own marks of what is being asked."""
         self.is_ready = False
 
@@ -288,7 +288,7 @@ class ProduceGate:
             self._queues.pop(producer_id, None)
 
 
-def _is_void(state: ProducerState, producer: Identity, guard: VerificationGuard) -> bool:
+def _is_void(state: ProducerStateManager, producer: Identity, guard: VerificationGuard) -> bool:
     """Return whether a transaction of the producer ended since the guard was given, and none is open."""
     return not (
         state.is_being_verified(producer.producer_id, guard)

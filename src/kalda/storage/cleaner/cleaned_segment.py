@@ -14,7 +14,7 @@ from kalda.storage.file_names import (
 )
 from kalda.storage.file_records import FileRecords
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
@@ -34,15 +34,15 @@ class CleanedSegment:
         def path(suffix: str) -> str:
             return os.path.join(directory, offset_file_name(base_offset, suffix + CLEANED_SUFFIX))
 
-        handles = Handles()
+        caches = LogCaches()
         self._file_system = file_system
         self.base_offset: Final = base_offset
         self._index_interval_bytes = index_interval_bytes
-        self._records = FileRecords(file_system, path(LOG_SUFFIX), 0, handles.files)
+        self._records = FileRecords(file_system, path(LOG_SUFFIX), 0, caches.files)
         self._offset_index = OffsetIndex(
-            file_system, path(OFFSET_INDEX_SUFFIX), base_offset, 0, handles.indexes
+            file_system, path(OFFSET_INDEX_SUFFIX), base_offset, 0, caches.indexes
         )
-        self._time_index = TimeIndex(file_system, path(TIME_INDEX_SUFFIX), base_offset, 0, handles.indexes)
+        self._time_index = TimeIndex(file_system, path(TIME_INDEX_SUFFIX), base_offset, 0, caches.indexes)
         file_system.remove(path(TRANSACTION_INDEX_SUFFIX))
         self._transaction_index = TransactionIndex(file_system, path(TRANSACTION_INDEX_SUFFIX), 0)
         self._records.create()

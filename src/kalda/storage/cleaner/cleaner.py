@@ -36,6 +36,7 @@ from kalda.storage.cleaner.batch_rewriter import (
     spans_of_places,
 )
 from kalda.storage.cleaner.cleaned_segment import CleanedSegment
+from kalda.storage.cleaner.cleaned_transaction_metadata import CleanedTransactionMetadata
 from kalda.storage.cleaner.grouping import group_segments
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningResult, SourceSegment
 from kalda.storage.cleaner.offset_map import (
@@ -48,8 +49,7 @@ from kalda.storage.cleaner.offset_map import (
 )
 from kalda.storage.cleaner.plain_batches import PlainJudge, map_plain
 from kalda.storage.cleaner.record_fields import note_keys, offset_deltas, record_starts, scan_keys
-from kalda.storage.cleaner.throttle import Throttle
-from kalda.storage.cleaner.transactions import CleanedTransactions
+from kalda.storage.cleaner.throttler import Throttler
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -60,7 +60,7 @@ from kalda.storage.file_names import (
 )
 from kalda.storage.file_records import FileRecords
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
@@ -71,14 +71,14 @@ Section = tuple[bytes, int, int]
 """Uncompressed records: bytes, and where in them the batch's records begin and end."""
 
 
-class Cleaning:
+class Cleaner:
     """The steps of one job, which share what is here."""
 
-    def __init__(self, job: CleaningJob, file_system: FileSystem, throttle: Throttle | None = None) -> None:
+    def __init__(self, job: CleaningJob, file_system: FileSystem, throttle: Throttler | None = None) -> None:
         self._job: Final = job
         self._file_system: Final = file_system
-        self._throttle: Final = throttle or Throttle(job.bytes_per_second)
-        self._handles: Final = Handles()
+        self._throttle: Final = throttle or Throttler(job.bytes_per_second)
+        self._caches: Final = LogCaches()
         self._map: Final = OffsetMap(max(job.map_bytes, ENTRY_BYTES))
         self._last_records: Final = {pid: (offset, epoch) for pid, offset, epoch in job.last_records}
         self._chunk_bytes: Final = max(job.io_buffer_bytes, _CHUNK_BYTES_MIN)
@@ -100,14 +100,14 @@ class Cleaning:
         started = time.monotonic()
         self._remove_leftovers()
         aborted = self._read_aborted()
-        self._fill_map(CleanedTransactions(aborted))
+        self._fill_map(CleanedTransactionMetadata(aborted))
         table.finish()
         self._survivors = table.survivors()
         self._judge = self._new_judge()
         map_bytes_read, self._bytes_read = self._bytes_read, 0
         map_seconds = time.monotonic() - started
         end_offset = max(table.latest_offset + 1, job.first_dirty_offset)
-        transactions = CleanedTransactions(aborted)
+        transactions = CleanedTransactionMetadata(aborted)
         cleanable = [segment for segment in job.segments if segment.base_offset < end_offset]
         for group in group_segments(cleanable, job.segment_bytes, job.segment_index_bytes):
             yield self._clean_group(group, transactions)
@@ -162,7 +162,7 @@ class Cleaning:
         It returns `_ENOUGH` for no more.
         """
         path = self._path(segment.base_offset, LOG_SUFFIX)
-        records = FileRecords(self._file_system, path, segment.size, self._handles.files)
+        records = FileRecords(self._file_system, path, segment.size, self._caches.files)
         file = records.file()
         wanted = self._chunk_bytes
         while position < segment.size:
@@ -186,7 +186,7 @@ class Cleaning:
             position += consumed
         records.close()
 
-    def _fill_map(self, transactions: CleanedTransactions) -> None:
+    def _fill_map(self, transactions: CleanedTransactionMetadata) -> None:
         job = self._job
         for segment in job.segments:
             if segment.end_offset <= job.first_dirty_offset:
@@ -201,7 +201,7 @@ class Cleaning:
             # Offsets at the segment's end may be gone; there is nothing in them.
             self._map.latest_offset = max(self._map.latest_offset, segment.end_offset - 1)
 
-    def _map_chunk(self, chunk: bytes, transactions: CleanedTransactions) -> int:
+    def _map_chunk(self, chunk: bytes, transactions: CleanedTransactionMetadata) -> int:
         """Add the keys of a chunk's batches to the table, until that is full; see `_read`."""
         first_dirty, table = self._job.first_dirty_offset, self._map
         position = 0
@@ -230,7 +230,7 @@ class Cleaning:
             return 0
         path = self._path(segment.base_offset, OFFSET_INDEX_SUFFIX)
         index = OffsetIndex(
-            self._file_system, path, segment.base_offset, segment.offset_index_size, self._handles.indexes
+            self._file_system, path, segment.base_offset, segment.offset_index_size, self._caches.indexes
         )
         return index.lookup(self._job.first_dirty_offset).position
 
@@ -262,7 +262,9 @@ class Cleaning:
 
     # Writing.
 
-    def _clean_group(self, group: list[SourceSegment], transactions: CleanedTransactions) -> CleanedGroup:
+    def _clean_group(
+        self, group: list[SourceSegment], transactions: CleanedTransactionMetadata
+    ) -> CleanedGroup:
         job = self._job
         cleaned = CleanedSegment(
             self._file_system, job.directory, group[0].base_offset, job.index_interval_bytes
@@ -281,7 +283,9 @@ class Cleaning:
             transaction_index_size,
         )
 
-    def _clean_chunk(self, chunk: bytes, cleaned: CleanedSegment, transactions: CleanedTransactions) -> int:
+    def _clean_chunk(
+        self, chunk: bytes, cleaned: CleanedSegment, transactions: CleanedTransactionMetadata
+    ) -> int:
         """Write what stays of a chunk; neighbours that stay whole go as one piece. See `_read`."""
         view = memoryview(chunk)
         judge = self._judge
@@ -325,7 +329,7 @@ class Cleaning:
     # Deciding.
 
     def _clean_batch(
-        self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactions
+        self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactionMetadata
     ) -> bytearray | None:
         """Return what replaces a batch: empty bytes if it goes, ``None`` if it stays as it is."""
         if header.attributes & CONTROL_FLAG:
@@ -405,7 +409,7 @@ class Cleaning:
         return keep_records(header, data, spans, len(kept), (starts[index] for index in reversed(kept)))
 
     def _clean_marker(
-        self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactions
+        self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactionMetadata
     ) -> bytearray | None:
         """Decide on a control batch: it goes a while after its transaction's last batch went."""
         validate(chunk, position, header)
@@ -424,7 +428,7 @@ class Cleaning:
 
     @staticmethod
     def _on_marker(
-        transactions: CleanedTransactions, chunk: bytes, position: int, header: BatchHeader
+        transactions: CleanedTransactionMetadata, chunk: bytes, position: int, header: BatchHeader
     ) -> bool:
         return transactions.on_marker(
             header.producer_id,

@@ -6,7 +6,7 @@ Cleaned segments shrink, and without this a log would end up as thousands of sma
 from collections.abc import Sequence
 
 from kalda.storage.cleaner.job import SourceSegment
-from kalda.storage.config import INT32_MAX
+from kalda.storage.log_config import INT32_MAX
 
 
 def group_segments(

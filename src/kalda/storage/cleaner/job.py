@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from kalda.storage.cleaner.cleaner_config import UNLIMITED
+
 Aborted = tuple[int, int, int, int]
 """Producer id, first offset, last offset, last stable offset: an entry of a transaction index."""
 
 LastRecord = tuple[int, int, int]
 """Producer id, offset of its last data record (-1: none in this epoch), producer epoch."""
-
-UNLIMITED: Final = 0.0
 
 
 class SourceSegment(NamedTuple):

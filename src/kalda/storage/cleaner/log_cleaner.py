@@ -19,9 +19,10 @@ from typing import Final
 from kalda.common.types import TopicPartition
 from kalda.records.errors import RecordsError
 from kalda.storage.checkpoints import read_offset_checkpoint
-from kalda.storage.cleaner.cleanable import CleanableLog, look_at
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningResult
-from kalda.storage.cleaner.planning import CleanerConfig, plan_job
+from kalda.storage.cleaner.job_planning import plan_job
+from kalda.storage.cleaner.log_to_clean import LogToClean, measure_log
 from kalda.storage.cleaner.runner import (
     CleaningAbortedError,
     CleaningError,
@@ -90,7 +91,7 @@ class LogCleaner:
         self._config: Final = config
         self._new_runner: Final = new_runner
         self._pause: Final = pause
-        self._environment: Final = logs.environment
+        self._resources: Final = logs.resources
         self._in_progress: Final[dict[TopicPartition, _Cleaning]] = {}
         self._postponed: Final[dict[TopicPartition, float]] = {}
         self._deaths: Final[dict[TopicPartition, int]] = {}
@@ -103,11 +104,11 @@ class LogCleaner:
         self.last_results: Final[dict[int, CleaningResult]] = {}
         self.last_delays_ms: Final[dict[int, int]] = {}
         self.max_dirty_ratio = 0.0
-        self.last_run_ms = self._environment.clock.time_ms()
+        self.last_run_ms = self._resources.clock.time_ms()
         self.dead_workers = 0
         for directory in logs.live_directories:
             self._load_checkpoint(directory)
-        self._environment.compaction = self
+        self._resources.cleaner = self
 
     # Running.
 
@@ -172,7 +173,7 @@ class LogCleaner:
         await self._remove_leftovers(log.directory)
         return False
 
-    # What others tell (`kalda.storage.environment.Compaction`).
+    # What others tell (`kalda.storage.log_resources.CleanerPort`).
 
     def abort(self, topic_partition: TopicPartition) -> None:
         """Stop cleaning the log, and finish or undo the swap that was begun; raises `OSError`."""
@@ -210,10 +211,10 @@ class LogCleaner:
     def uncleanable_bytes(self, directory: str) -> int:
         """Return how much of a directory's uncleanable logs lies where a cleaning would have to go."""
         total = 0
-        now_ms = self._environment.clock.time_ms()
+        now_ms = self._resources.clock.time_ms()
         for log in self._uncleanable_logs(directory):
             with suppress(OSError):
-                found = look_at(log, self._clean_offsets.get(log.topic_partition), now_ms)
+                found = measure_log(log, self._clean_offsets.get(log.topic_partition), now_ms)
                 total += found.cleanable_bytes
         return total
 
@@ -227,11 +228,11 @@ class LogCleaner:
 
     # Choosing.
 
-    async def _choose(self, slot: int) -> CleanableLog | None:
+    async def _choose(self, slot: int) -> LogToClean | None:
         """Find the dirtiest log that is due and mark it as in progress."""
-        now_ms = self.last_run_ms = self._environment.clock.time_ms()
-        now = self._environment.clock.monotonic()
-        best: CleanableLog | None = None
+        now_ms = self.last_run_ms = self._resources.clock.time_ms()
+        now = self._resources.clock.monotonic()
+        best: LogToClean | None = None
         dirtiest, delay_ms = 0.0, 0
         for count, (topic_partition, log) in enumerate(tuple(self._logs.logs().items()), 1):
             if not count % _LOGS_PER_STEP:
@@ -247,7 +248,7 @@ class LogCleaner:
                 )
                 self._note_clean(log, log.log_start_offset)
             try:
-                found = look_at(log, self._clean_offsets.get(topic_partition), now_ms)
+                found = measure_log(log, self._clean_offsets.get(topic_partition), now_ms)
             except Exception as error:
                 # Whatever a log's files hold, the others must be cleaned.
                 self._on_failure(log, error)
@@ -264,7 +265,7 @@ class LogCleaner:
             # Taken by another slot, or gone, while the loop had its turns.
             return None
         # Measured again for the same reason: it may have been cut.
-        return look_at(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
+        return measure_log(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
 
     def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now: float) -> bool:
         return (
@@ -278,12 +279,12 @@ class LogCleaner:
 
     # Cleaning.
 
-    async def _clean(self, cleaning: _Cleaning, candidate: CleanableLog) -> CleaningResult:
+    async def _clean(self, cleaning: _Cleaning, candidate: LogToClean) -> CleaningResult:
         async def on_group(group: CleanedGroup) -> None:
             await self._swap(cleaning, group)
 
         try:
-            job = await plan_job(candidate, self._config(), self._environment.clock.time_ms())
+            job = await plan_job(candidate, self._config(), self._resources.clock.time_ms())
             cleaning.check()
             logger.info(
                 "%s: cleaning [%d, %d), %d%% of it dirty",
@@ -303,7 +304,7 @@ class LogCleaner:
     async def _swap(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
         """Put a group in place, step by step."""
         cleaning.check()
-        swap = cleaning.swap = SegmentSwap(cleaning.log, group, self._environment)
+        swap = cleaning.swap = SegmentSwap(cleaning.log, group, self._resources)
         swap.prepare()
         await self._in_background(swap.sync_names)
         cleaning.check()
@@ -322,7 +323,7 @@ class LogCleaner:
             try:
                 return step()
             except OSError as error:
-                if self._environment.failures.note(os.path.dirname(cleaning.log.directory), error):
+                if self._resources.failures.note(os.path.dirname(cleaning.log.directory), error):
                     raise
                 logger.warning("%s: swap of segments put off: %s", cleaning.log.topic_partition, error)
             await self._pause(_SWAP_RETRY_SECONDS)
@@ -339,12 +340,12 @@ class LogCleaner:
             else:
                 future.set_exception(error)
 
-        self._environment.executor.submit(work, done)
+        self._resources.executor.submit(work, done)
         await future
 
     async def _remove_leftovers(self, directory: str) -> None:
         """Give back the space of what was not finished; on a full disk that is what matters."""
-        file_system = self._environment.file_system
+        file_system = self._resources.file_system
 
         def work() -> None:
             for entry in file_system.list_directory(directory):
@@ -356,7 +357,7 @@ class LogCleaner:
 
     # What becomes of it.
 
-    def _on_cleaned(self, candidate: CleanableLog, result: CleaningResult) -> None:
+    def _on_cleaned(self, candidate: LogToClean, result: CleaningResult) -> None:
         log = candidate.log
         self._postponed.pop(log.topic_partition, None)
         self._deaths.pop(log.topic_partition, None)
@@ -391,7 +392,7 @@ class LogCleaner:
             OSError(error.errno, str(error)) if isinstance(error, CleaningError) and error.errno else error
         )
         is_disk = isinstance(cause, OSError) and cause.errno not in (errno.ENOENT, errno.ENOTDIR)
-        self._environment.failures.note(os.path.dirname(log.directory), cause)
+        self._resources.failures.note(os.path.dirname(log.directory), cause)
         if is_disk:
             self._postpone(topic_partition)
             logger.warning("%s: cleaning put off: %s", topic_partition, error)
@@ -411,13 +412,13 @@ class LogCleaner:
             self.uncleanable[topic_partition] = str(error)
 
     def _postpone(self, topic_partition: TopicPartition) -> None:
-        self._postponed[topic_partition] = self._environment.clock.monotonic() + RETRY_MS / 1000
+        self._postponed[topic_partition] = self._resources.clock.monotonic() + RETRY_MS / 1000
 
     # The checkpoint.
 
     def _load_checkpoint(self, directory: str) -> None:
         path = os.path.join(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
-        file_system = self._environment.file_system
+        file_system = self._resources.file_system
         checkpoint = OffsetCheckpointFile(
             file_system, path, lambda log: self._clean_offsets.get(log.topic_partition)
         )
@@ -443,8 +444,8 @@ class LogCleaner:
 
     def _write(self, checkpoint: OffsetCheckpointFile) -> None:
         directory = os.path.dirname(checkpoint.path)
-        failures = self._environment.failures
+        failures = self._resources.failures
         if directory in self._logs.offline_directories or directory in failures.full:
             # In a full directory it would fail, and say so, every few seconds.
             return
-        checkpoint.write(self._environment.executor, lambda error: failures.note(directory, error))
+        checkpoint.write(self._resources.executor, lambda error: failures.note(directory, error))

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import kalda
 from kalda.records.errors import RecordsError
-from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.job import (
     CleanedGroup,
     CleaningFailure,
@@ -88,7 +88,7 @@ class InlineRunner:
         """Do the job; see `CleaningRunner`."""
         self._is_aborted = False
         try:
-            for report in Cleaning(job, self._file_system).run():
+            for report in Cleaner(job, self._file_system).run():
                 if isinstance(report, CleaningResult):
                     return report
                 await on_group(report)

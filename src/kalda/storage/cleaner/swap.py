@@ -17,7 +17,6 @@ import os
 from typing import Final
 
 from kalda.storage.cleaner.job import CleanedGroup
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIXES,
@@ -28,7 +27,8 @@ from kalda.storage.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     offset_file_name,
 )
-from kalda.storage.segment import Segment
+from kalda.storage.log_resources import LogResources
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.unified_log import UnifiedLog
 
 RETIRED_PER_STEP: Final = 8
@@ -38,32 +38,32 @@ RETIRED_PER_STEP: Final = 8
 class SegmentSwap:
     """One group's swap; the caller goes through the methods in their order."""
 
-    def __init__(self, log: UnifiedLog, group: CleanedGroup, environment: LogEnvironment) -> None:
+    def __init__(self, log: UnifiedLog, group: CleanedGroup, resources: LogResources) -> None:
         self._log: Final = log
         self._group: Final = group
-        self._environment: Final = environment
-        self._segment: Segment | None = None
-        self._to_retire: list[Segment] = []
+        self._resources: Final = resources
+        self._segment: LogSegment | None = None
+        self._to_retire: list[LogSegment] = []
         self._is_over = False
 
     def prepare(self) -> None:
         """Rename to ``.swap``, the log first. Raises `OSError`; `abort` then undoes it."""
-        file_system = self._environment.file_system
+        file_system = self._resources.file_system
         for suffix in self._suffixes():
             path = self._path(suffix)
             file_system.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
 
     def sync_names(self) -> None:
         """Bring the directory's names to the device: for the background pool."""
-        self._environment.file_system.sync_directory(self._log.directory)
+        self._resources.file_system.sync_directory(self._log.directory)
 
     def install(self) -> None:
         """Show the new segment in the log."""
-        group, log, environment = self._group, self._log, self._environment
+        group, log, resources = self._group, self._log, self._resources
         assert self._segment is None, "a segment is installed once"
         replaced = set(group.replaced)
         old = [segment for segment in log.segments if segment.base_offset in replaced]
-        segment = self._segment = Segment(
+        segment = self._segment = LogSegment(
             log.directory,
             group.base_offset,
             {
@@ -73,8 +73,8 @@ class SegmentSwap:
                 TRANSACTION_INDEX_SUFFIX: group.transaction_index_size,
             },
             log.config,
-            environment.file_system,
-            environment.handles,
+            resources.file_system,
+            resources.caches,
             created_ms=old[-1].created_ms,
             file_suffix=SWAP_SUFFIX,
         )
@@ -84,11 +84,11 @@ class SegmentSwap:
 
     def retire_some(self) -> bool:
         """Mark the files of a few old segments as deleted; tells whether none is left. Raises `OSError`."""
-        environment = self._environment
-        due = environment.clock.monotonic() + self._log.config.file_delete_delay_ms / 1000
+        resources = self._resources
+        due = resources.clock.monotonic() + self._log.config.file_delete_delay_ms / 1000
         for segment in self._to_retire[:RETIRED_PER_STEP]:
-            for path in segment.mark_deleted(environment.file_system):
-                environment.deletions.add(path, due)
+            for path in segment.mark_deleted(resources.file_system):
+                resources.deletions.add(path, due)
             self._to_retire.remove(segment)
         return not self._to_retire
 
@@ -96,7 +96,7 @@ class SegmentSwap:
         """Drop the suffix ``.swap``. Raises `OSError`; calling again goes on."""
         assert self._segment is not None, "nothing is installed"
         assert not self._to_retire, f"{self._to_retire} still have the names"
-        self._segment.drop_file_suffix(self._environment.file_system, SWAP_SUFFIX)
+        self._segment.drop_file_suffix(self._resources.file_system, SWAP_SUFFIX)
         self._is_over = True
 
     def abort(self) -> None:
@@ -108,7 +108,7 @@ class SegmentSwap:
         if self._is_over:
             return
         if self._segment is None:
-            file_system = self._environment.file_system
+            file_system = self._resources.file_system
             # The log last: a start would take an index that lies alone for one of a swap that is nearly done.
             for suffix in reversed(self._suffixes()):
                 file_system.remove(self._path(suffix) + SWAP_SUFFIX)

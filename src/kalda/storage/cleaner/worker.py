@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import BinaryIO
 
 from kalda.records.errors import RecordsError
-from kalda.storage.cleaner.cleaner import Cleaning
+from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.job import CleaningFailure, CleaningJob, JobDecoder, encode_report, failure_of
 from kalda.storage.errors import StorageError
 from kalda.storage.filesystem import OsFileSystem
@@ -42,7 +42,7 @@ def _listen(stdin: BinaryIO, jobs: "SimpleQueue[CleaningJob]") -> None:
 
 def _work(job: CleaningJob, stdout: BinaryIO) -> None:
     try:
-        for report in Cleaning(job, OsFileSystem()).run():
+        for report in Cleaner(job, OsFileSystem()).run():
             stdout.write(encode_report(report))
             stdout.flush()
     except (OSError, RecordsError, StorageError) as error:

@@ -1,7 +1,7 @@
 import pytest
 
 from kalda.broker.config import BrokerConfig, ConfigError
-from kalda.storage.config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 
 HOUR_MS = 3_600_000
 INT64_MAX = 2**63 - 1

@@ -13,7 +13,7 @@ from kalda.common.types import TopicPartition
 from kalda.protocol.fast.fetch import FetchRequestFields, parse_fetch_request
 from kalda.protocol.fast.fetch_response import FetchedPartition, FetchResponseFields
 from kalda.records.batch import set_base_offset_and_leader_epoch
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, batch

@@ -16,8 +16,8 @@ from kalda.protocol.messages.fetch import (
     PartitionData,
 )
 from kalda.protocol.schema import Message
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import OffsetOutOfRangeError, RecordsMissingError
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
@@ -131,7 +131,7 @@ class Damaged:
         self.partition.replicas = self.partition.isr = (HERE, *self.peers)
         self.missing = MissingRecords(
             HERE,
-            broker.manager.environment,
+            broker.manager.resources,
             self,
             lambda number: BrokerEndpoint(number, str(number), 9092),
             broker.clock,

@@ -9,7 +9,7 @@ import pytest
 from kalda.broker.replication.follower.fetch_state import FetchStatus
 from kalda.broker.replication.follower.truncation import LeaderOffsets
 from kalda.common.errors import ErrorCode
-from kalda.storage.config import CleanupPolicy, LogConfig
+from kalda.storage.log_config import CleanupPolicy, LogConfig
 from tests.unit.broker.replication.follower_fixtures import EPOCH, Follower, at, fetched
 
 

@@ -12,8 +12,8 @@ from kalda.broker.replication.gap_search import DISK_PAUSE_SECONDS, LATE_PAUSE_S
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.fetch import PartitionData
 from kalda.records.batch import iter_headers, set_base_offset_and_leader_epoch
-from kalda.storage.config import CleanupPolicy
 from kalda.storage.errors import RecordsMissingError
+from kalda.storage.log_config import CleanupPolicy
 from kalda.storage.missing_offsets import OffsetRange
 from tests.unit.broker.replication.missing_records_fakes import (
     ALL,
@@ -419,11 +419,11 @@ async def test_a_follower_that_is_elected_during_a_round_is_not_followed() -> No
 
 async def test_a_full_disk_does_not_make_readers_skip_what_others_have() -> None:
     here = Damaged(damaged(5), whole(), whole())
-    here.broker.manager.environment.failures.on_full = lambda directory: None
+    here.broker.manager.resources.failures.on_full = lambda directory: None
     here.lead()
     here.files.space_left = 100
     assert DISK_PAUSE_SECONDS == await here.search()
-    assert "/data" in here.broker.manager.environment.failures.full, "leaderships move, as for any write"
+    assert "/data" in here.broker.manager.resources.failures.full, "leaderships move, as for any write"
     for _ in range(20):
         assert DISK_PAUSE_SECONDS == await here.search(DISK_PAUSE_SECONDS)
     assert here.log.missing.is_withheld
@@ -460,7 +460,7 @@ async def test_a_crash_at_any_step_costs_the_work_only(is_power_cut: bool) -> No
     steps = 0
     while True:
         here = Damaged(damaged(0, 10), whole())
-        here.broker.manager.environment.failures.on_full = lambda directory: None
+        here.broker.manager.resources.failures.on_full = lambda directory: None
         is_done = crash_after(here.files, steps)
         here.lead()
         await here.search()

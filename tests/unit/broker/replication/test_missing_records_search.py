@@ -15,7 +15,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kalda.records.batch import set_base_offset_and_leader_epoch
-from kalda.storage.config import LogConfig
+from kalda.storage.log_config import LogConfig
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.log_fixtures import Broker, append, batch
 
@@ -100,7 +100,7 @@ async def search(broker: Broker, answers: dict[int, Answer], leader: int = LEADE
     partition.replicas = partition.isr = (OWN_ID, LEADER, OTHER)
     missing = MissingRecords(
         OWN_ID,
-        broker.manager.environment,
+        broker.manager.resources,
         cast("Any", Replicas(answers)),
         lambda broker_id: BrokerEndpoint(broker_id, "host", broker_id, None),
         broker.clock,

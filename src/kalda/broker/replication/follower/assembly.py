@@ -51,7 +51,7 @@ def build_replica_fetchers(
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
     services.missing_records = MissingRecords(
-        services.broker_id, services.log_manager.environment, dialer, find_broker, services.clock
+        services.broker_id, services.log_manager.resources, dialer, find_broker, services.clock
     )
     fetchers = ReplicaFetcherManager(
         services.broker_id,

@@ -10,7 +10,7 @@ from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
 
 
 class DeletionQueue:
@@ -40,7 +40,7 @@ class DeletionQueue:
         return taken
 
 
-class Compaction(Protocol):
+class CleanerPort(Protocol):
     """The calls that a log makes to the log cleaner before it changes; all from the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
@@ -56,18 +56,18 @@ class Compaction(Protocol):
         ...
 
 
-class LogEnvironment:
+class LogResources:
     """The ports and the shared queues, given to each log."""
 
     __slots__ = (
+        "caches",
+        "cleaner",
         "clock",
-        "compaction",
         "deletions",
         "dirty",
         "executor",
         "failures",
         "file_system",
-        "handles",
         "moved",
         "on_truncation",
         "random_fraction",
@@ -78,16 +78,16 @@ class LogEnvironment:
         file_system: FileSystem,
         clock: Clock,
         executor: BackgroundExecutor,
-        handles: Handles | None = None,
+        caches: LogCaches | None = None,
     ) -> None:
         self.file_system: Final = file_system
         self.clock: Final = clock
         self.executor: Final = executor
-        self.handles: Final = handles or Handles()
+        self.caches: Final = caches or LogCaches()
         self.deletions: Final = DeletionQueue()
         self.failures: Final = DirectoryFailures(file_system)
         # Set by the log cleaner, where one runs.
-        self.compaction: Compaction | None = None
+        self.cleaner: CleanerPort | None = None
         # Logs written to since their last flush: all that maintenance has to look at.
         self.dirty: Final[set[TopicPartition]] = set()
         # Logs whose offsets moved since the last checkpoint.

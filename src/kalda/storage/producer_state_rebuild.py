@@ -2,20 +2,20 @@
 
 from kalda.records.batch import CONTROL_FLAG, BatchHeader, Buffer
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
-from kalda.storage.producer_state import ProducerState
-from kalda.storage.segment import Segment
+from kalda.storage.log_segment import LogSegment
+from kalda.storage.producer_state_manager import ProducerStateManager
 from kalda.storage.transaction_index import TransactionIndex
 
 
-def reload_producers(
-    state: ProducerState, segments: tuple[Segment, ...], end_offset: int, now_ms: int
+def rebuild_producer_state(
+    state: ProducerStateManager, segments: tuple[LogSegment, ...], end_offset: int, now_ms: int
 ) -> None:
     """Bring `state` back to `end_offset` after a truncation: from a snapshot and the batches behind it."""
     state.truncate_and_load(segments[0].base_offset, end_offset, now_ms)
-    replay_producers(state, segments, end_offset)
+    replay_batches(state, segments, end_offset)
 
 
-def replay_producers(state: ProducerState, segments: tuple[Segment, ...], end_offset: int) -> None:
+def replay_batches(state: ProducerStateManager, segments: tuple[LogSegment, ...], end_offset: int) -> None:
     """Bring `state` from its end offset to `end_offset` by walking the batches between."""
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
@@ -30,19 +30,23 @@ def replay_producers(state: ProducerState, segments: tuple[Segment, ...], end_of
     state.end_offset = end_offset
 
 
-def replay_batch(state: ProducerState, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+def replay_batch(
+    state: ProducerStateManager, segment: LogSegment, header: BatchHeader, batch: Buffer
+) -> None:
     """Take one batch of the log into `state`, and a missing aborted transaction into the segment's index.
 
     Of data batches only the header is looked at, so their bytes may be left out.
     """
     if header.producer_id >= 0:
         marker = read_end_transaction_marker(batch, 0, header) if header.is_control else None
-        take_batch(state, segment.transaction_index, header, marker, header.base_offset, header.last_offset)
+        update_producers(
+            state, segment.transaction_index, header, marker, header.base_offset, header.last_offset
+        )
     state.end_offset = header.next_offset
 
 
-def take_batch(
-    state: ProducerState,
+def update_producers(
+    state: ProducerStateManager,
     index: TransactionIndex,
     header: BatchHeader,
     marker: EndTransactionMarker | None,

@@ -3,15 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from kalda.storage.segment import Segment
+from kalda.storage.log_segment import LogSegment
 
 
-class Segments:
+class LogSegments:
     """Segments ascending by base offset; at least one. The last is the active one."""
 
     __slots__ = ("_base_offsets", "active", "items")
 
-    def __init__(self, items: tuple[Segment, ...]) -> None:
+    def __init__(self, items: tuple[LogSegment, ...]) -> None:
         assert items, "a log has at least one segment"
         self.items = items
         self.active = items[-1]
@@ -20,7 +20,7 @@ class Segments:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[LogSegment]:
         return iter(self.items)
 
     @property
@@ -32,11 +32,11 @@ class Segments:
         """Return the index of the segment that would hold `offset`: base offsets 0, 30: 29 is in 0; or -1."""
         return bisect_right(self._base_offsets, offset) - 1
 
-    def following(self, offset: int) -> tuple[Segment, ...]:
+    def following(self, offset: int) -> tuple[LogSegment, ...]:
         """Return the segment that would hold `offset` and all after it."""
         return self.items[max(0, self.floor_index(offset)) :]
 
-    def with_added(self, segment: Segment) -> "Segments":
+    def with_added(self, segment: LogSegment) -> "LogSegments":
         """Return the segments with one more at the end."""
         assert segment.base_offset > self.active.base_offset, f"{segment} does not follow {self.active}"
-        return Segments((*self.items, segment))
+        return LogSegments((*self.items, segment))

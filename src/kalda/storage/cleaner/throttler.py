@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kalda.storage.cleaner.job import UNLIMITED
+from kalda.storage.cleaner.cleaner_config import UNLIMITED
 
 _AHEAD_SECONDS: Final = 0.05
 """Below this a pause costs more than it gives; a process sleeps this short a time only roughly."""
 
 
-class Throttle:
+class Throttler:
     """Pauses whoever reports bytes faster than the rate; what was not used up is not saved for later."""
 
     def __init__(

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from kalda.storage.environment import LogEnvironment
-from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
+from kalda.storage.log_resources import LogResources
 
 logger: Final = logging.getLogger(__name__)
 
@@ -20,7 +20,6 @@ class LogFlusher:
     """The flushes of one log, all on the owner's thread but for the syncs themselves."""
 
     __slots__ = (
-        "_environment",
         "_generation",
         "_is_parent_synced",
         "_is_running",
@@ -28,6 +27,7 @@ class LogFlusher:
         "_local",
         "_on_end",
         "_on_start",
+        "_resources",
         "_snapshots",
         "_waiters",
         "failure",
@@ -37,8 +37,8 @@ class LogFlusher:
     def __init__(
         self,
         local: LocalLog,
-        environment: LogEnvironment,
-        leader_epochs: LeaderEpochs,
+        resources: LogResources,
+        leader_epochs: LeaderEpochFileCache,
         on_start: Callable[[], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -48,13 +48,13 @@ class LogFlusher:
         point has moved.
         """
         self._local = local
-        self._environment = environment
+        self._resources = resources
         self._leader_epochs = leader_epochs
         self._on_start = on_start
         self._on_end = on_end
         # Why the log takes no more appends, or None.
         self.failure: str | None = None
-        self.last_flush = environment.clock.monotonic()
+        self.last_flush = resources.clock.monotonic()
         # Counts truncations: a sync that was under way when one happened may not move the recovery point.
         self._generation = 0
         self._is_running = False
@@ -81,7 +81,7 @@ class LogFlusher:
         work = self.prepare()
         self._is_running = True
         generation = self._generation
-        self.last_flush = self._environment.clock.monotonic()
+        self.last_flush = self._resources.clock.monotonic()
         if offset == local.log_end_offset:
             self._on_start()
 
@@ -96,7 +96,7 @@ class LogFlusher:
                 done()
             self._flush_for_waiters()
 
-        self._environment.executor.submit(work, finished)
+        self._resources.executor.submit(work, finished)
 
     def prepare(self) -> Callable[[], None]:
         """Write what the indexes hold and return what syncs all that is not on the device.
@@ -110,7 +110,7 @@ class LogFlusher:
         for segment in self._local.segments.following(self._local.recovery_point):
             segment.write_pending()
             syncs.append(segment.prepare_sync())
-        file_system, directory = self._environment.file_system, self._local.directory
+        file_system, directory = self._resources.file_system, self._local.directory
         epochs, snapshots = self._leader_epochs, tuple(self._snapshots)
         self._snapshots = []
         parent = None if self._is_parent_synced else os.path.dirname(directory)
@@ -155,7 +155,7 @@ class LogFlusher:
             done()
 
     def _on_failure(self, error: BaseException) -> None:
-        self._environment.failures.note(os.path.dirname(self._local.directory), error)
+        self._resources.failures.note(os.path.dirname(self._local.directory), error)
         if isinstance(error, FileNotFoundError):
             # The directory was deleted under the flush; nobody waits for the outcome.
             return

@@ -5,7 +5,6 @@ import pytest
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType
-from kalda.storage.config import LogConfig
 from kalda.storage.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -13,9 +12,10 @@ from kalda.storage.errors import (
     TransactionCoordinatorFencedError,
     UnknownProducerIdError,
 )
+from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation, LogAppendInfo
-from kalda.storage.producer_entry import SEQUENCE_MAX, BatchMetadata
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.producer_state_entry import SEQUENCE_MAX, BatchMetadata
+from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.transaction_index import AbortedTransaction
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.log_fixtures import Broker, append, batch, marker, read_all, values_of

@@ -11,7 +11,7 @@ from kalda.records.control import ControlRecordType, EndTransactionMarker
 from kalda.storage.transaction_index import AbortedTransaction
 
 
-class CleanedTransactions:
+class CleanedTransactionMetadata:
     """Fed with the batches of a log in order; one for each walk."""
 
     __slots__ = ("_committed", "_is_observed", "_ongoing_aborted", "_pending", "retained")

@@ -11,7 +11,6 @@ from typing import Final
 
 from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import (
     CorruptIndexError,
     GapChangedError,
@@ -19,10 +18,11 @@ from kalda.storage.errors import (
     UnexpectedAppendOffsetError,
 )
 from kalda.storage.file_names import CLEANED_SUFFIX
+from kalda.storage.log_resources import LogResources
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.missing_offsets import OffsetRange
-from kalda.storage.producer_state import ProducerState
-from kalda.storage.replay import replay_producers
-from kalda.storage.segment import Segment
+from kalda.storage.producer_state_manager import ProducerStateManager
+from kalda.storage.producer_state_rebuild import replay_batches
 from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ SEGMENT_BYTES_MAX: Final = 1 << 30
 class GapFiller:
     """Fills one gap of one log from its beginning, as far as batches come. All calls from the log's owner."""
 
-    def __init__(self, log: UnifiedLog, environment: LogEnvironment, gap: OffsetRange) -> None:
+    def __init__(self, log: UnifiedLog, resources: LogResources, gap: OffsetRange) -> None:
         self._log: Final = log
-        self._environment: Final = environment
+        self._resources: Final = resources
         self._end: Final = gap.end
-        self._segment: Segment | None = None
+        self._segment: LogSegment | None = None
         self._has_markers = False
         self.next_offset = gap.first
         """The first offset that is still missing."""
@@ -135,7 +135,7 @@ class GapFiller:
             else:
                 done(None)
 
-        self._environment.executor.submit(sync, synced)
+        self._resources.executor.submit(sync, synced)
 
     def abandon(self) -> None:
         """Remove what was appended and not installed."""
@@ -150,28 +150,28 @@ class GapFiller:
             ):
                 try:
                     if part is segment.records and self._has_replaced(segment):
-                        self._environment.file_system.open(part.path).truncate(0)
+                        self._resources.file_system.open(part.path).truncate(0)
                     elif part is not segment.transaction_index or not self._has_replaced(segment):
                         # One that replaced another has the other's entries, too.
-                        self._environment.file_system.remove(part.path)
+                        self._resources.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
                     logger.warning("cannot remove %s: %s", part.path, error)
 
-    def _has_replaced(self, segment: Segment) -> bool:
+    def _has_replaced(self, segment: LogSegment) -> bool:
         """Tell whether the file has taken the name of an empty segment of the log, which must stay there."""
         return any(each.records.path == segment.records.path for each in self._log.segments)
 
-    def _begin(self) -> Segment:
-        environment, log = self._environment, self._log
-        segment = Segment(
+    def _begin(self) -> LogSegment:
+        resources, log = self._resources, self._log
+        segment = LogSegment(
             log.directory,
             self.next_offset,
             {},
             log.config,
-            environment.file_system,
-            environment.handles,
-            created_ms=environment.clock.time_ms(),
+            resources.file_system,
+            resources.caches,
+            created_ms=resources.clock.time_ms(),
             file_suffix=CLEANED_SUFFIX,
         )
         # It is known before its files are, so that `abandon` removes those that could be made.
@@ -179,7 +179,7 @@ class GapFiller:
         segment.create_files()
         return segment
 
-    def _check_gap(self, segment: Segment) -> None:
+    def _check_gap(self, segment: LogSegment) -> None:
         """Raise `GapChangedError` if what was fetched is not missing any more."""
         is_abandoned = self._segment is not segment
         if is_abandoned or not self._log.missing.covers(segment.base_offset, self.next_offset):
@@ -188,8 +188,8 @@ class GapFiller:
                 "fetched, but the search was stopped or the log cut meanwhile"
             )
 
-    def _show(self, segment: Segment) -> None:
-        log, file_system = self._log, self._environment.file_system
+    def _show(self, segment: LogSegment) -> None:
+        log, file_system = self._log, self._resources.file_system
         if log.failure is not None:
             raise LogStorageError(log.failure)
         before = [each for each in log.segments if each.base_offset < segment.base_offset]
@@ -215,7 +215,7 @@ class GapFiller:
                 # Readers get these aborted transactions twice, which does no harm.
                 logger.warning("%s: aborted transactions are listed twice: %s", log.topic_partition, error)
 
-    def _keep_aborts(self, segment: Segment) -> None:
+    def _keep_aborts(self, segment: LogSegment) -> None:
         """Take over what recovery kept of aborted transactions whose markers are still missing."""
         for each in self._log.segments:
             for aborted in each.transaction_index.entries() if each.base_offset < self._end else ():
@@ -223,21 +223,21 @@ class GapFiller:
                     segment.transaction_index.append(aborted)
         segment.transaction_index.write_pending()
 
-    def _find_aborts(self, segment: Segment) -> None:
+    def _find_aborts(self, segment: LogSegment) -> None:
         """Write the transaction index, from the producers at the gap's beginning."""
-        log, environment = self._log, self._environment
+        log, resources = self._log, self._resources
         before = tuple(each for each in log.segments if each.base_offset < segment.base_offset)
         first = before[0].base_offset if before else segment.base_offset
-        producers = ProducerState(
-            environment.file_system,
+        producers = ProducerStateManager(
+            resources.file_system,
             log.directory,
             log.topic_partition,
             [each for each in log.producer_state.snapshots if first <= each <= segment.base_offset],
             log.config.producer_id_expiration_ms,
         )
         try:
-            producers.truncate_and_load(first, segment.base_offset, environment.clock.time_ms())
-            replay_producers(producers, (*before, segment), self.next_offset)
+            producers.truncate_and_load(first, segment.base_offset, resources.clock.time_ms())
+            replay_batches(producers, (*before, segment), self.next_offset)
         except (RecordsError, CorruptIndexError) as error:
             logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
 

@@ -18,7 +18,7 @@ UNDEFINED_EPOCH: Final = -1
 UNDEFINED_EPOCH_OFFSET: Final = -1
 
 
-class LeaderEpochs:
+class LeaderEpochFileCache:
     """The entries, in memory and in ``leader-epoch-checkpoint``.
 
     The file is replaced on each change without a sync; `sync` belongs to the log's flush. What a power cut

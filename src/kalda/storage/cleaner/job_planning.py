@@ -5,31 +5,19 @@ the part that is cleaned, and a producer that wrote again merely keeps a batch f
 """
 
 import asyncio
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from kalda.storage.cleaner.cleanable import CleanableLog
-from kalda.storage.cleaner.job import UNLIMITED, CleaningJob, LastRecord, SourceSegment
-from kalda.storage.segment import Segment
+from kalda.storage.cleaner.cleaner_config import CleanerConfig
+from kalda.storage.cleaner.job import CleaningJob, LastRecord, SourceSegment
+from kalda.storage.cleaner.log_to_clean import LogToClean
+from kalda.storage.log_segment import LogSegment
 
 _PER_STEP: Final = 2_000
 """Producers or segments looked at in one turn of the loop: about a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerConfig:
-    """The broker's ``log.cleaner.*``, with Kafka's defaults."""
-
-    threads: int = 1
-    dedupe_buffer_bytes: int = 128 * 1024 * 1024
-    load_factor: float = 0.9
-    io_buffer_bytes: int = 512 * 1024
-    io_bytes_per_second: float = UNLIMITED
-    backoff_ms: int = 15_000
-
-
-async def plan_job(candidate: CleanableLog, config: CleanerConfig, now_ms: int) -> CleaningJob:
+async def plan_job(candidate: LogToClean, config: CleanerConfig, now_ms: int) -> CleaningJob:
     """Gather the job; the loop gets its turn in between where there is much to gather."""
     log = candidate.log
     log_config = log.config
@@ -54,7 +42,7 @@ async def plan_job(candidate: CleanableLog, config: CleanerConfig, now_ms: int) 
     )
 
 
-async def _sources(segments: tuple[Segment, ...]) -> list[SourceSegment]:
+async def _sources(segments: tuple[LogSegment, ...]) -> list[SourceSegment]:
     """Describe the closed ones."""
     sources = []
     for count, (segment, following) in enumerate(pairwise(segments), 1):
@@ -74,7 +62,7 @@ async def _sources(segments: tuple[Segment, ...]) -> list[SourceSegment]:
     return sources
 
 
-async def _last_records(candidate: CleanableLog) -> list[LastRecord]:
+async def _last_records(candidate: LogToClean) -> list[LastRecord]:
     """Return where producers left off, but for those that went on above what is cleaned."""
     end = candidate.first_uncleanable_offset
     found = []

@@ -28,13 +28,13 @@ from kalda.storage.errors import (
 )
 from kalda.storage.file_names import PRODUCER_SNAPSHOT_SUFFIX, offset_file_name
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.producer_entry import (
+from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
+from kalda.storage.producer_state_entry import (
     NO_TRANSACTION,
     BatchMetadata,
     ProducerStateEntry,
     is_next_sequence,
 )
-from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
 from kalda.storage.transaction_index import AbortedTransaction
 
 logger: Final = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class VerificationGuard:
         self.waiting_count = 0
 
 
-class ProducerState:
+class ProducerStateManager:
     """The producers of one log, its open transactions and its snapshots."""
 
     __slots__ = (

@@ -14,7 +14,6 @@ from kalda.common.clock import Clock
 from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
 from kalda.records.record import iter_records
-from kalda.storage.config import INT32_MAX, INT64_MAX, LogConfig
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import (
     DELETED_SUFFIX,
@@ -27,7 +26,8 @@ from kalda.storage.file_names import (
 )
 from kalda.storage.file_records import BatchPosition, FileRecords
 from kalda.storage.filesystem import Buffer, FileSystem
-from kalda.storage.handles import Handles
+from kalda.storage.log_caches import LogCaches
+from kalda.storage.log_config import INT32_MAX, INT64_MAX, LogConfig
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
@@ -46,7 +46,7 @@ class Recovered(NamedTuple):
     """What the transaction index held of markers that were cut off: records before them may be left."""
 
 
-class Segment:
+class LogSegment:
     """A part of the log; `last_offset - base_offset` fits an int32, and so does every position."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Segment:
         sizes: dict[str, int],
         config: LogConfig,
         file_system: FileSystem,
-        handles: Handles,
+        caches: LogCaches,
         *,
         created_ms: int,
         jitter_ms: int = 0,
@@ -91,20 +91,20 @@ class Segment:
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.modified_ms = created_ms
-        self.records = FileRecords(file_system, path(LOG_SUFFIX), sizes.get(LOG_SUFFIX, 0), handles.files)
+        self.records = FileRecords(file_system, path(LOG_SUFFIX), sizes.get(LOG_SUFFIX, 0), caches.files)
         self.offset_index = OffsetIndex(
             file_system,
             path(OFFSET_INDEX_SUFFIX),
             base_offset,
             sizes.get(OFFSET_INDEX_SUFFIX, 0),
-            handles.indexes,
+            caches.indexes,
         )
         self.time_index = TimeIndex(
             file_system,
             path(TIME_INDEX_SUFFIX),
             base_offset,
             sizes.get(TIME_INDEX_SUFFIX, 0),
-            handles.indexes,
+            caches.indexes,
         )
         self.transaction_index = TransactionIndex(
             file_system, path(TRANSACTION_INDEX_SUFFIX), sizes.get(TRANSACTION_INDEX_SUFFIX, 0)
@@ -297,7 +297,7 @@ class Segment:
 
     def recover(
         self,
-        on_batch: Callable[["Segment", BatchHeader, memoryview], None],
+        on_batch: Callable[["LogSegment", BatchHeader, memoryview], None],
         limit: int | None = None,
         keep_rest: Callable[[int, int], None] | None = None,
     ) -> Recovered:
@@ -516,18 +516,18 @@ def create_segment(
     base_offset: int,
     config: LogConfig,
     file_system: FileSystem,
-    handles: Handles,
+    caches: LogCaches,
     clock: Clock,
     jitter_ms: int = 0,
-) -> Segment:
+) -> LogSegment:
     """Make an empty segment on disk; raises `OSError`."""
-    segment = Segment(
+    segment = LogSegment(
         directory,
         base_offset,
         {},
         config,
         file_system,
-        handles,
+        caches,
         created_ms=clock.time_ms(),
         jitter_ms=jitter_ms,
     )

@@ -27,16 +27,16 @@ from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.record import iter_records
 from kalda.records.validation import TimestampBounds, validate_records
-from kalda.storage.config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
-from kalda.storage.producer_state import AppendOrigin
+from kalda.storage.log_config import INT64_MAX, LogConfig, TimestampTypeConfig
+from kalda.storage.producer_state_manager import AppendOrigin
 
 WritableBuffer = bytearray | memoryview
 
 _PRODUCER: Final = "producer"
 
 
-class AppendValidator:
+class LogValidator:
     """One log's settings, turned into what an append checks. Replaced when the settings change."""
 
     __slots__ = (

@@ -7,8 +7,8 @@ watermark), and what is younger than ``min.compaction.lag.ms``.
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.storage.config import INT64_MAX
-from kalda.storage.segment import Segment
+from kalda.storage.log_config import INT64_MAX
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.unified_log import UnifiedLog
 
 _FIRST_TIMESTAMPS_MAX: Final = 50
@@ -16,7 +16,7 @@ _FIRST_TIMESTAMPS_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class CleanableLog:
+class LogToClean:
     """A compacted log with what a choice among logs goes by."""
 
     log: UnifiedLog
@@ -42,7 +42,7 @@ class CleanableLog:
         )
 
 
-def look_at(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> CleanableLog:
+def measure_log(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> LogToClean:
     """Measure a compacted log; `checkpoint` is up to where it is clean. Raises `OSError`."""
     first_dirty = first_dirty_offset(log, checkpoint)
     segments = log.segments
@@ -59,7 +59,7 @@ def look_at(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> CleanableLo
     uncleanable = max(uncleanable, first_dirty)
     kept = _from(closed, uncleanable, active_base)
     first_uncleanable = kept[0].base_offset if kept else active_base
-    return CleanableLog(
+    return LogToClean(
         log,
         first_dirty,
         first_uncleanable,
@@ -77,7 +77,7 @@ def first_dirty_offset(log: UnifiedLog, checkpoint: int | None) -> int:
     return max(checkpoint, start)
 
 
-def _from(closed: tuple[Segment, ...], offset: int, end: int) -> tuple[Segment, ...]:
+def _from(closed: tuple[LogSegment, ...], offset: int, end: int) -> tuple[LogSegment, ...]:
     """Return the closed segments from the one that would hold `offset` on; they end at `end`."""
     if offset >= end:
         return ()
@@ -87,7 +87,7 @@ def _from(closed: tuple[Segment, ...], offset: int, end: int) -> tuple[Segment, 
     return closed[max(0, first - 1) :]
 
 
-def _compaction_delay_ms(log: UnifiedLog, dirty: tuple[Segment, ...], now_ms: int) -> int:
+def _compaction_delay_ms(log: UnifiedLog, dirty: tuple[LogSegment, ...], now_ms: int) -> int:
     lag_ms = log.config.max_compaction_lag_ms
     if lag_ms == INT64_MAX:
         return 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader, iter_headers, validate
 from kalda.storage.errors import UnexpectedAppendOffsetError
-from kalda.storage.validation import WritableBuffer
+from kalda.storage.log_validator import WritableBuffer
 
 
 class LogEnd(NamedTuple):
@@ -21,7 +21,7 @@ class LogEnd(NamedTuple):
     """-1 if the log knows of none."""
 
 
-class FollowedBatches(NamedTuple):
+class FollowerBatches(NamedTuple):
     """Batches to append, at least one, as what a log's segment must know of them."""
 
     headers: list[tuple[int, BatchHeader]]
@@ -35,9 +35,9 @@ class FollowedBatches(NamedTuple):
     timestamp_offset: int
 
 
-def read_followed_batches(
+def read_follower_batches(
     records: WritableBuffer, end: LogEnd, leader_epoch: int | None
-) -> FollowedBatches | None:
+) -> FollowerBatches | None:
     """Check that the whole batches in `records` continue the log; None if there are none.
 
     `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one. A batch
@@ -65,7 +65,7 @@ def read_followed_batches(
         return None
     position, last = headers[-1]
     latest = max((header for _, header in headers), key=_max_timestamp)
-    return FollowedBatches(
+    return FollowerBatches(
         headers,
         headers[0][1].base_offset,
         last.last_offset,

@@ -18,8 +18,6 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.storage.checkpoints import parse_partition_metadata
-from kalda.storage.config import INT64_MAX, LogConfig
-from kalda.storage.environment import LogEnvironment
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
@@ -36,14 +34,16 @@ from kalda.storage.file_names import (
     parse_offset_file_name,
 )
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
-from kalda.storage.leader_epochs import LeaderEpochs
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
+from kalda.storage.log_config import INT64_MAX, LogConfig
+from kalda.storage.log_resources import LogResources
+from kalda.storage.log_segment import LogSegment, create_segment, segment_jitter_ms
+from kalda.storage.log_segments import LogSegments
 from kalda.storage.missing_offsets import MissingOffsets
-from kalda.storage.producer_state import ProducerState
-from kalda.storage.replay import replay_producers
-from kalda.storage.segment import Segment, create_segment, segment_jitter_ms
+from kalda.storage.producer_state_manager import ProducerStateManager
+from kalda.storage.producer_state_rebuild import replay_batches
 from kalda.storage.segment_recovery import SegmentRecovery
-from kalda.storage.segments import Segments
 from kalda.storage.transaction_index import AbortedTransaction
 from kalda.storage.unified_log import UnifiedLog
 
@@ -51,7 +51,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LoadOffsets:
+class CheckpointedOffsets:
     """What the checkpoints say of a log; zeros for a new one."""
 
     recovery_point: int = 0
@@ -65,10 +65,10 @@ def load_log(
     directory: str,
     topic_partition: TopicPartition,
     config: LogConfig,
-    environment: LogEnvironment,
+    resources: LogResources,
     *,
     had_clean_shutdown: bool,
-    offsets: LoadOffsets,
+    offsets: CheckpointedOffsets,
 ) -> UnifiedLog:
     """Open the log in `directory`, which exists; an empty directory is an empty log.
 
@@ -76,10 +76,10 @@ def load_log(
         OSError: the disk failed.
         CorruptCheckpointError: ``partition.metadata`` cannot be read.
     """
-    return _Loader(directory, topic_partition, config, environment, had_clean_shutdown, offsets).load()
+    return _LogLoader(directory, topic_partition, config, resources, had_clean_shutdown, offsets).load()
 
 
-class _Loader:
+class _LogLoader:
     """One load; the steps share the state here."""
 
     def __init__(
@@ -87,20 +87,20 @@ class _Loader:
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
-        environment: LogEnvironment,
+        resources: LogResources,
         had_clean_shutdown: bool,
-        offsets: LoadOffsets,
+        offsets: CheckpointedOffsets,
     ) -> None:
         self._directory = directory
         self._topic_partition = topic_partition
         self._config = config
-        self._environment = environment
-        self._file_system = environment.file_system
+        self._resources = resources
+        self._file_system = resources.file_system
         self._is_clean = had_clean_shutdown
         self._offsets = offsets
         self._entries: dict[str, DirectoryEntry] = {}
-        self._epochs = LeaderEpochs(environment.file_system, directory)
-        self._missing = MissingOffsets(environment.file_system, directory)
+        self._epochs = LeaderEpochFileCache(resources.file_system, directory)
+        self._missing = MissingOffsets(resources.file_system, directory)
         # Base offsets of the segments that must be read in full.
         self._suspect: set[int] = set()
         # Where segments began whose indexes are left and whose log is gone.
@@ -117,7 +117,7 @@ class _Loader:
             self._file_system,
             self._directory,
             self._topic_partition,
-            self._environment.clock,
+            self._resources.clock,
             self._epochs,
             self._producer_state,
             lambda base_offset, size: self._segment(base_offset, {LOG_SUFFIX: size}),
@@ -139,14 +139,14 @@ class _Loader:
             self._directory,
             self._topic_partition,
             self._config,
-            self._environment,
-            Segments(tuple(segments)),
+            self._resources,
+            LogSegments(tuple(segments)),
             end_offset,
             max(recovery_point, start_offset),
         )
         return UnifiedLog(
             local,
-            self._environment,
+            self._resources,
             topic_id=topic_id,
             log_start_offset=start_offset,
             high_watermark=self._offsets.high_watermark,
@@ -220,7 +220,7 @@ class _Loader:
         segment.forget()
         return next_offset
 
-    def _open_segments(self) -> list[Segment]:
+    def _open_segments(self) -> list[LogSegment]:
         sizes: dict[int, dict[str, int]] = defaultdict(dict)
         modified: dict[int, int] = {}
         for name, entry in self._entries.items():
@@ -255,9 +255,9 @@ class _Loader:
             self._suspect.update(s.base_offset for s in segments if s.base_offset >= first)
         return segments or [self._create(self._offsets.log_start_offset)]
 
-    def _find_end(self, opened: list[Segment], recovery: SegmentRecovery) -> tuple[list[Segment], int]:
+    def _find_end(self, opened: list[LogSegment], recovery: SegmentRecovery) -> tuple[list[LogSegment], int]:
         """Return the segments that are left and the log end offset, recovering what must be."""
-        segments: list[Segment] = []
+        segments: list[LogSegment] = []
         ends: list[int] = []
         lost_aborts: list[AbortedTransaction] = []
         damaged: set[int] = set()
@@ -281,7 +281,7 @@ class _Loader:
         self._keep_aborts(segments, lost_aborts)
         return segments, ends[-1]
 
-    def _checked_end(self, segment: Segment, limit: int | None) -> int | None:
+    def _checked_end(self, segment: LogSegment, limit: int | None) -> int | None:
         """Return the offset after the segment's last batch; ``None`` if all of it must be read."""
         if segment.base_offset in self._suspect:
             return None
@@ -297,7 +297,7 @@ class _Loader:
             return None
         return end
 
-    def _note_missing(self, segments: list[Segment], ends: list[int], damaged: set[int]) -> None:
+    def _note_missing(self, segments: list[LogSegment], ends: list[int], damaged: set[int]) -> None:
         """Find the offsets that the log has lost, and let the log end where it ended before."""
         if MISSING_OFFSETS_FILE in self._entries:
             try:
@@ -340,13 +340,13 @@ class _Loader:
             return True
         return not self._config.is_compacted and end > self._offsets.first_dirty_offset
 
-    def _segment_name(self, segments: list[Segment], offset: int) -> str:
+    def _segment_name(self, segments: list[LogSegment], offset: int) -> str:
         holder = max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
         return offset_file_name(holder, LOG_SUFFIX)
 
-    def _keep_aborts(self, segments: list[Segment], aborts: list[AbortedTransaction]) -> None:
+    def _keep_aborts(self, segments: list[LogSegment], aborts: list[AbortedTransaction]) -> None:
         """Keep what the indexes said of transactions whose abort markers are missing."""
-        by_segment = Segments(tuple(segments))
+        by_segment = LogSegments(tuple(segments))
         for aborted in aborts:
             if self._missing.holds(aborted.last_offset):
                 index = by_segment.items[by_segment.floor_index(aborted.last_offset)].transaction_index
@@ -356,9 +356,9 @@ class _Loader:
     def _snapshots(self) -> list[int]:
         return [parsed[0] for name in self._entries if (parsed := _parse(name, PRODUCER_SNAPSHOT_SUFFIX))]
 
-    def _producer_state(self, first_offset: int, end_offset: int) -> ProducerState:
+    def _producer_state(self, first_offset: int, end_offset: int) -> ProducerStateManager:
         """Make an empty state that knows the snapshots in [first_offset, end_offset]."""
-        return ProducerState(
+        return ProducerStateManager(
             self._file_system,
             self._directory,
             self._topic_partition,
@@ -367,19 +367,21 @@ class _Loader:
         )
 
     def _load_producers(
-        self, segments: list[Segment], end_offset: int, recovery: SegmentRecovery
-    ) -> ProducerState:
+        self, segments: list[LogSegment], end_offset: int, recovery: SegmentRecovery
+    ) -> ProducerStateManager:
         # Recovery has seen every batch, a snapshot has only the last of each producer.
         producers = recovery.producers_at(end_offset) or self._producer_state(0, INT64_MAX)
         producers.know_snapshots(self._snapshots())
         producers.remove_stray_snapshots({segment.base_offset for segment in segments})
-        producers.truncate_and_load(segments[0].base_offset, end_offset, self._environment.clock.time_ms())
-        replay_producers(producers, tuple(segments), end_offset)
+        producers.truncate_and_load(segments[0].base_offset, end_offset, self._resources.clock.time_ms())
+        replay_batches(producers, tuple(segments), end_offset)
         if not self._is_clean:
             producers.take_snapshot()
         return producers
 
-    def _restart(self, segments: list[Segment], producers: ProducerState, start_offset: int) -> list[Segment]:
+    def _restart(
+        self, segments: list[LogSegment], producers: ProducerStateManager, start_offset: int
+    ) -> list[LogSegment]:
         logger.warning(
             "%s: the log ends below its start offset %d; dropping all of it",
             self._topic_partition,
@@ -392,7 +394,7 @@ class _Loader:
         producers.reset(start_offset)
         return [self._create(start_offset)]
 
-    def _load_epochs(self, segments: list[Segment]) -> None:
+    def _load_epochs(self, segments: list[LogSegment]) -> None:
         if LEADER_EPOCH_CHECKPOINT_FILE not in self._entries:
             return
         try:
@@ -411,29 +413,29 @@ class _Loader:
         except CorruptCheckpointError as error:
             raise CorruptCheckpointError(f"{path}: {error}") from None
 
-    def _segment(self, base_offset: int, sizes: dict[str, int]) -> Segment:
-        environment = self._environment
-        return Segment(
+    def _segment(self, base_offset: int, sizes: dict[str, int]) -> LogSegment:
+        resources = self._resources
+        return LogSegment(
             self._directory,
             base_offset,
             sizes,
             self._config,
             self._file_system,
-            environment.handles,
-            created_ms=environment.clock.time_ms(),
-            jitter_ms=segment_jitter_ms(self._config, environment.random_fraction()),
+            resources.caches,
+            created_ms=resources.clock.time_ms(),
+            jitter_ms=segment_jitter_ms(self._config, resources.random_fraction()),
         )
 
-    def _create(self, base_offset: int) -> Segment:
-        environment = self._environment
+    def _create(self, base_offset: int) -> LogSegment:
+        resources = self._resources
         return create_segment(
             self._directory,
             base_offset,
             self._config,
             self._file_system,
-            environment.handles,
-            environment.clock,
-            segment_jitter_ms(self._config, environment.random_fraction()),
+            resources.caches,
+            resources.clock,
+            segment_jitter_ms(self._config, resources.random_fraction()),
         )
 
     def _remove(self, name: str) -> None:

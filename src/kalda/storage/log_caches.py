@@ -19,7 +19,7 @@ class Releasable(Protocol):
         ...
 
 
-class HandleCache:
+class FifoCache:
     """Counts what is held and releases the oldest when the bound is passed (first in, first out).
 
     First in, first out keeps the hot path free of bookkeeping: an entry that is in use is opened again,
@@ -58,7 +58,7 @@ class HandleCache:
         self.cost -= self._held.pop(item, 0)
 
 
-class Handles:
+class LogCaches:
     """The two caches that all logs of a process share."""
 
     __slots__ = ("files", "indexes")
@@ -66,5 +66,5 @@ class Handles:
     def __init__(
         self, open_files_max: int = OPEN_FILES_MAX_DEFAULT, index_bytes_max: int = INDEX_BYTES_MAX_DEFAULT
     ) -> None:
-        self.files: Final = HandleCache(open_files_max)
-        self.indexes: Final = HandleCache(index_bytes_max)
+        self.files: Final = FifoCache(open_files_max)
+        self.indexes: Final = FifoCache(index_bytes_max)
