@@ -8,7 +8,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.topics_view import CachedTopics
 from kalda.common.config_def import ConfigError
 from kalda.common.types import uuid_to_text
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig, MigrationPolicy
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.coordinator import GroupCoordinator
@@ -27,17 +27,7 @@ def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
         ConfigError: they contradict each other, or name an assignor that there is not.
     """
     try:
-        return ConsumerGroupConfig(
-            group_consumer_assignors=config.group_consumer_assignors,
-            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            group_consumer_min_session_timeout_ms=config.group_consumer_min_session_timeout_ms,
-            group_consumer_max_session_timeout_ms=config.group_consumer_max_session_timeout_ms,
-            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
-            group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
-            group_consumer_max_size=config.group_consumer_max_size,
-            group_consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
-        )
+        return config.part(ConsumerGroupConfig)
     except ValueError as error:
         raise ConfigError("group.consumer", str(error)) from None
 

@@ -3,7 +3,6 @@
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.consumer_groups import consumer_protocol_maker
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
@@ -18,27 +17,11 @@ from kalda.records.compression import Compression
 if TYPE_CHECKING:
     from kalda.broker.services import BrokerServices
 
-__all__ = ["build_group_coordinator", "group_config"]
-
-
-def group_config(config: BrokerConfig) -> GroupConfig:
-    """The coordinator's part of a broker's settings."""
-    return GroupConfig(
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_max_size=config.group_max_size,
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_commit_timeout_ms=config.offsets_commit_timeout_ms,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        offsets_retention_minutes=config.offsets_retention_minutes,
-    )
-
 
 def build_group_coordinator(services: "BrokerServices") -> GroupCoordinator:
     """Make the group coordinator; from now on it hears of the partitions of ``__consumer_offsets``."""
     config = services.config
-    settings = group_config(config)
+    settings = config.part(GroupConfig)
     statistics = GroupStatistics()
 
     add_consumer_protocol = consumer_protocol_maker(services)

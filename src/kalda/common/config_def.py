@@ -37,6 +37,14 @@ class ConfigType(IntEnum):
         """Whether values must never be shown."""
         return self is ConfigType.PASSWORD
 
+    def parse(self, text: str) -> ConfigValue:
+        """Read a value as it stands in a properties file.
+
+        Raises:
+            ValueError: `text` is not of this type.
+        """
+        return _PARSERS[self](text.strip())
+
 
 class Importance(Enum):
     """How likely an operator has to think about the setting."""
@@ -142,6 +150,8 @@ class ConfigKey:
     """The missing feature that values of this setting ask for; such values are refused."""
     harmless: tuple[ConfigValue, ...] | None = None
     """The values that do not ask for `requires`; where not given, the default and what is empty."""
+    without_effect: str | None = None
+    """The missing feature because of which nothing reads the setting; None where it has an effect."""
 
     def asks_for(self, value: ConfigValue) -> MissingFeature | None:
         """Return the missing feature that the value asks for, if it asks for one."""
@@ -168,7 +178,7 @@ class ConfigKey:
                 return None
             raise self._refused("null")
         try:
-            value = _PARSERS[self.type](text.strip())
+            value = self.type.parse(text)
         except ValueError:
             raise self._refused(text) from None
         if self.validator is not None and not self.validator.accepts(value):

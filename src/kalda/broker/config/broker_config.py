@@ -8,13 +8,11 @@ refused, in files as in requests.
 """
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from typing import Final, Self
 
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_SYNONYMS
-from kalda.broker.config.definitions.declare import KRAFT
-from kalda.broker.config.definitions.quorum import QUORUM
+from kalda.broker.config.definitions import BROKER_CONFIG, BrokerSettings
+from kalda.broker.config.definitions.without_effect import KRAFT
 from kalda.broker.config.listeners import (
     ListenerConfig,
     parse_listeners,
@@ -22,7 +20,7 @@ from kalda.broker.config.listeners import (
     require_distinct_ports,
     require_served,
 )
-from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ, TopicConfigs
+from kalda.broker.config.topic_config import TopicConfigs
 from kalda.common.config_def import (
     ConfigError,
     ConfigKey,
@@ -37,109 +35,8 @@ _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
 """Settings under these belong to tiered storage's plug-ins, whose names nobody but they know."""
 
 
-class BrokerConfig:
+class BrokerConfig(BrokerSettings):
     """A broker's settings. An attribute has Kafka's name with underscores for the dots."""
-
-    advertised_listeners: tuple[ListenerConfig, ...]
-    """As clients are told; the same names as `listeners`. An empty host must be filled in by the server."""
-    auto_create_topics_enable: bool
-    auto_leader_rebalance_enable: bool
-    broker_id: int
-    broker_id_generation_enable: bool
-    broker_rack: str | None
-    connections_max_idle_ms: int
-    controlled_shutdown_enable: bool
-    controlled_shutdown_max_retries: int
-    controlled_shutdown_retry_backoff_ms: int
-    controller_socket_timeout_ms: int
-    default_replication_factor: int
-    delete_topic_enable: bool
-    fetch_max_bytes: int
-    follower_replication_throttled_rate: int
-    group_consumer_assignors: tuple[str, ...]
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_session_timeout_ms: int
-    group_coordinator_rebalance_protocols: tuple[str, ...]
-    group_initial_rebalance_delay_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_min_session_timeout_ms: int
-    inter_broker_listener_name: str
-    """The listener on which brokers reach each other, whichever setting names it."""
-    leader_imbalance_check_interval_seconds: int
-    leader_imbalance_per_broker_percentage: int
-    leader_replication_throttled_rate: int
-    listeners: tuple[ListenerConfig, ...]
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_enable: bool
-    log_cleaner_io_buffer_load_factor: float
-    log_cleaner_io_buffer_size: int
-    log_cleaner_io_max_bytes_per_second: float
-    log_cleaner_threads: int
-    log_dirs: tuple[str, ...]
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_scheduler_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    log_retention_check_interval_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: Mapping[str, int]
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-    metrics_port: int | None
-    num_partitions: int
-    num_replica_fetchers: int
-    offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
-    offsets_load_buffer_size: int
-    offsets_retention_check_interval_ms: int
-    offsets_retention_minutes: int
-    offsets_topic_compression_codec: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    producer_id_expiration_check_interval_ms: int
-    replica_fetch_backoff_ms: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_wait_max_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    replica_lag_time_max_ms: int
-    replica_selector_class: str | None
-    replica_socket_receive_buffer_bytes: int
-    replica_socket_timeout_ms: int
-    replication_quota_window_num: int
-    replication_quota_window_size_seconds: int
-    request_timeout_ms: int
-    reserved_broker_max_id: int
-    socket_listen_backlog_size: int
-    socket_receive_buffer_bytes: int
-    socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_max_timeout_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_load_buffer_size: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_segment_bytes: int
-    transaction_two_phase_commit_enable: bool
-    transactional_id_expiration_ms: int
-    unclean_leader_election_enable: bool
-    zookeeper_connect: str | None
-    zookeeper_connection_timeout_ms: int | None
-    zookeeper_max_in_flight_requests: int
-    zookeeper_session_timeout_ms: int
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static: Final = dict(static)
@@ -212,10 +109,10 @@ class BrokerConfig:
         derived = self._derive(values)
         self._values = values
         self.topics.refresh()
-        for attribute, name in _ATTRIBUTES.items():
-            setattr(self, attribute, values[name] if name in values else BROKER_CONFIG.defaults[name])
-        for attribute, value in derived.items():
-            setattr(self, attribute, value)
+        vars(self).update(
+            (attribute, values.get(key.name, key.default)) for attribute, key in _ATTRIBUTES.items()
+        )
+        vars(self).update(derived)
 
     def _derive(self, values: dict[str, ConfigValue]) -> dict[str, object]:
         """Check what single values cannot show and compute the attributes that are not plain values."""
@@ -251,40 +148,13 @@ class BrokerConfig:
         }
 
 
-_DERIVED: Final = frozenset(
-    {
-        "advertised_listeners",
-        "inter_broker_listener_name",
-        "listeners",
-        "log_dirs",
-        "max_connections_per_ip_overrides",
-    }
-)
-_ATTRIBUTES: Final[dict[str, str]] = {
-    attribute: attribute.replace("_", ".")
-    for attribute in typing.get_type_hints(BrokerConfig)
-    if attribute not in _DERIVED and not attribute.startswith("_")
-}
-"""Attribute to setting, of those that are plain values."""
-
-SETTINGS_READ: Final = frozenset(attribute.replace("_", ".") for attribute in (*_ATTRIBUTES, *_DERIVED)) | {
-    "listener.security.protocol.map",
-    "log.dir",
-    "node.id",
-    "producer.id.expiration.ms",
-    "security.inter.broker.protocol",
-}
-"""The broker's settings that code reads, apart from topics' defaults."""
-
-SETTINGS_IN_EFFECT: Final = SETTINGS_READ | {
-    broker_name for name in TOPIC_SETTINGS_READ for broker_name, _ in TOPIC_SYNONYMS.get(name, ())
-}
-"""The broker's settings that code reads, directly or as a topic's default."""
+_ATTRIBUTES: Final = BrokerSettings.definitions()
 
 
 def has_effect(name: str) -> bool:
-    """Return whether code reads the setting; those of a single listener are not read yet."""
-    return name in SETTINGS_IN_EFFECT
+    """Return whether code reads the setting; none of a single listener's (``listener.name.…``) is read."""
+    key = BROKER_CONFIG.keys.get(name)
+    return key is not None and key.without_effect is None
 
 
 def base_name(name: str) -> str:
@@ -325,17 +195,19 @@ def refuse_kraft(properties: Mapping[str, str]) -> None:
     Raises:
         MissingFeatureError: it names the settings of KRaft that are set.
     """
-    keys = {key.name: key for key in QUORUM}
+    found = {
+        name: key
+        for name in properties
+        if (key := BROKER_CONFIG.keys.get(name)) is not None
+        and (key.without_effect == KRAFT or name == "node.id")
+    }
     asking = [
         name
-        for name, text in properties.items()
-        if (key := BROKER_CONFIG.keys.get(name)) is not None
-        and key.requires is KRAFT
-        and text.strip().lower() not in ("", "false")
+        for name, key in found.items()
+        if key.requires is not None and properties[name].strip().lower() not in ("", "false")
     ]
     if not asking:
         return
-    found = [name for name in properties if name in keys or name in asking]
     raise MissingFeatureError(asking[0], f"{', '.join(f'`{name}`' for name in found)}: {_NO_KRAFT}")
 
 

@@ -5,13 +5,11 @@ are committed; a test says when they are behind the definitions.
 """
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.config.broker_config import SETTINGS_IN_EFFECT
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG, TOPIC_SYNONYMS
-from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ
 from kalda.common.config_def import ConfigDef, ConfigKey
 
 BROKER_PAGE: Final = "broker-configs.md"
@@ -43,12 +41,12 @@ A setting marked **yes** has an effect today. The others are accepted and listed
 
 def broker_page() -> str:
     """Return the page of the broker's settings."""
-    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, SETTINGS_IN_EFFECT, 'Update', _update_mode)}"
+    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, 'Update', _update_mode)}"
 
 
 def topic_page() -> str:
     """Return the page of topics' settings."""
-    return f"{_TOPIC_INTRODUCTION}\n{_table(TOPIC_CONFIG, TOPIC_SETTINGS_READ, 'Broker setting', _synonyms)}"
+    return f"{_TOPIC_INTRODUCTION}\n{_table(TOPIC_CONFIG, 'Broker setting', _synonyms)}"
 
 
 def write_pages(directory: Path) -> None:
@@ -62,9 +60,7 @@ def write_pages(directory: Path) -> None:
     (directory / TOPIC_PAGE).write_text(topic_page(), encoding="utf-8")
 
 
-def _table(
-    definitions: ConfigDef, in_effect: Collection[str], title: str, extra: Callable[[ConfigKey], str]
-) -> str:
+def _table(definitions: ConfigDef, title: str, extra: Callable[[ConfigKey], str]) -> str:
     lines = [
         f"| Setting | Default | Takes | {title} | Effect | What it does |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -77,15 +73,15 @@ def _table(
             _default(key),
             key.allowed,
             extra(key),
-            _effect(key, in_effect),
+            _effect(key),
             key.documentation,
         )
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _effect(key: ConfigKey, in_effect: Collection[str]) -> str:
-    if key.name in in_effect:
+def _effect(key: ConfigKey) -> str:
+    if key.without_effect is None:
         return "**yes**"
     return f"refused: {key.requires.name}" if key.requires is not None else "no"
 

@@ -15,19 +15,6 @@ _LOG_FIELDS: Final = {
 }
 """Field of the storage's config to topic setting; `producer_id_expiration_ms` is the broker's alone."""
 
-TOPIC_SETTINGS_READ: Final = (
-    frozenset(_LOG_FIELDS.values())
-    | {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-    }
-) - {
-    # The old formats', which are not served yet.
-    "message.downconversion.enable",
-}
-"""The topic settings that code reads: what the documentation marks as in effect."""
-
 _TIMESTAMP_BOUND_DEFAULT: Final = TOPIC_CONFIG.defaults["message.timestamp.before.max.ms"]
 
 

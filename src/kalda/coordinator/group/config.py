@@ -1,24 +1,34 @@
-"""The settings that the group coordinator reads, under Kafka's names with underscores for the dots."""
+"""Declares the settings of the group coordinator, under Kafka's names with underscores for the dots."""
 
-from dataclasses import dataclass
-
-__all__ = ["GroupConfig"]
-
-_INT_MAX = 2**31 - 1
+from kalda.common.config_def import at_least
+from kalda.common.settings import HIGH, INT_MAX, Settings, integer, long
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(Settings):
     """Settings of classic groups and of offsets."""
 
-    group_initial_rebalance_delay_ms: int = 3000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = _INT_MAX
-    group_min_session_timeout_ms: int = 6000
-    offset_metadata_max_bytes: int = 4096
-    offsets_commit_timeout_ms: int = 5000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_retention_minutes: int = 10080
+    group_initial_rebalance_delay_ms = integer(
+        3000, "How long an empty group waits for more members before its first rebalance."
+    )
+    group_max_session_timeout_ms = integer(
+        1_800_000, "The longest session timeout that a classic member may ask for."
+    )
+    group_max_size = integer(INT_MAX, "The most members of one classic group.", at_least(1))
+    group_min_session_timeout_ms = integer(
+        6000, "The shortest session timeout that a classic member may ask for."
+    )
+    offset_metadata_max_bytes = integer(
+        4096, "The longest metadata text of an offset commit.", importance=HIGH
+    )
+    offsets_commit_timeout_ms = integer(
+        5000, "How long an offset commit waits for its replicas.", at_least(1), importance=HIGH
+    )
+    offsets_retention_check_interval_ms = long(
+        600_000, "Pause between looks for committed offsets that expired.", at_least(1), importance=HIGH
+    )
+    offsets_retention_minutes = integer(
+        10080, "How long committed offsets outlive their group's last activity.", at_least(1), importance=HIGH
+    )
 
     @property
     def offsets_retention_ms(self) -> int:

@@ -1,14 +1,18 @@
 """What the documentation marks as in effect is read by code: else it would promise what nothing keeps."""
 
 import re
-import typing
 from pathlib import Path
 
 import kalda
 from kalda.broker.config import BrokerConfig
-from kalda.broker.config.topic_config import TOPIC_SETTINGS_READ
+from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.common.config_def import ConfigKey
 
 SOURCE = Path(kalda.__file__).parent
+
+
+def has_effect(key: ConfigKey) -> bool:
+    return key.without_effect is None
 
 
 def sources(folder: str, *, but: str) -> str:
@@ -20,20 +24,35 @@ def sources(folder: str, *, but: str) -> str:
 
 
 def test_every_attribute_of_the_brokers_settings_is_read() -> None:
-    code = sources("broker", but="broker/config/")
+    """By name, as the default of a topic's setting, or by `BrokerConfig` itself."""
+    code = sources("broker", but="broker/config/") + sources("coordinator", but="config.py")
+    code += (SOURCE / "coordinator/group/consumer/config.py").read_text(encoding="utf-8")
+    defaults = {
+        name for key in TOPIC_CONFIG if has_effect(key) for name, _ in TOPIC_SYNONYMS.get(key.name, ())
+    }
+    elsewhere = {
+        *(f"group.consumer.{bound}.heartbeat.interval.ms" for bound in ("min", "max")),
+        *(f"group.consumer.{bound}.session.timeout.ms" for bound in ("min", "max")),
+        "listener.security.protocol.map",
+        "log.dir",
+        "node.id",
+        "offsets.retention.minutes",
+        "producer.id.expiration.ms",
+        "security.inter.broker.protocol",
+    }
 
     unread = [
-        attribute
-        for attribute in typing.get_type_hints(BrokerConfig)
-        if not re.search(rf"config\.{attribute}\b", code)
+        key.name
+        for attribute, key in BrokerConfig.definitions().items()
+        if not re.search(rf"(config|self)\.{attribute}\b", code)
     ]
 
-    assert [] == unread
+    assert sorted(elsewhere) == sorted(set(unread) - defaults)
 
 
 def test_every_topic_setting_in_effect_is_read() -> None:
     code = sources("", but="config") + sources("controller", but="-") + sources("records", but="-")
-    settings = {name.replace(".", "_") for name in TOPIC_SETTINGS_READ}
+    settings = {key.name.replace(".", "_") for key in TOPIC_CONFIG if has_effect(key)}
     # Read through LogConfig's properties, through coordination, folded into the newer two, and by quotas.
     elsewhere = {
         "follower_replication_throttled_replicas",

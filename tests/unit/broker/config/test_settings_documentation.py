@@ -1,6 +1,5 @@
 from pathlib import Path
 
-from kalda.broker.config.broker_config import SETTINGS_IN_EFFECT
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.config.documentation import (
     BROKER_PAGE,
@@ -31,7 +30,6 @@ def test_every_setting_that_is_not_internal_is_listed_once() -> None:
 
 
 def test_what_is_marked_as_in_effect_exists() -> None:
-    assert SETTINGS_IN_EFFECT <= BROKER_CONFIG.keys.keys()
     assert "| `num.partitions` | `1` | an int, at least 1 | read-only | **yes** |" in broker_page()
     assert "| `num.io.threads` | `8` | an int, at least 1 | cluster-wide | no |" in broker_page()
     refused = "| refused: access lists in ZooKeeper |"

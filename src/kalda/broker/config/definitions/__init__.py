@@ -1,44 +1,44 @@
-"""Every setting that the broker and its topics know: Kafka 3.9's, with its names, defaults and bounds.
+"""Declares every setting of brokers and topics: those of Kafka 3.9, with their names, defaults and bounds.
 
-Settings of features that Kalda does not have are declared too: a file written for Kafka is understood, and
-DescribeConfigs lists what clients expect. Which of them have an effect is said in the generated documentation
-(`docs/reference`) and decided by `broker_config.BrokerConfig`: a setting that nothing reads has none.
+A setting that has an effect is an attribute of a class here, or of a configuration class of
+`kalda.coordinator.group`. The settings that nothing reads stand in a table with the reason for each
+(`without_effect`), so that files written for Kafka can be read and DescribeConfigs lists what clients expect.
 """
 
 from typing import Final
 
-from kalda.broker.config.definitions.coordinators import COORDINATORS
-from kalda.broker.config.definitions.log import LOG
-from kalda.broker.config.definitions.network import NETWORK
-from kalda.broker.config.definitions.quorum import QUORUM
-from kalda.broker.config.definitions.replication import REPLICATION
-from kalda.broker.config.definitions.security import SECURITY
-from kalda.broker.config.definitions.server import SERVER
-from kalda.broker.config.definitions.tiered_storage import TIERED_STORAGE
-from kalda.broker.config.definitions.topic import TOPIC, TOPIC_SYNONYMS
-from kalda.broker.config.definitions.zookeeper import ZOOKEEPER
+from kalda.broker.config.definitions.coordinators import CoordinatorConfig
+from kalda.broker.config.definitions.log import ServerLogConfig
+from kalda.broker.config.definitions.network import SocketServerConfig
+from kalda.broker.config.definitions.replication import ReplicationConfig
+from kalda.broker.config.definitions.server import ServerConfig, ZooKeeperConfig
+from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
+from kalda.broker.config.definitions.without_effect import settings_without_effect
 from kalda.common.config_def import ConfigDef
+from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
 
-__all__ = ["BROKER_CONFIG", "BROKER_SYNONYMS", "TOPIC_CONFIG", "TOPIC_SYNONYMS"]
+__all__ = ["BROKER_CONFIG", "BROKER_SYNONYMS", "TOPIC_CONFIG", "TOPIC_SYNONYMS", "BrokerSettings"]
+
+
+class BrokerSettings(
+    ServerConfig,
+    ZooKeeperConfig,
+    SocketServerConfig,
+    ServerLogConfig,
+    ReplicationConfig,
+    CoordinatorConfig,
+    GroupConfig,
+    ConsumerGroupConfig,
+):
+    """The broker's settings that have an effect, as typed attributes."""
+
 
 BROKER_CONFIG: Final = ConfigDef(
-    sorted(
-        (
-            *SERVER,
-            *NETWORK,
-            *LOG,
-            *REPLICATION,
-            *COORDINATORS,
-            *SECURITY,
-            *ZOOKEEPER,
-            *QUORUM,
-            *TIERED_STORAGE,
-        ),
-        key=lambda key: key.name,
-    )
+    sorted((*BrokerSettings.definitions().values(), *settings_without_effect()), key=lambda key: key.name)
 )
 
-TOPIC_CONFIG: Final = ConfigDef(TOPIC)
+TOPIC_CONFIG: Final = ConfigDef(TopicConfig.definitions().values())
 
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
 _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")

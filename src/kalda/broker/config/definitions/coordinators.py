@@ -1,399 +1,99 @@
-"""Consumer groups, share groups, committed offsets, producers and transactions."""
+"""Declares the settings of the coordinators' topics, of producer ids and of transactions.
 
-from typing import Final
+The settings of groups are declared where they are read, in `kalda.coordinator.group`.
+"""
 
-from kalda.broker.config.definitions.declare import INT_MAX, setting
-from kalda.common.config_def import (
-    ConfigKey,
-    ConfigType,
-    Importance,
-    UpdateMode,
-    at_least,
-    between,
-    list_of,
-    one_of,
-)
+from kalda.common.config_def import UpdateMode, at_least, list_of
+from kalda.common.settings import HIGH, LOW, Settings, boolean, integer, short, string_list
 
-COORDINATORS: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "group.consumer.assignors",
-        ConfigType.LIST,
-        (
-            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
-            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
-        ),
-        "Server-side assignors of consumer groups, the default first (KIP-848).",
-    ),
-    setting(
-        "group.consumer.heartbeat.interval.ms",
-        ConfigType.INT,
-        5000,
-        "Heartbeat interval that members of consumer groups are given.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.max.heartbeat.interval.ms",
-        ConfigType.INT,
-        15000,
-        "Upper bound of a consumer group's heartbeat interval.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.max.session.timeout.ms",
-        ConfigType.INT,
-        60000,
-        "Upper bound of a consumer group's session timeout.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.max.size",
-        ConfigType.INT,
-        INT_MAX,
-        "The most members of one consumer group.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.migration.policy",
-        ConfigType.STRING,
-        "bidirectional",
-        "Whether groups may change between the classic and the consumer protocol.",
-        one_of("disabled", "downgrade", "upgrade", "bidirectional"),
-        internal=True,
-    ),
-    setting(
-        "group.consumer.min.heartbeat.interval.ms",
-        ConfigType.INT,
-        5000,
-        "Lower bound of a consumer group's heartbeat interval.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.min.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "Lower bound of a consumer group's session timeout.",
-        at_least(1),
-    ),
-    setting(
-        "group.consumer.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "Session timeout that members of consumer groups are given.",
-        at_least(1),
-    ),
-    setting(
-        "group.coordinator.append.linger.ms",
-        ConfigType.INT,
-        10,
-        "How long the group coordinator gathers records before it writes them.",
-        at_least(0),
-    ),
-    setting(
-        "group.coordinator.new.enable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether the rewritten group coordinator is used.",
-        internal=True,
-    ),
-    setting(
-        "group.coordinator.rebalance.protocols",
-        ConfigType.LIST,
+
+class CoordinatorConfig(Settings):
+    """The topics of the coordinators, producer ids and transactions."""
+
+    group_coordinator_rebalance_protocols = string_list(
         ("classic", "consumer"),
         "The rebalance protocols that groups may use.",
         list_of("consumer", "classic", "share", "unknown"),
-    ),
-    setting("group.coordinator.threads", ConfigType.INT, 1, "Threads of the group coordinator.", at_least(1)),
-    setting(
-        "group.initial.rebalance.delay.ms",
-        ConfigType.INT,
-        3000,
-        "How long an empty group waits for more members before its first rebalance.",
-    ),
-    setting(
-        "group.max.session.timeout.ms",
-        ConfigType.INT,
-        1_800_000,
-        "The longest session timeout that a classic member may ask for.",
-    ),
-    setting("group.max.size", ConfigType.INT, INT_MAX, "The most members of one classic group.", at_least(1)),
-    setting(
-        "group.min.session.timeout.ms",
-        ConfigType.INT,
-        6000,
-        "The shortest session timeout that a classic member may ask for.",
-    ),
-    setting(
-        "group.share.delivery.count.limit",
-        ConfigType.INT,
-        5,
-        "How often a record of a share group is delivered before it is given up.",
-        between(2, 10),
-    ),
-    setting(
-        "group.share.enable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether share groups are enabled (KIP-932).",
-        internal=True,
-    ),
-    setting(
-        "group.share.heartbeat.interval.ms",
-        ConfigType.INT,
-        5000,
-        "Heartbeat interval that members of share groups are given.",
-        at_least(1),
-    ),
-    setting("group.share.max.groups", ConfigType.SHORT, 10, "The most share groups.", between(1, 100)),
-    setting(
-        "group.share.max.heartbeat.interval.ms",
-        ConfigType.INT,
-        15000,
-        "Upper bound of a share group's heartbeat interval.",
-        at_least(1),
-    ),
-    setting(
-        "group.share.max.record.lock.duration.ms",
-        ConfigType.INT,
-        60000,
-        "Upper bound of the time that a record stays locked by a share consumer.",
-        between(30000, 3_600_000),
-    ),
-    setting(
-        "group.share.max.session.timeout.ms",
-        ConfigType.INT,
-        60000,
-        "Upper bound of a share group's session timeout.",
-        at_least(1),
-    ),
-    setting(
-        "group.share.max.size",
-        ConfigType.SHORT,
-        200,
-        "The most members of one share group.",
-        between(10, 1000),
-    ),
-    setting(
-        "group.share.min.heartbeat.interval.ms",
-        ConfigType.INT,
-        5000,
-        "Lower bound of a share group's heartbeat interval.",
-        at_least(1),
-    ),
-    setting(
-        "group.share.min.record.lock.duration.ms",
-        ConfigType.INT,
-        15000,
-        "Lower bound of the time that a record stays locked by a share consumer.",
-        between(1000, 30000),
-    ),
-    setting(
-        "group.share.min.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "Lower bound of a share group's session timeout.",
-        at_least(1),
-    ),
-    setting(
-        "group.share.partition.max.record.locks",
-        ConfigType.INT,
-        200,
-        "The most locked records of one share-partition.",
-        between(100, 10000),
-    ),
-    setting(
-        "group.share.record.lock.duration.ms",
-        ConfigType.INT,
-        30000,
-        "How long a record stays locked by a share consumer.",
-        between(1000, 60000),
-    ),
-    setting(
-        "group.share.session.timeout.ms",
-        ConfigType.INT,
-        45000,
-        "Session timeout that members of share groups are given.",
-        at_least(1),
-    ),
-    setting(
-        "offset.metadata.max.bytes",
-        ConfigType.INT,
-        4096,
-        "The longest metadata text of an offset commit.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.commit.required.acks",
-        ConfigType.SHORT,
-        -1,
-        "Acks that an offset commit waits for.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.commit.timeout.ms",
-        ConfigType.INT,
-        5000,
-        "How long an offset commit waits for its replicas.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.load.buffer.size",
-        ConfigType.INT,
+    )
+    offsets_load_buffer_size = integer(
         5_242_880,
         "Batch size when committed offsets are read back into memory.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.retention.check.interval.ms",
-        ConfigType.LONG,
-        600_000,
-        "Pause between looks for committed offsets that expired.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.retention.minutes",
-        ConfigType.INT,
-        10080,
-        "How long committed offsets outlive their group's last activity.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.topic.compression.codec",
-        ConfigType.INT,
-        0,
-        "Codec of the offsets topic by number; 0 is none.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.topic.num.partitions",
-        ConfigType.INT,
-        50,
-        "Partitions of the offsets topic; not to be changed later.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.topic.replication.factor",
-        ConfigType.SHORT,
+        importance=HIGH,
+    )
+    offsets_topic_compression_codec = integer(
+        0, "Codec of the offsets topic by number; 0 is none.", importance=HIGH
+    )
+    offsets_topic_num_partitions = integer(
+        50, "Partitions of the offsets topic; not to be changed later.", at_least(1), importance=HIGH
+    )
+    offsets_topic_replication_factor = short(
         3,
         "Replicas of the offsets topic; its creation waits until there are so many brokers.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "offsets.topic.segment.bytes",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    offsets_topic_segment_bytes = integer(
         104_857_600,
         "Segment size of the offsets topic, kept small so that it compacts soon and loads fast.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "producer.id.expiration.check.interval.ms",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    producer_id_expiration_check_interval_ms = integer(
         600_000,
         "Pause between looks for producer ids that expired.",
         at_least(1),
-        importance=Importance.LOW,
+        importance=LOW,
         internal=True,
-    ),
-    setting(
-        "producer.id.expiration.ms",
-        ConfigType.INT,
+    )
+    producer_id_expiration_ms = integer(
         86_400_000,
         "How long an idle producer's sequence state is kept.",
         at_least(1),
-        importance=Importance.LOW,
+        importance=LOW,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        ConfigType.INT,
-        10000,
-        "Pause between looks for transactions that timed out.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "transaction.max.timeout.ms",
-        ConfigType.INT,
-        900_000,
-        "The longest transaction timeout that a producer may ask for.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.partition.verification.enable",
-        ConfigType.BOOLEAN,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
+        10000, "Pause between looks for transactions that timed out.", at_least(1), importance=LOW
+    )
+    transaction_max_timeout_ms = integer(
+        900_000, "The longest transaction timeout that a producer may ask for.", at_least(1), importance=HIGH
+    )
+    transaction_partition_verification_enable = boolean(
         True,
         "Whether it is checked that a partition was added to the transaction before it is written.",
-        importance=Importance.LOW,
+        importance=LOW,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        ConfigType.INT,
-        3_600_000,
-        "Pause between looks for transactional ids that expired.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "transaction.state.log.load.buffer.size",
-        ConfigType.INT,
-        5_242_880,
-        "Batch size when transactions are read back into memory.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.state.log.min.isr",
-        ConfigType.INT,
-        2,
-        "`min.insync.replicas` of the transactions topic.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.state.log.num.partitions",
-        ConfigType.INT,
-        50,
-        "Partitions of the transactions topic; not to be changed later.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.state.log.replication.factor",
-        ConfigType.SHORT,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = integer(
+        3_600_000, "Pause between looks for transactional ids that expired.", at_least(1), importance=LOW
+    )
+    transaction_state_log_load_buffer_size = integer(
+        5_242_880, "Batch size when transactions are read back into memory.", at_least(1), importance=HIGH
+    )
+    transaction_state_log_min_isr = integer(
+        2, "`min.insync.replicas` of the transactions topic.", at_least(1), importance=HIGH
+    )
+    transaction_state_log_num_partitions = integer(
+        50, "Partitions of the transactions topic; not to be changed later.", at_least(1), importance=HIGH
+    )
+    transaction_state_log_replication_factor = short(
         3,
         "Replicas of the transactions topic; its creation waits until there are so many brokers.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.state.log.segment.bytes",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    transaction_state_log_segment_bytes = integer(
         104_857_600,
         "Segment size of the transactions topic, kept small so that it compacts soon and loads fast.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "transaction.two.phase.commit.enable",
-        ConfigType.BOOLEAN,
+        importance=HIGH,
+    )
+    transaction_two_phase_commit_enable = boolean(
         False,
         "Whether producers may take part in a two-phase commit: their transactions never time out.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "transactional.id.expiration.ms",
-        ConfigType.INT,
-        604_800_000,
-        "How long an idle transactional id is remembered.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-)
+        importance=LOW,
+    )
+    transactional_id_expiration_ms = integer(
+        604_800_000, "How long an idle transactional id is remembered.", at_least(1), importance=HIGH
+    )

@@ -1,414 +1,251 @@
-"""The log on disk and the defaults of topics."""
+"""Declares the broker's settings of logs and of log compaction, many of them defaults of topics' settings."""
 
-from typing import Final
-
-from kalda.broker.config.definitions.declare import DOUBLE_MAX, GZIP_LEVEL, KAFKA_VERSION, LONG_MAX, setting
-from kalda.common.config_def import (
-    ConfigKey,
-    ConfigType,
-    Importance,
-    UpdateMode,
-    at_least,
-    between,
-    list_of,
-    one_of,
+from kalda.broker.config.definitions.validators import DOUBLE_MAX, GZIP_LEVEL
+from kalda.common.config_def import UpdateMode, at_least, between, list_of, one_of
+from kalda.common.settings import (
+    HIGH,
+    LONG_MAX,
+    Settings,
+    boolean,
+    double,
+    integer,
+    long,
+    string,
+    string_list,
 )
 
-LOG: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "compression.gzip.level",
-        ConfigType.INT,
+
+class ServerLogConfig(Settings):
+    """Logs, their directories and their compaction."""
+
+    compression_gzip_level = integer(
         -1,
         "Compression level where the broker compresses with gzip; -1 is zlib's own default.",
         GZIP_LEVEL,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "compression.lz4.level",
-        ConfigType.INT,
+    )
+    compression_lz4_level = integer(
         9,
         "Compression level where the broker compresses with lz4.",
         between(1, 17),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "compression.type",
-        ConfigType.STRING,
+    )
+    compression_type = string(
         "producer",
         "The codec in which the topic's batches are kept; `producer` keeps each as the producer sent it.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "compression.zstd.level",
-        ConfigType.INT,
+    )
+    compression_zstd_level = integer(
         3,
         "Compression level where the broker compresses with zstd.",
         between(-131_072, 22),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.backoff.ms",
-        ConfigType.LONG,
+    )
+    log_cleaner_backoff_ms = long(
         15000,
         "Pause of the cleaner when there is nothing to clean.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.dedupe.buffer.size",
-        ConfigType.LONG,
+    )
+    log_cleaner_dedupe_buffer_size = long(
         134_217_728,
         "Memory for the cleaner's table of keys, over all its threads.",
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.delete.retention.ms",
-        ConfigType.LONG,
+    )
+    log_cleaner_delete_retention_ms = long(
         86_400_000,
         "How long tombstones stay readable in compacted topics.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting("log.cleaner.enable", ConfigType.BOOLEAN, True, "Whether compacted topics are cleaned."),
-    setting(
-        "log.cleaner.io.buffer.load.factor",
-        ConfigType.DOUBLE,
-        0.9,
-        "How full the cleaner's table of keys may get.",
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.io.buffer.size",
-        ConfigType.INT,
+    )
+    log_cleaner_enable = boolean(True, "Whether compacted topics are cleaned.")
+    log_cleaner_io_buffer_load_factor = double(
+        0.9, "How full the cleaner's table of keys may get.", update_mode=UpdateMode.CLUSTER_WIDE
+    )
+    log_cleaner_io_buffer_size = integer(
         524_288,
         "Memory for the cleaner's reads and writes, over all its threads.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.io.max.bytes.per.second",
-        ConfigType.DOUBLE,
+    )
+    log_cleaner_io_max_bytes_per_second = double(
         DOUBLE_MAX,
         "Throttle of the cleaner's reads and writes together.",
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.max.compaction.lag.ms",
-        ConfigType.LONG,
+    )
+    log_cleaner_max_compaction_lag_ms = long(
         LONG_MAX,
         "A record becomes due for compaction after this time at the latest.",
         at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.min.cleanable.ratio",
-        ConfigType.DOUBLE,
+    )
+    log_cleaner_min_cleanable_ratio = double(
         0.5,
         "Share of a compacted log that must be uncleaned before it is cleaned.",
         between(0, 1),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.min.compaction.lag.ms",
-        ConfigType.LONG,
+    )
+    log_cleaner_min_compaction_lag_ms = long(
         0,
         "A record stays uncompacted for at least this time.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleaner.threads",
-        ConfigType.INT,
-        1,
-        "Threads that clean logs.",
-        at_least(0),
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.cleanup.policy",
-        ConfigType.LIST,
+    )
+    log_cleaner_threads = integer(
+        1, "Threads that clean logs.", at_least(0), update_mode=UpdateMode.CLUSTER_WIDE
+    )
+    log_cleanup_policy = string_list(
         ("delete",),
         "What happens to old segments: deletion by time and size, compaction by key, or both.",
         list_of("compact", "delete"),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.dir",
-        ConfigType.STRING,
-        "/tmp/kafka-logs",
-        "The directory of the data where `log.dirs` is not set.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.dirs",
-        ConfigType.STRING,
-        None,
-        "The directories of the data, separated by commas; `log.dir` where not set.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.flush.interval.messages",
-        ConfigType.LONG,
+    )
+    log_dir = string(
+        "/tmp/kafka-logs", "The directory of the data where `log.dirs` is not set.", importance=HIGH
+    )
+    log_dirs = string(
+        None, "The directories of the data, separated by commas; `log.dir` where not set.", importance=HIGH
+    ).computed_as(tuple[str, ...])
+    log_flush_interval_messages = long(
         LONG_MAX,
         "Messages that may gather in a partition before they are forced to disk.",
         at_least(1),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.flush.interval.ms",
-        ConfigType.LONG,
+    )
+    log_flush_interval_ms = long(
         None,
         "Time that messages may stay unforced; `log.flush.scheduler.interval.ms` where not set.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.flush.offset.checkpoint.interval.ms",
-        ConfigType.INT,
-        60000,
-        "Pause between writes of the recovery points.",
-        at_least(0),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.flush.scheduler.interval.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "Pause between looks for logs that are due to be forced to disk.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        ConfigType.INT,
-        60000,
-        "Pause between writes of the log start offsets.",
-        at_least(0),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.index.interval.bytes",
-        ConfigType.INT,
+    )
+    log_flush_offset_checkpoint_interval_ms = integer(
+        60000, "Pause between writes of the recovery points.", at_least(0), importance=HIGH
+    )
+    log_flush_scheduler_interval_ms = long(
+        LONG_MAX, "Pause between looks for logs that are due to be forced to disk.", importance=HIGH
+    )
+    log_flush_start_offset_checkpoint_interval_ms = integer(
+        60000, "Pause between writes of the log start offsets.", at_least(0), importance=HIGH
+    )
+    log_index_interval_bytes = integer(
         4096,
         "Bytes of log between two entries of the offset index.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.index.size.max.bytes",
-        ConfigType.INT,
+    )
+    log_index_size_max_bytes = integer(
         10_485_760,
         "The size at which an index is full and its segment is rolled.",
         at_least(4),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.initial.task.delay.ms",
-        ConfigType.LONG,
-        30000,
-        "How long after the start the log's periodic chores begin.",
-        at_least(0),
-        importance=Importance.LOW,
-        internal=True,
-    ),
-    setting(
-        "log.message.downconversion.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether batches are rewritten in an older format for old consumers.",
-        importance=Importance.LOW,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.message.format.version",
-        ConfigType.STRING,
-        "3.0-IV1",
-        "The format of stored messages; only the current format is written.",
-        KAFKA_VERSION,
-    ),
-    setting(
-        "log.message.timestamp.after.max.ms",
-        ConfigType.LONG,
+    )
+    log_message_timestamp_after_max_ms = long(
         LONG_MAX,
         "How far a record's timestamp may lie after the broker's clock.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.message.timestamp.before.max.ms",
-        ConfigType.LONG,
+    )
+    log_message_timestamp_before_max_ms = long(
         LONG_MAX,
         "How far a record's timestamp may lie before the broker's clock.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.message.timestamp.difference.max.ms",
-        ConfigType.LONG,
+    )
+    log_message_timestamp_difference_max_ms = long(
         LONG_MAX,
         "How far a record's timestamp may differ from the broker's clock; the older form of the two above.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.message.timestamp.type",
-        ConfigType.STRING,
+    )
+    log_message_timestamp_type = string(
         "CreateTime",
         "Whether a record keeps its creation time or gets the time of its append.",
         one_of("CreateTime", "LogAppendTime"),
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.preallocate",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a new segment's file gets its full size at once.",
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.retention.bytes",
-        ConfigType.LONG,
+    )
+    log_preallocate = boolean(
+        False, "Whether a new segment's file gets its full size at once.", update_mode=UpdateMode.CLUSTER_WIDE
+    )
+    log_retention_bytes = long(
         -1,
         "Size above which a partition's oldest segments are deleted; -1 is no bound.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.retention.check.interval.ms",
-        ConfigType.LONG,
-        300_000,
-        "Pause between looks for segments that are due to be deleted.",
-        at_least(1),
-    ),
-    setting(
-        "log.retention.hours",
-        ConfigType.INT,
-        168,
-        "Hours that segments are kept, where neither minutes nor milliseconds are set.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.retention.minutes",
-        ConfigType.INT,
-        None,
-        "Minutes that segments are kept, where milliseconds are not set.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.retention.ms",
-        ConfigType.LONG,
+    )
+    log_retention_check_interval_ms = long(
+        300_000, "Pause between looks for segments that are due to be deleted.", at_least(1)
+    )
+    log_retention_hours = integer(
+        168, "Hours that segments are kept, where neither minutes nor milliseconds are set.", importance=HIGH
+    )
+    log_retention_minutes = integer(
+        None, "Minutes that segments are kept, where milliseconds are not set.", importance=HIGH
+    )
+    log_retention_ms = long(
         None,
         "Milliseconds that segments are kept; -1 is for ever.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.roll.hours",
-        ConfigType.INT,
+    )
+    log_roll_hours = integer(
         168,
         "Hours after which a segment is rolled, where milliseconds are not set.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.roll.jitter.hours",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    log_roll_jitter_hours = integer(
         0,
         "Random hours taken off the roll time, where milliseconds are not set.",
         at_least(0),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "log.roll.jitter.ms",
-        ConfigType.LONG,
+        importance=HIGH,
+    )
+    log_roll_jitter_ms = long(
         None,
         "Random milliseconds taken off the roll time, so that segments do not roll all at once.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.roll.ms",
-        ConfigType.LONG,
+    )
+    log_roll_ms = long(
         None,
         "Milliseconds after which a segment is rolled even if it is not full.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.segment.bytes",
-        ConfigType.INT,
+    )
+    log_segment_bytes = integer(
         1_073_741_824,
         "The size at which a segment is full and the next one begins.",
         at_least(14),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "log.segment.delete.delay.ms",
-        ConfigType.LONG,
+    )
+    log_segment_delete_delay_ms = long(
         60000,
         "How long the files of a deleted segment stay on disk.",
         at_least(0),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "message.max.bytes",
-        ConfigType.INT,
+    )
+    message_max_bytes = integer(
         1_048_588,
         "The largest record batch, after compression, that topics take.",
         at_least(0),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "min.insync.replicas",
-        ConfigType.INT,
+    )
+    min_insync_replicas = integer(
         1,
         "Replicas that must be in sync before a write with acks=all is accepted.",
         at_least(1),
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "num.partitions",
-        ConfigType.INT,
-        1,
-        "Partitions of topics that are created without saying how many.",
-        at_least(1),
-    ),
-    setting(
-        "num.recovery.threads.per.data.dir",
-        ConfigType.INT,
-        1,
-        "Threads that recover logs at the start, per data directory.",
-        at_least(1),
-        importance=Importance.HIGH,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "num.replica.alter.log.dirs.threads",
-        ConfigType.INT,
-        None,
-        "Threads that move replicas between log directories.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "unclean.leader.election.enable",
-        ConfigType.BOOLEAN,
+    )
+    num_partitions = integer(1, "Partitions of topics that are created without saying how many.", at_least(1))
+    unclean_leader_election_enable = boolean(
         False,
         "Whether a replica that is not in sync may lead when no other is left, at the price of lost data.",
-        importance=Importance.HIGH,
+        importance=HIGH,
         update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "unclean.leader.election.interval.ms",
-        ConfigType.LONG,
-        300_000,
-        "Pause between looks for partitions that need an unclean election.",
-        at_least(1),
-        internal=True,
-    ),
-)
+    )

@@ -1,206 +1,90 @@
-"""Listeners, connections and request queues.
+"""Declares the settings of listeners, connections and requests.
 
-Listeners are read-only here: Kafka can open and close them while it runs, Kalda cannot yet.
+Listeners are read-only: unlike Kafka, a running broker does not open or close them.
 """
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import CONNECTION_LIMITS, INT_MAX, LISTENER_LIMITS, setting
-from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
+from kalda.broker.config.listeners import ListenerConfig
+from kalda.common.config_def import MissingFeature, UpdateMode, at_least, one_of
+from kalda.common.settings import HIGH, INT_MAX, LOW, Settings, integer, long, string
 
-NETWORK: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "advertised.listeners",
-        ConfigType.STRING,
+LISTENER_LIMITS: Final = MissingFeature(
+    "limits for single listeners", "only the limit for the whole broker counts"
+)
+
+
+class SocketServerConfig(Settings):
+    """Listeners, connections and requests."""
+
+    advertised_listeners = string(
         None,
         "The addresses that clients are told to connect to, where they differ from `listeners`.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "connections.max.idle.ms",
-        ConfigType.LONG,
-        600_000,
-        "A connection that carried nothing for this long is closed.",
-    ),
-    setting(
-        "control.plane.listener.name",
-        ConfigType.STRING,
-        None,
-        "The listener that carries the controller's requests to brokers, apart from clients' traffic.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "delete.records.purgatory.purge.interval.requests",
-        ConfigType.INT,
-        1,
-        "Completed delete-records operations that wait in the purgatory before they are swept out.",
-    ),
-    setting(
-        "fetch.max.bytes",
-        ConfigType.INT,
+        importance=HIGH,
+    ).computed_as(tuple[ListenerConfig, ...])
+    connections_max_idle_ms = long(600_000, "A connection that carried nothing for this long is closed.")
+    fetch_max_bytes = integer(
         57_671_680,
         "The most bytes that one fetch response carries; the first batch is sent however large it is.",
         at_least(1024),
-    ),
-    setting(
-        "fetch.purgatory.purge.interval.requests",
-        ConfigType.INT,
-        1000,
-        "Completed fetches that wait in the purgatory before they are swept out.",
-    ),
-    setting(
-        "inter.broker.listener.name",
-        ConfigType.STRING,
-        None,
-        "The listener that brokers use among themselves.",
-    ),
-    setting(
-        "listener.security.protocol.map",
-        ConfigType.STRING,
+    )
+    inter_broker_listener_name = string(None, "The listener that brokers use among themselves.").computed_as(
+        str
+    )
+    listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "listeners",
-        ConfigType.STRING,
+        importance=LOW,
+    )
+    listeners = string(
         "PLAINTEXT://:9092",
         "The addresses to listen on, as `NAME://host:port`; an empty host is every interface.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "max.connection.creation.rate",
-        ConfigType.INT,
-        INT_MAX,
-        "The most new connections a second.",
-        at_least(0),
-        update_mode=UpdateMode.CLUSTER_WIDE,
-        requires=CONNECTION_LIMITS,
-    ),
-    setting(
-        "max.connections",
-        ConfigType.INT,
+        importance=HIGH,
+    ).computed_as(tuple[ListenerConfig, ...])
+    max_connections = integer(
         INT_MAX,
         "The most connections at one time.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
         requires=LISTENER_LIMITS,
-    ),
-    setting(
-        "max.connections.per.ip",
-        ConfigType.INT,
+    )
+    max_connections_per_ip = integer(
         INT_MAX,
         "The most connections at one time from one address.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
         requires=LISTENER_LIMITS,
-    ),
-    setting(
-        "max.connections.per.ip.overrides",
-        ConfigType.STRING,
+    )
+    max_connections_per_ip_overrides = string(
         "",
         "Other bounds for single hosts, as `host:count` separated by commas.",
         update_mode=UpdateMode.CLUSTER_WIDE,
         requires=LISTENER_LIMITS,
-    ),
-    setting(
-        "max.incremental.fetch.session.cache.slots",
-        ConfigType.INT,
-        1000,
-        "The most incremental fetch sessions that are kept.",
-        at_least(0),
-    ),
-    setting(
-        "max.request.partition.size.limit",
-        ConfigType.INT,
-        2000,
-        "The most partitions in one answer to DescribeTopicPartitions.",
-        at_least(1),
-    ),
-    setting(
-        "num.io.threads",
-        ConfigType.INT,
-        8,
-        "Threads that handle requests, including disk work.",
-        at_least(1),
-        importance=Importance.HIGH,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "num.network.threads",
-        ConfigType.INT,
-        3,
-        "Threads that read requests and write responses, per listener.",
-        at_least(1),
-        importance=Importance.HIGH,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "producer.purgatory.purge.interval.requests",
-        ConfigType.INT,
-        1000,
-        "Completed produce operations that wait in the purgatory before they are swept out.",
-    ),
-    setting(
-        "queued.max.request.bytes",
-        ConfigType.LONG,
-        -1,
-        "Bytes of queued requests at which no more are read; -1 is no bound.",
-    ),
-    setting(
-        "queued.max.requests",
-        ConfigType.INT,
-        500,
-        "Queued requests at which no more are read.",
-        at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "request.timeout.ms",
-        ConfigType.INT,
-        30000,
-        "How long a broker waits for the answer to its own requests.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "socket.connection.setup.timeout.max.ms",
-        ConfigType.LONG,
-        30000,
-        "Longest wait for a connection to another server to open.",
-    ),
-    setting(
-        "socket.connection.setup.timeout.ms",
-        ConfigType.LONG,
-        10000,
-        "First wait for a connection to another server to open.",
-    ),
-    setting(
-        "socket.listen.backlog.size",
-        ConfigType.INT,
-        50,
-        "Connections that may queue to be accepted.",
-        at_least(1),
-    ),
-    setting(
-        "socket.receive.buffer.bytes",
-        ConfigType.INT,
-        102_400,
-        "Receive buffer of accepted sockets; -1 is the system's default.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "socket.request.max.bytes",
-        ConfigType.INT,
+    ).computed_as(dict[str, int])
+    max_incremental_fetch_session_cache_slots = integer(
+        1000, "The most incremental fetch sessions that are kept.", at_least(0)
+    )
+    max_request_partition_size_limit = integer(
+        2000, "The most partitions in one answer to DescribeTopicPartitions.", at_least(1)
+    )
+    request_timeout_ms = integer(
+        30000, "How long a broker waits for the answer to its own requests.", importance=HIGH
+    )
+    socket_listen_backlog_size = integer(50, "Connections that may queue to be accepted.", at_least(1))
+    socket_receive_buffer_bytes = integer(
+        102_400, "Receive buffer of accepted sockets; -1 is the system's default.", importance=HIGH
+    )
+    socket_request_max_bytes = integer(
         104_857_600,
         "The largest request; a connection that announces more is closed.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "socket.send.buffer.bytes",
-        ConfigType.INT,
-        102_400,
-        "Send buffer of accepted sockets; -1 is the system's default.",
-        importance=Importance.HIGH,
-    ),
-)
+        importance=HIGH,
+    )
+    socket_send_buffer_bytes = integer(
+        102_400, "Send buffer of accepted sockets; -1 is the system's default.", importance=HIGH
+    )
+    security_inter_broker_protocol = string(
+        "PLAINTEXT",
+        "Security protocol among brokers, where `inter.broker.listener.name` is not set.",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )

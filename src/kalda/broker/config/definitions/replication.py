@@ -1,197 +1,79 @@
-"""Replication, leadership and the controller."""
+"""Declares the settings of replication, of leadership and of the controller."""
 
-from typing import Final
+from kalda.common.config_def import UpdateMode, at_least
+from kalda.common.settings import HIGH, LONG_MAX, LOW, Settings, boolean, integer, long, string
 
-from kalda.broker.config.definitions.declare import LONG_MAX, setting
-from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least
 
-REPLICATION: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "alter.log.dirs.replication.quota.window.num",
-        ConfigType.INT,
-        11,
-        "Samples kept for the quota on moves between log directories.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "alter.log.dirs.replication.quota.window.size.seconds",
-        ConfigType.INT,
-        1,
-        "Length of one sample of the quota on moves between log directories.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "auto.leader.rebalance.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether the controller moves leadership back to preferred replicas by itself.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "controlled.shutdown.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether leadership is moved away before a broker stops.",
-    ),
-    setting(
-        "controlled.shutdown.max.retries",
-        ConfigType.INT,
-        3,
-        "How often a controlled shutdown is tried again.",
-    ),
-    setting(
-        "controlled.shutdown.retry.backoff.ms",
-        ConfigType.LONG,
-        5000,
-        "Pause before a controlled shutdown is tried again.",
-    ),
-    setting(
-        "controller.socket.timeout.ms",
-        ConfigType.INT,
-        30000,
-        "How long the controller waits on its channel to a broker.",
-    ),
-    setting(
-        "default.replication.factor",
-        ConfigType.INT,
-        1,
-        "Replicas of topics that are created without saying how many.",
-    ),
-    setting(
-        "leader.imbalance.check.interval.seconds",
-        ConfigType.LONG,
+class ReplicationConfig(Settings):
+    """Replication, leadership and the controller."""
+
+    auto_leader_rebalance_enable = boolean(
+        True, "Whether the controller moves leadership back to preferred replicas by itself.", importance=HIGH
+    )
+    controlled_shutdown_enable = boolean(True, "Whether leadership is moved away before a broker stops.")
+    controlled_shutdown_max_retries = integer(3, "How often a controlled shutdown is tried again.")
+    controlled_shutdown_retry_backoff_ms = long(5000, "Pause before a controlled shutdown is tried again.")
+    controller_socket_timeout_ms = integer(30000, "How long the controller waits on its channel to a broker.")
+    default_replication_factor = integer(1, "Replicas of topics that are created without saying how many.")
+    leader_imbalance_check_interval_seconds = long(
         300,
         "Pause between checks of how many leaders are not the preferred ones.",
         at_least(1),
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "leader.imbalance.per.broker.percentage",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    leader_imbalance_per_broker_percentage = integer(
         10,
         "Share of non-preferred leaders, in percent, above which a broker's leaders are moved back.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "num.replica.fetchers",
-        ConfigType.INT,
-        1,
-        "Threads that fetch from each leader.",
-        importance=Importance.HIGH,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "replica.fetch.backoff.ms",
-        ConfigType.INT,
-        1000,
-        "Pause of a follower after a fetch that failed.",
-        at_least(0),
-    ),
-    setting(
-        "replica.fetch.max.bytes",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    num_replica_fetchers = integer(
+        1, "Threads that fetch from each leader.", importance=HIGH, update_mode=UpdateMode.CLUSTER_WIDE
+    )
+    replica_fetch_backoff_ms = integer(1000, "Pause of a follower after a fetch that failed.", at_least(0))
+    replica_fetch_max_bytes = integer(
         1_048_576,
         "Bytes per partition that a follower asks for; the first batch comes however large it is.",
         at_least(0),
-    ),
-    setting(
-        "replica.fetch.min.bytes",
-        ConfigType.INT,
-        1,
-        "Bytes that a leader gathers before it answers a follower, within the wait time.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replica.fetch.response.max.bytes",
-        ConfigType.INT,
-        10_485_760,
-        "Bytes in all that a follower asks for in one fetch.",
-        at_least(0),
-    ),
-    setting(
-        "replica.fetch.wait.max.ms",
-        ConfigType.INT,
+    )
+    replica_fetch_min_bytes = integer(
+        1, "Bytes that a leader gathers before it answers a follower, within the wait time.", importance=HIGH
+    )
+    replica_fetch_response_max_bytes = integer(
+        10_485_760, "Bytes in all that a follower asks for in one fetch.", at_least(0)
+    )
+    replica_fetch_wait_max_ms = integer(
         500,
         "The longest that a leader holds a follower's fetch; keep it below `replica.lag.time.max.ms`.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replica.high.watermark.checkpoint.interval.ms",
-        ConfigType.LONG,
-        5000,
-        "Pause between writes of the high watermarks.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replica.lag.time.max.ms",
-        ConfigType.LONG,
-        30000,
-        "A follower that has not caught up for this long leaves the in-sync replicas.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replica.selector.class",
-        ConfigType.STRING,
-        None,
-        "The class that picks the replica a consumer should read from.",
-    ),
-    setting(
-        "replica.socket.receive.buffer.bytes",
-        ConfigType.INT,
-        65536,
-        "Socket receive buffer of a follower's fetches.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replica.socket.timeout.ms",
-        ConfigType.INT,
-        30000,
-        "Socket timeout of a follower's fetches.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "replication.quota.window.num",
-        ConfigType.INT,
-        11,
-        "Samples kept for the replication throttle.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "replication.quota.window.size.seconds",
-        ConfigType.INT,
-        1,
-        "Length of one sample of the replication throttle.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "follower.replication.throttled.rate",
-        ConfigType.LONG,
+        importance=HIGH,
+    )
+    replica_high_watermark_checkpoint_interval_ms = long(
+        5000, "Pause between writes of the high watermarks.", importance=HIGH
+    )
+    replica_lag_time_max_ms = long(
+        30000, "A follower that has not caught up for this long leaves the in-sync replicas.", importance=HIGH
+    )
+    replica_selector_class = string(None, "The class that picks the replica a consumer should read from.")
+    replica_socket_receive_buffer_bytes = integer(
+        65536, "Socket receive buffer of a follower's fetches.", importance=HIGH
+    )
+    replica_socket_timeout_ms = integer(30000, "Socket timeout of a follower's fetches.", importance=HIGH)
+    replication_quota_window_num = integer(
+        11, "Samples kept for the replication throttle.", at_least(1), importance=LOW
+    )
+    replication_quota_window_size_seconds = integer(
+        1, "Length of one sample of the replication throttle.", at_least(1), importance=LOW
+    )
+    follower_replication_throttled_rate = long(
         LONG_MAX,
         "Bytes a second that throttled replicas fetch; set by tools that move replicas.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
         internal=True,
-    ),
-    setting(
-        "leader.replication.throttled.rate",
-        ConfigType.LONG,
+    )
+    leader_replication_throttled_rate = long(
         LONG_MAX,
         "Bytes a second that throttled replicas are served; set by tools that move replicas.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
         internal=True,
-    ),
-    setting(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        ConfigType.LONG,
-        LONG_MAX,
-        "Bytes a second that move between log directories; set by tools that move replicas.",
-        at_least(0),
-        update_mode=UpdateMode.CLUSTER_WIDE,
-        internal=True,
-    ),
-)
+    )

@@ -1,189 +1,50 @@
-"""The broker as a whole: identity, topics, policies, metrics, quotas."""
+"""Declares the settings of the broker as a whole and of its connection to ZooKeeper."""
 
-from typing import Final
+from kalda.common.config_def import at_least, between
+from kalda.common.settings import HIGH, Settings, boolean, integer, string
 
-from kalda.broker.config.definitions.declare import KAFKA_VERSION, POLICIES, QUOTAS, setting
-from kalda.common.config_def import ConfigKey, ConfigType, Importance, UpdateMode, at_least, between
 
-SERVER: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "alter.config.policy.class.name",
-        ConfigType.CLASS,
-        None,
-        "A class that may veto changes of configs.",
-        importance=Importance.LOW,
-        requires=POLICIES,
-    ),
-    setting(
-        "auto.create.topics.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether asking for the metadata of an unknown topic creates it.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "auto.include.jmx.reporter",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether metrics appear over JMX without being asked for; the JVM's matter.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "background.threads",
-        ConfigType.INT,
-        10,
-        "Threads for chores such as deleting files and forcing data to disk.",
-        at_least(1),
-        importance=Importance.HIGH,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "broker.id",
-        ConfigType.INT,
+class ServerConfig(Settings):
+    """The broker's identity, its topics and its metrics endpoint."""
+
+    auto_create_topics_enable = boolean(
+        True, "Whether asking for the metadata of an unknown topic creates it.", importance=HIGH
+    )
+    broker_id = integer(
         -1,
         "The number of this broker, unique in the cluster; -1 lets the cluster choose where that is enabled.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "broker.id.generation.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether a broker without an id is given one.",
-    ),
-    setting(
-        "broker.rack",
-        ConfigType.STRING,
-        None,
-        "The rack or zone of this broker; replicas of a partition are spread over racks.",
-    ),
-    setting(
-        "client.quota.callback.class",
-        ConfigType.CLASS,
-        None,
-        "A class that decides which quota applies to a client.",
-        importance=Importance.LOW,
-        requires=QUOTAS,
-    ),
-    setting(
-        "controller.quota.window.num",
-        ConfigType.INT,
-        11,
-        "Samples kept for the quota on changes of the cluster.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "controller.quota.window.size.seconds",
-        ConfigType.INT,
-        1,
-        "Length of one sample of the quota on changes of the cluster.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "create.topic.policy.class.name",
-        ConfigType.CLASS,
-        None,
-        "A class that may veto the creation of topics.",
-        importance=Importance.LOW,
-        requires=POLICIES,
-    ),
-    setting(
-        "delete.topic.enable",
-        ConfigType.BOOLEAN,
-        True,
-        "Whether topics can be deleted at all.",
-        importance=Importance.HIGH,
-    ),
-    setting(
-        "inter.broker.protocol.version",
-        ConfigType.STRING,
-        "3.9-IV0",
-        "The Kafka version whose requests brokers speak among themselves.",
-        KAFKA_VERSION,
-    ),
-    setting(
-        "kafka.metrics.polling.interval.secs",
-        ConfigType.INT,
-        10,
-        "Pause between two polls of `kafka.metrics.reporters`.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "kafka.metrics.reporters",
-        ConfigType.LIST,
-        (),
-        "Classes that report the older kind of metrics.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "metric.reporters",
-        ConfigType.LIST,
-        (),
-        "Classes that report metrics.",
-        importance=Importance.LOW,
-        update_mode=UpdateMode.CLUSTER_WIDE,
-    ),
-    setting(
-        "metrics.num.samples",
-        ConfigType.INT,
-        2,
-        "Samples that a rate or average is computed over.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "metrics.recording.level",
-        ConfigType.STRING,
-        "INFO",
-        "How detailed the recorded metrics are.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "metrics.sample.window.ms",
-        ConfigType.LONG,
-        30000,
-        "Length of one sample of a rate or average.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "quota.window.num",
-        ConfigType.INT,
-        11,
-        "Samples kept for client quotas.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "quota.window.size.seconds",
-        ConfigType.INT,
-        1,
-        "Length of one sample of client quotas.",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "reserved.broker.max.id",
-        ConfigType.INT,
-        1000,
-        "The largest id an operator may choose; generated ids begin above it.",
-        at_least(0),
-    ),
-    setting(
-        "telemetry.max.bytes",
-        ConfigType.INT,
-        1_048_576,
-        "The largest batch of metrics that a client may push (KIP-714).",
-        at_least(1),
-        importance=Importance.LOW,
-    ),
-    setting(
-        "metrics.port",
-        ConfigType.INT,
+        importance=HIGH,
+    )
+    broker_id_generation_enable = boolean(True, "Whether a broker without an id is given one.")
+    broker_rack = string(
+        None, "The rack or zone of this broker; replicas of a partition are spread over racks."
+    )
+    delete_topic_enable = boolean(True, "Whether topics can be deleted at all.", importance=HIGH)
+    reserved_broker_max_id = integer(
+        1000, "The largest id an operator may choose; generated ids begin above it.", at_least(0)
+    )
+    metrics_port = integer(
         None,
         "The port where Prometheus reads metrics over HTTP; nothing listens where not set. Kalda's own.",
         between(0, 65535),
-    ),
-)
+    )
+    node_id = integer(-1, "The number of a KRaft node; the same as `broker.id` here.", importance=HIGH)
+
+
+class ZooKeeperConfig(Settings):
+    """The connection to ZooKeeper."""
+
+    zookeeper_connect = string(
+        None, "Hosts of the coordination service as `host:port[,host:port…][/chroot]`.", importance=HIGH
+    )
+    zookeeper_connection_timeout_ms = integer(
+        None,
+        "How long the first connection to coordination may take; the session timeout where not set.",
+        importance=HIGH,
+    )
+    zookeeper_max_in_flight_requests = integer(
+        10, "Unanswered requests to coordination at which sending pauses.", at_least(1), importance=HIGH
+    )
+    zookeeper_session_timeout_ms = integer(
+        18000, "A broker that coordination did not hear for this long counts as dead.", importance=HIGH
+    )

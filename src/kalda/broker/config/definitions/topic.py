@@ -1,250 +1,132 @@
-"""What a topic can override, and the broker's settings that are its defaults."""
+"""Declares the settings of topics and the broker's settings that are their defaults."""
 
 from typing import Final
 
-from kalda.broker.config.definitions.declare import (
-    GZIP_LEVEL,
-    KAFKA_VERSION,
-    LONG_MAX,
-    THROTTLED_REPLICAS,
-    setting,
-)
-from kalda.common.config_def import ConfigKey, ConfigType, Importance, at_least, between, list_of, one_of
+from kalda.broker.config.definitions.validators import GZIP_LEVEL, KAFKA_VERSION, THROTTLED_REPLICAS
+from kalda.common.config_def import at_least, between, list_of, one_of
+from kalda.common.settings import LONG_MAX, LOW, Settings, boolean, double, integer, long, string, string_list
 
-TOPIC: Final[tuple[ConfigKey, ...]] = (
-    setting(
-        "cleanup.policy",
-        ConfigType.LIST,
+
+class TopicConfig(Settings):
+    """What a topic can override."""
+
+    cleanup_policy = string_list(
         ("delete",),
         "What happens to old segments: `delete` by time and size, `compact` by key, or both.",
         list_of("compact", "delete"),
-    ),
-    setting(
-        "compression.gzip.level",
-        ConfigType.INT,
-        -1,
-        "Compression level where the broker compresses with gzip; -1 is zlib's own default.",
-        GZIP_LEVEL,
-    ),
-    setting(
-        "compression.lz4.level",
-        ConfigType.INT,
-        9,
-        "Compression level where the broker compresses with lz4.",
-        between(1, 17),
-    ),
-    setting(
-        "compression.type",
-        ConfigType.STRING,
+    )
+    compression_gzip_level = integer(
+        -1, "Compression level where the broker compresses with gzip; -1 is zlib's own default.", GZIP_LEVEL
+    )
+    compression_lz4_level = integer(
+        9, "Compression level where the broker compresses with lz4.", between(1, 17)
+    )
+    compression_type = string(
         "producer",
         "The codec in which the topic's batches are kept; `producer` keeps each as the producer sent it.",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    ),
-    setting(
-        "compression.zstd.level",
-        ConfigType.INT,
-        3,
-        "Compression level where the broker compresses with zstd.",
-        between(-131_072, 22),
-    ),
-    setting(
-        "delete.retention.ms",
-        ConfigType.LONG,
-        86_400_000,
-        "How long tombstones stay readable after compaction could drop them.",
-        at_least(0),
-    ),
-    setting(
-        "file.delete.delay.ms",
-        ConfigType.LONG,
-        60000,
-        "How long the files of a deleted segment stay on disk.",
-        at_least(0),
-    ),
-    setting(
-        "flush.messages",
-        ConfigType.LONG,
-        LONG_MAX,
-        "Messages that may gather before they are forced to disk; 1 forces each batch.",
-        at_least(1),
-    ),
-    setting("flush.ms", ConfigType.LONG, LONG_MAX, "Time that messages may stay unforced.", at_least(0)),
-    setting(
-        "follower.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "Replicas whose fetching is throttled, as `partition:broker` pairs or `*`.",
-        THROTTLED_REPLICAS,
-    ),
-    setting(
-        "index.interval.bytes",
-        ConfigType.INT,
-        4096,
-        "Bytes of log between two entries of the offset index.",
-        at_least(0),
-    ),
-    setting(
-        "leader.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "Replicas whose serving is throttled, as `partition:broker` pairs or `*`.",
-        THROTTLED_REPLICAS,
-    ),
-    setting(
-        "local.retention.bytes",
-        ConfigType.LONG,
+    )
+    compression_zstd_level = integer(
+        3, "Compression level where the broker compresses with zstd.", between(-131_072, 22)
+    )
+    delete_retention_ms = long(
+        86_400_000, "How long tombstones stay readable after compaction could drop them.", at_least(0)
+    )
+    file_delete_delay_ms = long(60000, "How long the files of a deleted segment stay on disk.", at_least(0))
+    flush_messages = long(
+        LONG_MAX, "Messages that may gather before they are forced to disk; 1 forces each batch.", at_least(1)
+    )
+    flush_ms = long(LONG_MAX, "Time that messages may stay unforced.", at_least(0))
+    follower_replication_throttled_replicas = string_list(
+        (), "Replicas whose fetching is throttled, as `partition:broker` pairs or `*`.", THROTTLED_REPLICAS
+    )
+    index_interval_bytes = integer(4096, "Bytes of log between two entries of the offset index.", at_least(0))
+    leader_replication_throttled_replicas = string_list(
+        (), "Replicas whose serving is throttled, as `partition:broker` pairs or `*`.", THROTTLED_REPLICAS
+    )
+    local_retention_bytes = long(
         -2,
         "Size kept on local disk of a tiered topic; -2 means all that `retention.bytes` allows.",
         at_least(-2),
-    ),
-    setting(
-        "local.retention.ms",
-        ConfigType.LONG,
+        without_effect="tiered storage",
+    )
+    local_retention_ms = long(
         -2,
         "Time that segments of a tiered topic stay on local disk; -2 means as long as `retention.ms`.",
         at_least(-2),
-    ),
-    setting(
-        "max.compaction.lag.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "A record becomes due for compaction after this time at the latest.",
-        at_least(1),
-    ),
-    setting(
-        "max.message.bytes",
-        ConfigType.INT,
-        1_048_588,
-        "The largest record batch, after compression, that the topic takes.",
-        at_least(0),
-    ),
-    setting(
-        "message.downconversion.enable",
-        ConfigType.BOOLEAN,
+        without_effect="tiered storage",
+    )
+    max_compaction_lag_ms = long(
+        LONG_MAX, "A record becomes due for compaction after this time at the latest.", at_least(1)
+    )
+    max_message_bytes = integer(
+        1_048_588, "The largest record batch, after compression, that the topic takes.", at_least(0)
+    )
+    message_downconversion_enable = boolean(
         True,
         "Whether batches are rewritten in an older format for old consumers.",
-        importance=Importance.LOW,
-    ),
-    setting(
-        "message.format.version",
-        ConfigType.STRING,
+        importance=LOW,
+        without_effect="older message formats",
+    )
+    message_format_version = string(
         "3.0-IV1",
         "The format of stored messages; only the current format is written.",
         KAFKA_VERSION,
-    ),
-    setting(
-        "message.timestamp.after.max.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "How far a record's timestamp may lie after the broker's clock.",
-        at_least(0),
-    ),
-    setting(
-        "message.timestamp.before.max.ms",
-        ConfigType.LONG,
-        LONG_MAX,
-        "How far a record's timestamp may lie before the broker's clock.",
-        at_least(0),
-    ),
-    setting(
-        "message.timestamp.difference.max.ms",
-        ConfigType.LONG,
+        without_effect="older message formats",
+    )
+    message_timestamp_after_max_ms = long(
+        LONG_MAX, "How far a record's timestamp may lie after the broker's clock.", at_least(0)
+    )
+    message_timestamp_before_max_ms = long(
+        LONG_MAX, "How far a record's timestamp may lie before the broker's clock.", at_least(0)
+    )
+    message_timestamp_difference_max_ms = long(
         LONG_MAX,
         "How far a record's timestamp may differ from the broker's clock; the older form of the two above.",
         at_least(0),
-    ),
-    setting(
-        "message.timestamp.type",
-        ConfigType.STRING,
+    )
+    message_timestamp_type = string(
         "CreateTime",
         "Whether a record keeps its creation time or gets the time of its append.",
         one_of("CreateTime", "LogAppendTime"),
-    ),
-    setting(
-        "min.cleanable.dirty.ratio",
-        ConfigType.DOUBLE,
-        0.5,
-        "Share of the log that must be uncleaned before it is compacted.",
-        between(0, 1),
-    ),
-    setting(
-        "min.compaction.lag.ms",
-        ConfigType.LONG,
-        0,
-        "A record stays uncompacted for at least this time.",
-        at_least(0),
-    ),
-    setting(
-        "min.insync.replicas",
-        ConfigType.INT,
-        1,
-        "Replicas that must be in sync before a write with acks=all is accepted.",
-        at_least(1),
-    ),
-    setting(
-        "preallocate", ConfigType.BOOLEAN, False, "Whether a new segment's file gets its full size at once."
-    ),
-    setting(
-        "remote.log.copy.disable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a tiered topic stops copying to tiered storage.",
-    ),
-    setting(
-        "remote.log.delete.on.disable",
-        ConfigType.BOOLEAN,
+    )
+    min_cleanable_dirty_ratio = double(
+        0.5, "Share of the log that must be uncleaned before it is compacted.", between(0, 1)
+    )
+    min_compaction_lag_ms = long(0, "A record stays uncompacted for at least this time.", at_least(0))
+    min_insync_replicas = integer(
+        1, "Replicas that must be in sync before a write with acks=all is accepted.", at_least(1)
+    )
+    preallocate = boolean(False, "Whether a new segment's file gets its full size at once.")
+    remote_log_copy_disable = boolean(
+        False, "Whether a tiered topic stops copying to tiered storage.", without_effect="tiered storage"
+    )
+    remote_log_delete_on_disable = boolean(
         False,
         "Whether tiered data is deleted when the topic stops being tiered.",
-    ),
-    setting("remote.storage.enable", ConfigType.BOOLEAN, False, "Whether the topic is tiered (KIP-405)."),
-    setting(
-        "retention.bytes",
-        ConfigType.LONG,
-        -1,
-        "Size above which a partition's oldest segments are deleted; -1 is no bound.",
-    ),
-    setting(
-        "retention.ms",
-        ConfigType.LONG,
-        604_800_000,
-        "Time that segments are kept; -1 is for ever.",
-        at_least(-1),
-    ),
-    setting(
-        "segment.bytes",
-        ConfigType.INT,
-        1_073_741_824,
-        "The size at which a segment is full and the next one begins.",
-        at_least(14),
-    ),
-    setting(
-        "segment.index.bytes",
-        ConfigType.INT,
-        10_485_760,
-        "The size at which an index is full and its segment is rolled.",
-        at_least(4),
-    ),
-    setting(
-        "segment.jitter.ms",
-        ConfigType.LONG,
-        0,
-        "Random time taken off `segment.ms`, so that segments do not roll all at once.",
-        at_least(0),
-    ),
-    setting(
-        "segment.ms",
-        ConfigType.LONG,
-        604_800_000,
-        "Time after which a segment is rolled even if it is not full.",
-        at_least(1),
-    ),
-    setting(
-        "unclean.leader.election.enable",
-        ConfigType.BOOLEAN,
+        without_effect="tiered storage",
+    )
+    remote_storage_enable = boolean(
+        False, "Whether the topic is tiered (KIP-405).", without_effect="tiered storage"
+    )
+    retention_bytes = long(-1, "Size above which a partition's oldest segments are deleted; -1 is no bound.")
+    retention_ms = long(604_800_000, "Time that segments are kept; -1 is for ever.", at_least(-1))
+    segment_bytes = integer(
+        1_073_741_824, "The size at which a segment is full and the next one begins.", at_least(14)
+    )
+    segment_index_bytes = integer(
+        10_485_760, "The size at which an index is full and its segment is rolled.", at_least(4)
+    )
+    segment_jitter_ms = long(
+        0, "Random time taken off `segment.ms`, so that segments do not roll all at once.", at_least(0)
+    )
+    segment_ms = long(
+        604_800_000, "Time after which a segment is rolled even if it is not full.", at_least(1)
+    )
+    unclean_leader_election_enable = boolean(
         False,
         "Whether a replica that is not in sync may lead when no other is left, at the price of lost data.",
-    ),
-)
+    )
 
 
 _MS_PER_MINUTE: Final = 60_000

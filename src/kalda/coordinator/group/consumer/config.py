@@ -1,13 +1,10 @@
-"""The settings of consumer groups, under Kafka's names with underscores for the dots."""
+"""Declares the settings of consumer groups, under Kafka's names with underscores for the dots."""
 
-from dataclasses import dataclass
 from enum import Enum
 
+from kalda.common.config_def import at_least, one_of
+from kalda.common.settings import INT_MAX, Settings, integer, string, string_list
 from kalda.coordinator.group.consumer.assignors import Assignor, assignor_named
-
-__all__ = ["ConsumerGroupConfig", "MigrationPolicy"]
-
-_INT_MAX = 2**31 - 1
 
 
 class MigrationPolicy(Enum):
@@ -29,26 +26,49 @@ class MigrationPolicy(Enum):
         return self in {MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupConfig:
+class ConsumerGroupConfig(Settings):
     """Settings of consumer groups."""
 
-    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_min_session_timeout_ms: int = 45_000
-    group_consumer_max_session_timeout_ms: int = 60_000
-    group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_min_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_heartbeat_interval_ms: int = 15_000
-    group_consumer_max_size: int = _INT_MAX
-    group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    group_consumer_assignors = string_list(
+        (
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+        ),
+        "Server-side assignors of consumer groups, the default first (KIP-848).",
+    )
+    group_consumer_heartbeat_interval_ms = integer(
+        5000, "Heartbeat interval that members of consumer groups are given.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms = integer(
+        15000, "Upper bound of a consumer group's heartbeat interval.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms = integer(
+        60000, "Upper bound of a consumer group's session timeout.", at_least(1)
+    )
+    group_consumer_max_size = integer(INT_MAX, "The most members of one consumer group.", at_least(1))
+    group_consumer_migration_policy = string(
+        "bidirectional",
+        "Whether groups may change between the classic and the consumer protocol.",
+        one_of(*(policy.value for policy in MigrationPolicy)),
+        internal=True,
+    )
+    group_consumer_min_heartbeat_interval_ms = integer(
+        5000, "Lower bound of a consumer group's heartbeat interval.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms = integer(
+        45000, "Lower bound of a consumer group's session timeout.", at_least(1)
+    )
+    group_consumer_session_timeout_ms = integer(
+        45000, "Session timeout that members of consumer groups are given.", at_least(1)
+    )
 
-    def __post_init__(self) -> None:
+    def __init__(self, **values: object) -> None:
         """Check what Kafka checks when it starts.
 
         Raises:
             ValueError: a setting is out of its bounds, or bounds are crossed.
         """
+        super().__init__(**values)
         for name in ("session_timeout_ms", "heartbeat_interval_ms"):
             value = getattr(self, f"group_consumer_{name}")
             low = getattr(self, f"group_consumer_min_{name}")
@@ -68,6 +88,11 @@ class ConsumerGroupConfig:
             raise ValueError("group.consumer.assignors is empty; it needs one assignor at least")
         for name in self.group_consumer_assignors:
             assignor_named(name)
+
+    @property
+    def migration_policy(self) -> MigrationPolicy:
+        """`group.consumer.migration.policy` as an enumeration."""
+        return MigrationPolicy(self.group_consumer_migration_policy)
 
     def assignors(self) -> dict[str, Assignor]:
         """The assignors by name, the default first."""

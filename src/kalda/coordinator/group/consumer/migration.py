@@ -80,7 +80,7 @@ class Migration:
         if (
             not isinstance(group, ClassicGroup)
             or group.protocol_type != PROTOCOL_TYPE
-            or not config.group_consumer_migration_policy.may_upgrade
+            or not config.migration_policy.may_upgrade
             or len(group.members) > config.group_consumer_max_size
         ):
             return None
@@ -148,7 +148,7 @@ class Migration:
             not staying
             or any(member.speaks_classic for member in leaving)
             or not all(member.speaks_classic for member in staying)
-            or not self._part.config.group_consumer_migration_policy.may_downgrade
+            or not self._part.config.migration_policy.may_downgrade
             or len(staying) > self._part.shard.config.group_max_size
         ):
             return None
