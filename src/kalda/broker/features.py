@@ -132,7 +132,7 @@ class Features:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self) -> None:
-        await self._zookeeper.watch_data(paths.FEATURE, self._on_event)
+        await self._zookeeper.exists(paths.FEATURE, self._on_event)
         data, stat = await self._zookeeper.get(paths.FEATURE)
         levels = decode_features(data)
         if levels != self.levels:

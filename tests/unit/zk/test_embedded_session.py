@@ -73,8 +73,8 @@ async def test_watch_tells_once_and_finds_the_new_data() -> None:
     zookeeper = InMemoryZooKeeper()
     reader, writer = await zookeeper.connect(), await zookeeper.connect()
     events: list[WatchEvent] = []
-    await reader.watch_data("/a", events.append)
-    await reader.watch_children("/", events.append)
+    await reader.exists("/a", events.append)
+    await reader.children("/", events.append)
     await writer.create("/a", b"1")
     assert [
         WatchEvent(EventType.CREATED, "/a"),
@@ -105,8 +105,8 @@ async def test_callback_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture
     def fail(event: WatchEvent) -> None:
         raise RuntimeError("a bug of the callback")
 
-    await session.watch_data("/a", fail)
-    await session.watch_data("/a", events.append)
+    await session.exists("/a", fail)
+    await session.exists("/a", events.append)
     assert "/a" == await session.create("/a")
     assert 1 == len(events)
     assert "a watch on /a failed" in caplog.text
@@ -120,7 +120,7 @@ async def test_expired_session_loses_ephemerals_and_watches_and_can_be_opened_ag
     session.add_state_listener(states.append)
     first_id = session.session_id
     await session.create("/e", ephemeral=True)
-    await session.watch_data("/x", events.append)
+    await session.exists("/x", events.append)
     await session.expire()
     assert await other.exists("/e") is None
     await other.create("/x")

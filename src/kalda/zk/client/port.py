@@ -182,18 +182,6 @@ class ZooKeeperClient(Protocol):
         """Read many znodes in one go, pipelined; None stands where there is no znode (and no watch)."""
         ...
 
-    async def watch_data(self, path: str, callback: WatchCallback) -> None:
-        """Have a znode's next creation, change of data or deletion reported. Read after this, not before."""
-        ...
-
-    async def watch_children(self, path: str, callback: WatchCallback) -> None:
-        """Have the next creation or deletion of a child reported. List after this, not before.
-
-        Raises:
-            NoNodeError: there is no such znode.
-        """
-        ...
-
     async def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequential: bool = False
     ) -> str:

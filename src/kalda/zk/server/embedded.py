@@ -278,14 +278,6 @@ class EmbeddedClient:
 
         return await self._read(read)
 
-    async def watch_data(self, path: str, callback: WatchCallback) -> None:
-        """Arm a data watch."""
-        await self.exists(path, callback)
-
-    async def watch_children(self, path: str, callback: WatchCallback) -> None:
-        """Arm a child watch."""
-        await self.children(path, callback)
-
     async def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequential: bool = False
     ) -> str:

@@ -214,8 +214,8 @@ async def test_same_callback_on_the_same_path_is_called_once(engine: Engine) -> 
     for _ in range(3):
         await session.get("/a", events.append)
         await session.children("/a", events.append)
-        await session.watch_data("/a", events.append)
-        await session.watch_children("/a", events.append)
+        await session.exists("/a", events.append)
+        await session.children("/a", events.append)
     await session.delete("/a")
     await session.exists("/a")
     assert [WatchEvent(EventType.DELETED, "/a")] == events
@@ -227,7 +227,7 @@ async def test_failed_reads_leave_no_watch(engine: Engine) -> None:
     with pytest.raises(NoNodeError):
         await session.get("/a", events.append)
     with pytest.raises(NoNodeError):
-        await session.watch_children("/a", events.append)
+        await session.children("/a", events.append)
     assert [None] == await session.get_many(["/a"], events.append)
     await session.create("/a")
     await session.create("/a/b")

@@ -202,14 +202,6 @@ class EnsembleClient:
         outcomes = await self._run([self._get_call(path, watch) for path in paths])
         return [None if isinstance(outcome, NoNodeError) else _value(outcome) for outcome in outcomes]
 
-    async def watch_data(self, path: str, callback: WatchCallback) -> None:
-        """Arm a data watch."""
-        await self.exists(path, callback)
-
-    async def watch_children(self, path: str, callback: WatchCallback) -> None:
-        """Arm a child watch."""
-        await self.children(path, callback)
-
     # Writes.
 
     async def create(
