@@ -7,8 +7,14 @@ from kalda.common.types import TopicPartition
 from kalda.controller import topic_deletion
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import Effect, RevisitBrokers
-from kalda.controller.events import RolesAnswered
-from kalda.controller.partition_leadership import Write, lose_replica, not_rewritten, repair, settle_status
+from kalda.controller.events import LeaderAndIsrResponseReceived
+from kalda.controller.partition_leadership import (
+    Write,
+    decide_states,
+    take_replica_offline,
+    update_status,
+    without_pending_write,
+)
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import BrokerInfo
@@ -30,29 +36,29 @@ def on_brokers_changed(
         context.full_dirs.pop(broker_id, None)
         for partition in context.partitions_on(broker_id):
             concerned[partition] = None
-            lose_replica(context, Replica(partition, broker_id))
+            take_replica_offline(context, Replica(partition, broker_id))
     for broker_id in sorted(arrived):
         concerned.update(dict.fromkeys(context.partitions_on(broker_id)))
     for partition in concerned:
         if partition in context.states:
-            settle_status(context, partition)
+            update_status(context, partition)
     for broker_id in sorted(arrived):
-        introduce(context, broker_id, batch)
-    writes = repair(context, concerned)
+        send_full_state(context, broker_id, batch)
+    writes = decide_states(context, concerned)
     if context.live_brokers != before:
-        batch.add_metadata(not_rewritten(context, concerned, writes))
+        batch.add_metadata(without_pending_write(context, concerned, writes))
     deletions = topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
     revisit = [RevisitBrokers(brokers)] if restarted else []
     return [*writes, *deletions, *revisit]
 
 
-def introduce(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
+def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
     """Tell a broker that just came everything: its roles, and how every partition stands."""
     roles = _roles(context, broker_id)
     for partition in roles:
         if context.is_serving(partition, broker_id):
             context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
-    for partition, epoch in context.departed.get(broker_id, {}).items():
+    for partition, epoch in context.pending_deletions.get(broker_id, {}).items():
         batch.add_stop(broker_id, partition, delete=True, epoch=epoch)
     batch.add_all_roles(broker_id, roles)
     batch.add_all_metadata(broker_id)
@@ -66,11 +72,11 @@ def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBat
         replica = Replica(partition, broker_id)
         if context.replica_status[replica] is ReplicaStatus.DELETION_STARTED:
             context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
-    introduce(context, broker_id, batch)
+    send_full_state(context, broker_id, batch)
     return topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
 
 
-def on_shutdown_requested(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:
+def on_controlled_shutdown(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:
     """Move what a broker leads to other in-sync replicas, and take it out of the ISR of what it follows.
 
     It stays marked until it is gone. Asking again tries again what could not be moved. A partition without
@@ -86,10 +92,10 @@ def on_shutdown_requested(context: ControllerContext, broker_id: int, batch: Req
         if context.states[partition].leader != broker_id and not is_stopped:
             batch.add_stop(broker_id, partition, delete=False)
             context.move_replica(replica, ReplicaStatus.OFFLINE)
-    return repair(context, concerned)
+    return decide_states(context, concerned)
 
 
-def led_by(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
+def led_partitions(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
     """Return what a broker leads although others could: what its shutdown would take offline."""
     return [
         partition
@@ -98,7 +104,7 @@ def led_by(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def on_log_dirs_failed(
+def on_log_dir_failures(
     context: ControllerContext, broker_ids: frozenset[int], batch: RequestBatch
 ) -> list[Write]:
     """Tell brokers all their roles again: by their answers we know which replicas are gone."""
@@ -115,7 +121,9 @@ def _roles(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def on_roles_answered(context: ControllerContext, event: RolesAnswered, batch: RequestBatch) -> list[Write]:
+def on_leader_and_isr_response(
+    context: ControllerContext, event: LeaderAndIsrResponseReceived, batch: RequestBatch
+) -> list[Write]:
     """Take note of replicas whose log directory failed, is full, or works again; elect others where needed.
 
     INELIGIBLE_REPLICA means that the role was taken but the log directory is full: the replica serves
@@ -143,10 +151,10 @@ def on_roles_answered(context: ControllerContext, event: RolesAnswered, batch: R
     changed = [partition for partition in hosted if partition in differing]
     for partition in changed:
         if partition in offline - offline_before:
-            lose_replica(context, Replica(partition, broker_id))
+            take_replica_offline(context, Replica(partition, broker_id))
         if partition in context.states:
-            settle_status(context, partition)
-    writes = repair(context, changed)
+            update_status(context, partition)
+    writes = decide_states(context, changed)
     if changed:
-        batch.add_metadata(not_rewritten(context, changed, writes))
+        batch.add_metadata(without_pending_write(context, changed, writes))
     return writes

@@ -56,9 +56,9 @@ class ControllerContext:
         """Changed through `assign` and `forget_topic` only, which keep the index of brokers."""
         self.reassigning: dict[TopicPartition, None] = {}
         """The partitions whose assignment says that they move, as an ordered set."""
-        self.leaving: dict[TopicPartition, tuple[int, ...]] = {}
+        self.removed_replicas: dict[TopicPartition, tuple[int, ...]] = {}
         """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
-        self.departed: dict[int, dict[TopicPartition, int | None]] = {}
+        self.pending_deletions: dict[int, dict[TopicPartition, int | None]] = {}
         """Replicas dropped whose brokers have not confirmed their deletion: told when they come, with the
         leader epoch given, or with the partition's present one. Invariant: none of them is assigned, or it
         would be deleted while it serves.
@@ -68,7 +68,7 @@ class ControllerContext:
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.topics_to_delete: set[str] = set()
-        self.topics_vanishing: set[str] = set()
+        self.topics_without_replicas: set[str] = set()
         """Topics whose replicas are gone and whose znodes are being deleted; part of `topics_to_delete`."""
         self.unclean_topics: set[str] = set()
         self._partitions_on: dict[int, dict[TopicPartition, None]] = {}
@@ -131,7 +131,7 @@ class ControllerContext:
                 self._partitions_on[broker_id].pop(partition, None)
             for broker_id in assignment.replicas:
                 self._partitions_on.setdefault(broker_id, {})[partition] = None
-                self.departed.get(broker_id, {}).pop(partition, None)
+                self.pending_deletions.get(broker_id, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
             if assignment.is_being_reassigned:
                 self.reassigning[partition] = None
@@ -176,11 +176,11 @@ class ControllerContext:
                 self.states.pop(partition, None)
                 self.partition_status.pop(partition, None)
                 self.reassigning.pop(partition, None)
-                for broker_id in (*replica_assignment.replicas, *self.leaving.pop(partition, ())):
+                for broker_id in (*replica_assignment.replicas, *self.removed_replicas.pop(partition, ())):
                     self.replica_status.pop(Replica(partition, broker_id), None)
                     self._partitions_on.get(broker_id, {}).pop(partition, None)
         for unfit in (*self.offline_dirs.values(), *self.full_dirs.values()):
             unfit.difference_update([each for each in unfit if each.topic == topic])
         self.topics_to_delete.discard(topic)
-        self.topics_vanishing.discard(topic)
+        self.topics_without_replicas.discard(topic)
         self.unclean_topics.discard(topic)

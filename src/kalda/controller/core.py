@@ -21,33 +21,33 @@ from kalda.controller.effects import Effect
 from kalda.controller.events import (
     AssignmentsChanged,
     AssignmentsWritten,
-    BalanceCheckDue,
     BrokerFellBehind,
     BrokersChanged,
+    ControlledShutdownRequested,
     ControllerElected,
+    DeletionCompletionRequested,
     Event,
-    LeadersRequested,
-    LogDirsFailed,
+    LeaderAndIsrResponseReceived,
+    LeaderElectionRequested,
+    LeaderImbalanceCheckDue,
+    LogDirFailuresNotified,
     PartitionStatesCreated,
     PartitionStatesRead,
     PartitionStatesUpdated,
     ReassignmentsRequested,
-    ReplicasStopped,
-    RolesAnswered,
-    ShutdownRequested,
+    StopReplicaResponseReceived,
     TopicDeletionsRequested,
-    TopicNamesWanted,
     TopicsChanged,
     TopicsDeleted,
     UncleanElectionChanged,
 )
 from kalda.controller.partition_leadership import (
     Write,
-    adopt,
-    adopt_updated,
-    not_rewritten,
-    repair,
-    take_over,
+    decide_states,
+    on_states_updated,
+    record_and_announce,
+    record_states,
+    without_pending_write,
 )
 from kalda.controller.partition_state_machine import ElectionStrategy, PartitionStatus
 from kalda.controller.replica_state_machine import ReplicaStatus
@@ -74,32 +74,32 @@ def _writes(context: ControllerContext, event: Event, batch: RequestBatch) -> li
             return [*_on_assignments_changed(context, event.assignments)]
         case TopicDeletionsRequested():
             return topic_deletion.request_deletions(context, event.topics, batch)
-        case TopicNamesWanted():
+        case DeletionCompletionRequested():
             return topic_deletion.complete_deletions(context, event.topics, batch)
         case PartitionStatesCreated():
             return [*_on_states_created(context, event.states, batch)]
         case PartitionStatesUpdated():
-            return [*adopt_updated(context, event.updated, event.conflicts, event.strategy, batch)]
+            return [*on_states_updated(context, event.updated, event.conflicts, event.strategy, batch)]
         case PartitionStatesRead():
             return [*_on_states_read(context, event.states, batch)]
         case ReassignmentsRequested():
             return [*reassignment.on_reassignments_requested(event.changes)]
         case AssignmentsWritten():
             return [*reassignment.on_assignments_written(context, event.changes)]
-        case LeadersRequested():
-            return [*elections.hold(context, event.election, event.partitions)]
-        case BalanceCheckDue():
-            return [*elections.on_balance_check_due(context)]
+        case LeaderElectionRequested():
+            return [*elections.elect(context, event.election, event.partitions)]
+        case LeaderImbalanceCheckDue():
+            return [*elections.on_leader_imbalance_check(context)]
         case UncleanElectionChanged():
             return [*_on_unclean_election_changed(context, event.topics)]
-        case ShutdownRequested():
-            return [*brokers.on_shutdown_requested(context, event.broker_id, batch)]
-        case LogDirsFailed():
-            return [*brokers.on_log_dirs_failed(context, event.broker_ids, batch)]
-        case RolesAnswered():
-            return [*brokers.on_roles_answered(context, event, batch)]
-        case ReplicasStopped():
-            return topic_deletion.on_replicas_stopped(context, event, batch)
+        case ControlledShutdownRequested():
+            return [*brokers.on_controlled_shutdown(context, event.broker_id, batch)]
+        case LogDirFailuresNotified():
+            return [*brokers.on_log_dir_failures(context, event.broker_ids, batch)]
+        case LeaderAndIsrResponseReceived():
+            return [*brokers.on_leader_and_isr_response(context, event, batch)]
+        case StopReplicaResponseReceived():
+            return topic_deletion.on_stop_replica_response(context, event, batch)
         case TopicsDeleted():
             topic_deletion.on_topics_deleted(context, event.topics)
             return []
@@ -115,15 +115,15 @@ def _on_elected(context: ControllerContext, event: ControllerElected, batch: Req
     context.live_brokers = dict(event.brokers)
     context.unclean_topics = set(event.unclean_topics)
     for assignment in event.assignments.values():
-        _learn_partitions(context, assignment, assignment.partitions)
-    take_over(context, event.states)
-    rejected_or_doomed = topic_deletion.request_deletions(context, event.topics_to_delete, batch)
+        _add_partitions(context, assignment, assignment.partitions)
+    record_states(context, event.states)
+    deletions = topic_deletion.request_deletions(context, event.topics_to_delete, batch)
     for broker_id in context.live_brokers:
-        brokers.introduce(context, broker_id, batch)
+        brokers.send_full_state(context, broker_id, batch)
     settled = [p for p in context.all_partitions() if p not in context.reassigning]
     # The last controller may have written an assignment of which it could not tell the leader any more.
-    moving = repair(context, context.reassigning, ElectionStrategy.NEW_EPOCH)
-    return [*rejected_or_doomed, *repair(context, settled), *moving]
+    moving = decide_states(context, context.reassigning, ElectionStrategy.NEW_EPOCH)
+    return [*deletions, *decide_states(context, settled), *moving]
 
 
 def _on_topics_changed(context: ControllerContext, event: TopicsChanged) -> list[Write]:
@@ -132,9 +132,9 @@ def _on_topics_changed(context: ControllerContext, event: TopicsChanged) -> list
     created: list[TopicPartition] = []
     for assignment in event.added.values():
         if assignment.topic not in context.assignments:
-            created += _learn_partitions(context, assignment, assignment.partitions)
+            created += _add_partitions(context, assignment, assignment.partitions)
     context.unclean_topics |= event.unclean_topics & event.added.keys()
-    return repair(context, created)
+    return decide_states(context, created)
 
 
 def _on_assignments_changed(
@@ -152,15 +152,15 @@ def _on_assignments_changed(
             context.forget_topic(topic)
             known_partitions = {}
         added = [number for number in assignment.partitions if number not in known_partitions]
-        created += _learn_partitions(context, assignment, added)
-    return repair(context, created)
+        created += _add_partitions(context, assignment, added)
+    return decide_states(context, created)
 
 
 def _on_states_created(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState], batch: RequestBatch
 ) -> list[Write]:
     ours = {p for p, s in states.items() if s.controller_epoch == context.epoch and s.leader_epoch == 0}
-    return adopt(context, states, batch, new=ours)
+    return record_and_announce(context, states, batch, new=ours)
 
 
 def _on_states_read(
@@ -170,9 +170,9 @@ def _on_states_read(
     changed = {
         partition: state for partition, state in states.items() if context.states.get(partition) != state
     }
-    taken = take_over(context, changed)
-    writes = repair(context, taken)
-    if announced := not_rewritten(context, taken, writes):
+    taken = record_states(context, changed)
+    writes = decide_states(context, taken)
+    if announced := without_pending_write(context, taken, writes):
         batch.add_metadata(announced)
     return writes
 
@@ -183,10 +183,10 @@ def _on_unclean_election_changed(context: ControllerContext, topics: Mapping[str
         *(topic for topic in context.unclean_topics if known.get(topic, True)),
         *(topic for topic, is_allowed in known.items() if is_allowed),
     }
-    return repair(context, [p for topic in known for p in context.partitions_of(topic)])
+    return decide_states(context, [p for topic in known for p in context.partitions_of(topic)])
 
 
-def _learn_partitions(
+def _add_partitions(
     context: ControllerContext, assignment: TopicAssignment, numbers: Iterable[int]
 ) -> list[TopicPartition]:
     """Add partitions to the context as new ones, and keep what is known of the topic's others."""

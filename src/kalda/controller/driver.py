@@ -25,7 +25,7 @@ from kalda.controller.request_queue import RequestQueue
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
 from kalda.controller.term_session import TermSession
-from kalda.controller.znode_watches import IN_OFFICE, Signal, ZnodeWatches
+from kalda.controller.znode_watches import ACTIVE_SIGNALS, Signal, ZnodeWatches
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
@@ -130,7 +130,7 @@ class ControllerDriver:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
-                    await self._take_up()
+                    await self._process_signals()
             finally:
                 self._channels.close()
                 await self._resign_quietly()
@@ -183,16 +183,16 @@ class ControllerDriver:
         Raises:
             ApiError: NOT_CONTROLLER.
         """
-        return self._in_office().reassignments(partitions)
+        return self._active_term().reassignments(partitions)
 
-    def _in_office(self) -> Term:
+    def _active_term(self) -> Term:
         if self._term is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         return self._term
 
     async def _ask(self, work: Callable[[Term], Awaitable[Result]]) -> Result:
         # Leaving office refuses all that wait, so the term is the one in which the request is served.
-        term = self._in_office()
+        term = self._active_term()
         return await self._requests.ask(lambda: work(term))
 
     # Marks: called from watches, channels and callers, on the loop; they only leave a note.
@@ -221,12 +221,12 @@ class ControllerDriver:
 
     # The owner task.
 
-    async def _take_up(self) -> None:
+    async def _process_signals(self) -> None:
         try:
             for signal in Signal:
                 if signal in self._signals:
                     self._signals.discard(signal)
-                    await self._take_up_signal(signal)
+                    await self._process_signal(signal)
             while (term := self._term) is not None and (term.events or self._requests):
                 if term.events:
                     await term.step(term.events.popleft())
@@ -234,14 +234,14 @@ class ControllerDriver:
                     await self._requests.serve()
         except ControllerMovedError as error:
             logger.warning("no longer controller: %s", error)
-            self._leave_office()
+            self._stop_being_controller()
             self._mark(Signal.CONTROLLER)
         except SessionExpiredError:
-            self._leave_office()
+            self._stop_being_controller()
         except ConnectionLossError as error:
             # In office operations wait for it, so this is an attempt to be elected; its outcome is not known.
             logger.info("no election while coordination cannot be reached: %s", error)
-            self._leave_office()
+            self._stop_being_controller()
             await self._session.pause()
             self._mark(Signal.CONTROLLER)
         except (ZooKeeperError, SchemaError) as error:
@@ -251,30 +251,30 @@ class ControllerDriver:
             await asyncio.sleep(term_session.RETRY_SECONDS)
             self._mark(Signal.CONTROLLER)
 
-    async def _take_up_signal(self, signal: Signal) -> None:
+    async def _process_signal(self, signal: Signal) -> None:
         if signal is Signal.SESSION:
-            await self._take_up_session()
+            await self._process_session()
         elif signal is Signal.CONTROLLER:
             await self._elect()
         elif self._term is not None:
-            await self._term.take_up(signal)
+            await self._term.process(signal)
             if signal is Signal.BALANCE:
                 self._set_balance_timer(self._balance_check_seconds)
 
-    async def _take_up_session(self) -> None:
+    async def _process_session(self) -> None:
         zookeeper = self._zookeeper
         is_same = self._session.is_same
         if zookeeper.state is SessionState.CONNECTED and is_same and self._term is not None:
             # Back before the session expired: still in office, but watches may have been missed.
             logger.info("coordination can be reached again, broker %d is still controller", self._broker_id)
             self._term.note_reconnected()
-            self._signals.update((Signal.CONTROLLER, *IN_OFFICE))
+            self._signals.update((Signal.CONTROLLER, *ACTIVE_SIGNALS))
             return
         if zookeeper.state is SessionState.SUSPENDED and is_same:
             # Lost again already; the next return brings the next signal.
             return
         if not is_same or zookeeper.state is not SessionState.CONNECTED:
-            self._leave_office()
+            self._stop_being_controller()
             self._watches.forget()
         if zookeeper.state is SessionState.CONNECTED:
             await self._elect()
@@ -287,7 +287,7 @@ class ControllerDriver:
         read = self._watches.controller_id
         controller_id = await (self._session.reliably(read) if self.is_active else read())
         if self.is_active and controller_id != self._broker_id:
-            self._leave_office()
+            self._stop_being_controller()
         if controller_id == self._broker_id and not self.is_active:
             await self._clear_lost_term()
             controller_id = await self._watches.controller_id()
@@ -295,7 +295,7 @@ class ControllerDriver:
             store = await elect(self._zookeeper, self._clock, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
-                await self._take_office(store)
+                await self._become_controller(store)
                 return
             controller_id = await self._watches.controller_id()
         self._controller_id = controller_id
@@ -310,7 +310,7 @@ class ControllerDriver:
             with contextlib.suppress(NoNodeError):
                 await self._zookeeper.delete(paths.CONTROLLER, stat.version)
 
-    async def _take_office(self, store: ControllerStore) -> None:
+    async def _become_controller(self, store: ControllerStore) -> None:
         logger.info("broker %d is controller with epoch %d", self._broker_id, store.epoch)
         self._epoch = store.epoch
         context = ControllerContext(
@@ -338,7 +338,7 @@ class ControllerDriver:
             self._mark(signal)
         self._set_balance_timer(_FIRST_BALANCE_CHECK_SECONDS)
 
-    def _leave_office(self) -> None:
+    def _stop_being_controller(self) -> None:
         if self._term is not None:
             logger.info("broker %d is no longer controller", self._broker_id)
         self._term = None
@@ -351,7 +351,7 @@ class ControllerDriver:
 
     async def _resign_quietly(self) -> None:
         term = self._term
-        self._leave_office()
+        self._stop_being_controller()
         if term is None:
             return
         try:

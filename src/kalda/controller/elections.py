@@ -6,11 +6,11 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.events import ElectionType
-from kalda.controller.partition_leadership import Write, repair
+from kalda.controller.partition_leadership import Write, decide_states
 from kalda.controller.partition_state_machine import ElectionStrategy
 
 
-def judge_elections(
+def validate_elections(
     context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, ErrorCode], list[TopicPartition]]:
     """Return why some partitions need or get no election, and the others."""
@@ -39,15 +39,15 @@ def outcome(context: ControllerContext, election: ElectionType, partition: Topic
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def hold(
+def elect(
     context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
 ) -> list[Write]:
     """Elect leaders as asked; the topics' own settings do not matter to an unclean election."""
     strategy = ElectionStrategy.PREFERRED if election is ElectionType.PREFERRED else ElectionStrategy.UNCLEAN
-    return repair(context, [p for p in partitions if p in context.states], strategy)
+    return decide_states(context, [p for p in partitions if p in context.states], strategy)
 
 
-def on_balance_check_due(context: ControllerContext) -> list[Write]:
+def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
     """Give brokers back what they should lead, where they lead too little of it.
 
     Per broker: the partitions that it should lead and does not, in per cent of those that it should. Above
@@ -67,10 +67,10 @@ def on_balance_check_due(context: ControllerContext) -> list[Write]:
     for broker_id, partitions in sorted(missed.items()):
         if len(partitions) * 100 > context.leader_imbalance_percentage * preferred[broker_id]:
             candidates += [p for p in partitions if context.is_online(p, broker_id)]
-    return repair(context, candidates, ElectionStrategy.PREFERRED)
+    return decide_states(context, candidates, ElectionStrategy.PREFERRED)
 
 
-def imbalance(context: ControllerContext) -> int:
+def imbalance_count(context: ControllerContext) -> int:
     """Count the partitions that their preferred replica does not lead."""
     return sum(
         context.states[partition].leader != context.replicas_of(partition)[0]

@@ -66,7 +66,7 @@ class TopicDeletionsRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNamesWanted:
+class DeletionCompletionRequested:
     """Topics are to be created whose deletion may wait for dead brokers: complete it without those."""
 
     topics: tuple[str, ...]
@@ -101,7 +101,7 @@ class PartitionStatesRead:
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsRequested:
-    """Move these partitions, or cancel their moves. Judged before, by `reassignment.judge_reassignments`."""
+    """Move partitions, or cancel their moves, as `reassignment.validate_reassignments` has allowed."""
 
     changes: Mapping[TopicPartition, ReplicaAssignment]
 
@@ -114,34 +114,34 @@ class AssignmentsWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class LeadersRequested:
-    """Elect leaders of these partitions. Judged before, by `elections.judge_elections`."""
+class LeaderElectionRequested:
+    """Elect leaders of these partitions. Judged before, by `elections.validate_elections`."""
 
     election: ElectionType
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class BalanceCheckDue:
+class LeaderImbalanceCheckDue:
     """See whether too many partitions are not led by their preferred replica."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShutdownRequested:
+class ControlledShutdownRequested:
     """This broker is about to stop and wants to lead nothing any more."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirsFailed:
+class LogDirFailuresNotified:
     """These brokers lost log directories; which replicas went with them is to be asked."""
 
     broker_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class RolesAnswered:
+class LeaderAndIsrResponseReceived:
     """A broker's answer to `LeaderAndIsr`; a partition without an error went well."""
 
     broker_id: int
@@ -158,7 +158,7 @@ class UncleanElectionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicasStopped:
+class StopReplicaResponseReceived:
     """A broker's answer to `StopReplica`; a partition without an error went well."""
 
     broker_id: int
@@ -186,19 +186,19 @@ Event: TypeAlias = (
     | TopicsChanged
     | AssignmentsChanged
     | TopicDeletionsRequested
-    | TopicNamesWanted
+    | DeletionCompletionRequested
     | PartitionStatesCreated
     | PartitionStatesUpdated
     | PartitionStatesRead
     | ReassignmentsRequested
     | AssignmentsWritten
-    | LeadersRequested
-    | BalanceCheckDue
-    | ShutdownRequested
-    | LogDirsFailed
-    | RolesAnswered
+    | LeaderElectionRequested
+    | LeaderImbalanceCheckDue
+    | ControlledShutdownRequested
+    | LogDirFailuresNotified
+    | LeaderAndIsrResponseReceived
     | UncleanElectionChanged
-    | ReplicasStopped
+    | StopReplicaResponseReceived
     | TopicsDeleted
     | BrokerFellBehind
 )

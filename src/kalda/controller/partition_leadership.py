@@ -27,7 +27,7 @@ from kalda.zk.client.schema import PartitionState, ReplicaAssignment
 Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates | WriteAssignments
 
 
-def repair(
+def decide_states(
     context: ControllerContext,
     partitions: Iterable[TopicPartition],
     strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
@@ -45,7 +45,7 @@ def repair(
             if first is not None:
                 created[partition] = first
             continue
-        judged = _judge(context, partition, strategy)
+        judged = _decide_state(context, partition, strategy)
         if judged is not None:
             why, state = judged
             updated.setdefault(why, {})[partition] = state
@@ -54,7 +54,7 @@ def repair(
     return effects
 
 
-def _judge(
+def _decide_state(
     context: ControllerContext, partition: TopicPartition, strategy: ElectionStrategy
 ) -> tuple[ElectionStrategy, PartitionState] | None:
     """Return the state that a partition needs and why, or None if it may stay as it is."""
@@ -86,7 +86,7 @@ def _judge(
     return None
 
 
-def adopt(
+def record_and_announce(
     context: ControllerContext,
     states: Mapping[TopicPartition, PartitionState],
     batch: RequestBatch,
@@ -96,14 +96,14 @@ def adopt(
 
     Each outcome is judged anew: brokers may have come or gone since the write was decided.
     """
-    adopted = take_over(context, states)
-    writes = repair(context, adopted)
-    for partition in not_rewritten(context, adopted, writes):
+    adopted = record_states(context, states)
+    writes = decide_states(context, adopted)
+    for partition in without_pending_write(context, adopted, writes):
         announce(context, partition, batch, is_new=partition in new)
     return writes
 
 
-def adopt_updated(
+def on_states_updated(
     context: ControllerContext,
     updated: Mapping[TopicPartition, PartitionState],
     conflicts: Mapping[TopicPartition, PartitionState | None],
@@ -114,13 +114,13 @@ def adopt_updated(
 
     A refusal means that the leader changed its ISR first, or that an answer to our own write was lost.
     """
-    taken = take_over(context, updated)
+    taken = record_states(context, updated)
     completed: dict[TopicPartition, ReplicaAssignment] = {}
     if strategy is ElectionStrategy.REASSIGNMENT:
         completed = _complete_reassignments(context, taken)
-    refused = take_over(context, {p: state for p, state in conflicts.items() if state is not None})
-    writes = [*repair(context, taken), *repair(context, refused, strategy)]
-    for partition in not_rewritten(context, [*taken, *refused], writes):
+    refused = record_states(context, {p: state for p, state in conflicts.items() if state is not None})
+    writes = [*decide_states(context, taken), *decide_states(context, refused, strategy)]
+    for partition in without_pending_write(context, [*taken, *refused], writes):
         announce(context, partition, batch)
     if completed:
         # Last: until it is written a new controller finds the reassignment, and completes it again.
@@ -128,14 +128,14 @@ def adopt_updated(
     return writes
 
 
-def take_over(
+def record_states(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState]
 ) -> list[TopicPartition]:
     """Put states into the context; return the partitions that it knows."""
     taken = [partition for partition in states if partition in context.partition_status]
     for partition in taken:
         context.states[partition] = states[partition]
-        settle_status(context, partition)
+        update_status(context, partition)
     return taken
 
 
@@ -148,11 +148,11 @@ def _complete_reassignments(
         assignment = context.assignment_of(partition)
         if assignment.is_being_reassigned and partition.topic not in context.topics_to_delete:
             completed[partition] = ReplicaAssignment(assignment.target)
-            change_assignments(context, {partition: completed[partition]})
+            record_assignments(context, {partition: completed[partition]})
     return completed
 
 
-def change_assignments(
+def record_assignments(
     context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
 ) -> None:
     """Put new assignments of known partitions into the context.
@@ -163,9 +163,12 @@ def change_assignments(
     for partition, assignment in changes.items():
         by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
         before = context.replicas_of(partition)
-        gone = [*context.leaving.pop(partition, ()), *(r for r in before if r not in assignment.replicas)]
+        gone = [
+            *context.removed_replicas.pop(partition, ()),
+            *(r for r in before if r not in assignment.replicas),
+        ]
         if leaving := tuple(replica for replica in gone if replica not in assignment.replicas):
-            context.leaving[partition] = leaving
+            context.removed_replicas[partition] = leaving
         for broker_id in assignment.replicas:
             replica = Replica(partition, broker_id)
             if replica not in context.replica_status:
@@ -174,13 +177,13 @@ def change_assignments(
         context.assign(context.assignments[topic], assignments)
 
 
-def settle_status(context: ControllerContext, partition: TopicPartition) -> None:
+def update_status(context: ControllerContext, partition: TopicPartition) -> None:
     """Set the partition's status to what its state and the live brokers say."""
     leads = context.is_serving(partition, context.states[partition].leader)
     context.move_partition(partition, PartitionStatus.ONLINE if leads else PartitionStatus.OFFLINE)
 
 
-def lose_replica(context: ControllerContext, replica: Replica) -> None:
+def take_replica_offline(context: ControllerContext, replica: Replica) -> None:
     """A replica's broker or log directory is gone."""
     status = context.replica_status[replica]
     if status is ReplicaStatus.DELETION_STARTED:
@@ -211,7 +214,7 @@ def announce(
         batch.add_leader_and_isr([broker_id], partition, is_new=is_new or is_added)
         if context.is_serving(partition, broker_id):
             context.move_replica(replica, ReplicaStatus.ONLINE)
-    _part_with_leaving(context, partition, batch)
+    _delete_removed_replicas(context, partition, batch)
 
 
 def _announce_to_shutting_down(context: ControllerContext, replica: Replica, batch: RequestBatch) -> None:
@@ -228,22 +231,24 @@ def _announce_to_shutting_down(context: ControllerContext, replica: Replica, bat
         context.move_replica(replica, ReplicaStatus.OFFLINE)
 
 
-def _part_with_leaving(context: ControllerContext, partition: TopicPartition, batch: RequestBatch) -> None:
+def _delete_removed_replicas(
+    context: ControllerContext, partition: TopicPartition, batch: RequestBatch
+) -> None:
     """Have replicas deleted that are neither assigned nor in sync any more.
 
     The move does not wait for answers: a broker that is dead may never give one. But it is noted which came,
     so that a broker that was away is told when it is back.
     """
     isr = context.states[partition].isr
-    leaving = context.leaving.pop(partition, ())
+    leaving = context.removed_replicas.pop(partition, ())
     if kept := tuple(broker_id for broker_id in leaving if broker_id in isr):
         # All that was committed may be there only; nothing is online, or it would have left the ISR.
-        context.leaving[partition] = kept
+        context.removed_replicas[partition] = kept
     for broker_id in leaving:
         if broker_id in isr:
             continue
         batch.add_stop(broker_id, partition, delete=True)
-        context.departed.setdefault(broker_id, {})[partition] = None
+        context.pending_deletions.setdefault(broker_id, {})[partition] = None
         replica = Replica(partition, broker_id)
         for status in (
             ReplicaStatus.OFFLINE,
@@ -254,7 +259,7 @@ def _part_with_leaving(context: ControllerContext, partition: TopicPartition, ba
             context.move_replica(replica, status)
 
 
-def not_rewritten(
+def without_pending_write(
     context: ControllerContext, partitions: Iterable[TopicPartition], writes: Iterable[Write]
 ) -> list[TopicPartition]:
     """Return the partitions to announce now; the others are announced when their write has succeeded."""

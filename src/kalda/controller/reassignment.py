@@ -19,12 +19,12 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import WriteAssignments
-from kalda.controller.partition_leadership import Write, change_assignments, repair
+from kalda.controller.partition_leadership import Write, decide_states, record_assignments
 from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import ReplicaAssignment
 
 
-def judge_reassignments(
+def validate_reassignments(
     context: ControllerContext,
     targets: Mapping[TopicPartition, tuple[int, ...] | None],
     *,
@@ -103,5 +103,5 @@ def on_assignments_written(
         for partition, assignment in changes.items()
         if context.assignment_of(partition).replicas and context.assignment_of(partition) != assignment
     }
-    change_assignments(context, changed)
-    return repair(context, changed, ElectionStrategy.NEW_EPOCH)
+    record_assignments(context, changed)
+    return decide_states(context, changed, ElectionStrategy.NEW_EPOCH)

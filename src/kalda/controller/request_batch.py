@@ -72,9 +72,9 @@ class RequestBatch:
         if broker_id not in self._context.live_brokers:
             return
         state = self._context.states.get(partition, _NO_STATE)
-        is_doomed = partition.topic in self._context.topics_to_delete
+        is_being_deleted = partition.topic in self._context.topics_to_delete
         if epoch is None:
-            epoch = LEADER_DURING_DELETE if is_doomed else state.leader_epoch
+            epoch = LEADER_DURING_DELETE if is_being_deleted else state.leader_epoch
         self._stop.setdefault((broker_id, delete), {})[partition] = epoch
 
     def effects(self) -> list[Effect]:
@@ -120,13 +120,13 @@ class RequestBatch:
         topic_assignment = context.assignments[partition.topic]
         assignment = topic_assignment.partitions[partition.partition]
         state = context.states.get(partition, _NO_STATE)
-        is_doomed = partition.topic in context.topics_to_delete
+        is_being_deleted = partition.topic in context.topics_to_delete
         return PartitionLeadership(
             topic=partition.topic,
             topic_id=topic_assignment.topic_id,
             partition=partition.partition,
             controller_epoch=state.controller_epoch,
-            leader=LEADER_DURING_DELETE if is_doomed else state.leader,
+            leader=LEADER_DURING_DELETE if is_being_deleted else state.leader,
             leader_epoch=state.leader_epoch,
             isr=state.isr,
             partition_epoch=state.version,

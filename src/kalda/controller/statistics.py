@@ -50,7 +50,7 @@ def statistics_of(context: ControllerContext) -> ControllerStatistics:
             status is not PartitionStatus.ONLINE and partition.topic not in context.topics_to_delete
             for partition, status in context.partition_status.items()
         ),
-        preferred_replica_imbalance_count=elections.imbalance(context),
+        preferred_replica_imbalance_count=elections.imbalance_count(context),
         global_topic_count=len(context.assignments),
         global_partition_count=len(context.states),
         topics_to_delete_count=len(context.topics_to_delete),

@@ -16,7 +16,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
-from kalda.controller.brokers import led_by
+from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
@@ -37,23 +37,23 @@ from kalda.controller.event_queue import EventQueue
 from kalda.controller.events import (
     AssignmentsChanged,
     AssignmentsWritten,
-    BalanceCheckDue,
     BrokerFellBehind,
     BrokersChanged,
+    ControlledShutdownRequested,
     ControllerElected,
+    DeletionCompletionRequested,
     ElectionType,
     Event,
-    LeadersRequested,
-    LogDirsFailed,
+    LeaderAndIsrResponseReceived,
+    LeaderElectionRequested,
+    LeaderImbalanceCheckDue,
+    LogDirFailuresNotified,
     PartitionStatesCreated,
     PartitionStatesRead,
     PartitionStatesUpdated,
     ReassignmentsRequested,
-    ReplicasStopped,
-    RolesAnswered,
-    ShutdownRequested,
+    StopReplicaResponseReceived,
     TopicDeletionsRequested,
-    TopicNamesWanted,
     TopicsChanged,
     TopicsDeleted,
     UncleanElectionChanged,
@@ -131,9 +131,9 @@ class Term:
         """Take in what a broker answered for each partition."""
         failed = {partition: code for partition, code in errors.items() if code is not ErrorCode.NONE}
         if isinstance(request, StopReplica):
-            self.events.append(ReplicasStopped(broker.id, request, errors))
+            self.events.append(StopReplicaResponseReceived(broker.id, request, errors))
         elif isinstance(request, LeaderAndIsr) and (failed or self.context.has_unfit_replicas(broker.id)):
-            self.events.append(RolesAnswered(broker.id, broker.epoch, request, errors))
+            self.events.append(LeaderAndIsrResponseReceived(broker.id, broker.epoch, request, errors))
         for code in set(failed.values()):
             self._note_refusal(broker.id, request, code, [p for p in failed if failed[p] is code])
 
@@ -177,14 +177,14 @@ class Term:
 
     # What may have changed in coordination.
 
-    async def take_up(self, signal: Signal) -> None:
+    async def process(self, signal: Signal) -> None:
         """Read what the signal is about, and act on it."""
         watches = self._watches
         match signal:
             case Signal.BROKERS:
                 await self.step(BrokersChanged(await self._reliably(watches.brokers)))
             case Signal.TOPICS:
-                await self._take_up_topics()
+                await self._process_topics()
             case Signal.DELETIONS:
                 await self.step(TopicDeletionsRequested(await self._reliably(watches.topics_to_delete)))
             case Signal.ASSIGNMENTS:
@@ -193,7 +193,7 @@ class Term:
                 self._note_recreated(found)
                 await self.step(AssignmentsChanged(found))
             case Signal.STATES:
-                await self._take_up_states(watches.changed_partitions)
+                await self._process_states(watches.changed_partitions)
             case Signal.ISR_CHANGES:
                 names, partitions = await self._reliably(watches.isr_changes)
                 await self._refresh(partitions)
@@ -201,22 +201,22 @@ class Term:
             case Signal.LOG_DIRS:
                 names, broker_ids = await self._reliably(watches.log_dir_events)
                 if broker_ids:
-                    await self.step(LogDirsFailed(broker_ids))
+                    await self.step(LogDirFailuresNotified(broker_ids))
                 await self._delete_messages(names)
             case Signal.UNCLEAN_ELECTION:
                 topics, watches.changed_configs = watches.changed_configs, set()
                 configs = await self._reliably(lambda: watches.unclean_topics(topics))
                 await self.step(UncleanElectionChanged(configs))
             case Signal.LEGACY_REASSIGNMENT:
-                await self._take_up_legacy_reassignment()
+                await self._process_legacy_reassignment()
             case Signal.LEGACY_ELECTION:
-                await self._take_up_legacy_election()
+                await self._process_legacy_election()
             case Signal.BALANCE:
-                await self.step(BalanceCheckDue())
+                await self.step(LeaderImbalanceCheckDue())
             case _:
                 raise AssertionError(f"{signal} is taken up elsewhere")
 
-    async def _take_up_topics(self) -> None:
+    async def _process_topics(self) -> None:
         watches = self._watches
         names = await self._reliably(watches.topics)
         added = names - self.context.assignments.keys()
@@ -236,14 +236,14 @@ class Term:
             if found[topic].topic_id != known[topic].topic_id:
                 self.note_config_changed(topic)
 
-    async def _take_up_states(self, changed: set[TopicPartition]) -> None:
+    async def _process_states(self, changed: set[TopicPartition]) -> None:
         # Those that no longer move are left to the notifications of changed ISRs.
         moving = [partition for partition in changed if partition in self.context.reassigning]
         changed.clear()
         states = await self._reliably(lambda: self._watches.watched_states(moving))
         await self.step(PartitionStatesRead(self._own(states)))
 
-    async def _take_up_legacy_reassignment(self) -> None:
+    async def _process_legacy_reassignment(self) -> None:
         targets = await self._reliably(self._watches.legacy_reassignment)
         self._legacy_moves = targets or {}
         if targets is None:
@@ -252,13 +252,13 @@ class Term:
             await self._delete_messages([paths.REASSIGN_PARTITIONS])
             self._mark(Signal.LEGACY_REASSIGNMENT)
             return
-        errors, changes = reassignment.judge_reassignments(self.context, targets, must_live=False)
+        errors, changes = reassignment.validate_reassignments(self.context, targets, must_live=False)
         for partition, error in errors.items():
             replicas = numbers_text(targets[partition])
             logger.warning("%s does not move to replicas %s: %s", partition, replicas, error.message)
         await self.step(ReassignmentsRequested(changes))
 
-    async def _take_up_legacy_election(self) -> None:
+    async def _process_legacy_election(self) -> None:
         partitions = await self._reliably(self._watches.legacy_election)
         if partitions is None:
             return
@@ -286,12 +286,12 @@ class Term:
             )
         logger.info("broker %d shuts down", broker_id)
         await self._refresh(self.context.partitions_on(broker_id))
-        await self.step(ShutdownRequested(broker_id))
-        return led_by(self.context, broker_id)
+        await self.step(ControlledShutdownRequested(broker_id))
+        return led_partitions(self.context, broker_id)
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
         """Complete deletions that only dead brokers hold up."""
-        await self.step(TopicNamesWanted(tuple(topics)))
+        await self.step(DeletionCompletionRequested(tuple(topics)))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Collection[TopicPartition] | None
@@ -299,8 +299,8 @@ class Term:
         """Elect leaders of these partitions, or of all; of all, those that need none are not listed."""
         wanted = list(self.context.all_partitions()) if partitions is None else list(partitions)
         await self._refresh(wanted)
-        refused, electable = elections.judge_elections(self.context, election, wanted)
-        await self.step(LeadersRequested(election, tuple(electable)))
+        refused, electable = elections.validate_elections(self.context, election, wanted)
+        await self.step(LeaderElectionRequested(election, tuple(electable)))
         held = {p: elections.outcome(self.context, election, p) for p in electable}
         if partitions is None:
             refused = {p: code for p, code in refused.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
@@ -311,7 +311,7 @@ class Term:
     ) -> dict[TopicPartition, ApiError | None]:
         """Begin to move partitions, or cancel (None) their moves; return for each why not, or None."""
         await self._refresh(targets)
-        errors, changes = reassignment.judge_reassignments(self.context, targets)
+        errors, changes = reassignment.validate_reassignments(self.context, targets)
         await self.step(ReassignmentsRequested(changes))
         return {partition: errors.get(partition) for partition in targets}
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from kalda.common.errors import ErrorCode
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDeletion
-from kalda.controller.events import ReplicasStopped
+from kalda.controller.events import StopReplicaResponseReceived
 from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
@@ -41,7 +41,7 @@ def resume_deletions(
     """Go on with these topics: stop replicas on brokers that live, finish topics without replicas."""
     finished: list[str] = []
     for topic in sorted(topics):
-        if topic not in context.topics_to_delete or topic in context.topics_vanishing:
+        if topic not in context.topics_to_delete or topic in context.topics_without_replicas:
             continue
         is_finished = True
         for replica in context.topic_replicas(topic):
@@ -60,7 +60,7 @@ def resume_deletions(
                 context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
         if is_finished:
             finished.append(topic)
-    context.topics_vanishing.update(finished)
+    context.topics_without_replicas.update(finished)
     return [DeleteTopicZnodes(tuple(finished))] if finished else []
 
 
@@ -90,8 +90,8 @@ def complete_deletions(
     return resume_deletions(context, complete, batch)
 
 
-def on_replicas_stopped(
-    context: ControllerContext, event: ReplicasStopped, batch: RequestBatch
+def on_stop_replica_response(
+    context: ControllerContext, event: StopReplicaResponseReceived, batch: RequestBatch
 ) -> list[Effect]:
     """Take note of which replicas a broker has deleted."""
     if not event.request.delete or event.request.controller_epoch != context.epoch:
@@ -100,7 +100,7 @@ def on_replicas_stopped(
     statuses = context.replica_status
     for partition in event.request.partitions:
         if event.errors.get(partition, ErrorCode.NONE) in _GONE:
-            context.departed.get(event.broker_id, {}).pop(partition, None)
+            context.pending_deletions.get(event.broker_id, {}).pop(partition, None)
     for replica in [Replica(partition, event.broker_id) for partition in event.request.partitions]:
         if statuses.get(replica) is not ReplicaStatus.DELETION_STARTED:
             continue
@@ -123,7 +123,7 @@ def on_replicas_stopped(
 def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None:
     """ZooKeeper no longer has the topics: forget them."""
     for topic in topics:
-        if topic not in context.topics_vanishing:
+        if topic not in context.topics_without_replicas:
             continue
         dead = []
         for replica in list(context.topic_replicas(topic)):
@@ -136,4 +136,6 @@ def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None
         context.forget_topic(topic)
         for replica in dead:
             # A topic of the same name has lower epochs, which must not protect the old replica.
-            context.departed.setdefault(replica.broker_id, {})[replica.partition] = LEADER_DURING_DELETE
+            context.pending_deletions.setdefault(replica.broker_id, {})[replica.partition] = (
+                LEADER_DURING_DELETE
+            )

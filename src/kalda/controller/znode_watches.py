@@ -46,7 +46,7 @@ class Signal(Enum):
     BALANCE = auto()
 
 
-IN_OFFICE: Final = tuple(Signal)[2:-1]
+ACTIVE_SIGNALS: Final = tuple(Signal)[2:-1]
 """What a controller looks at anew when it may have missed watches."""
 
 

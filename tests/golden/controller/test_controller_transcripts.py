@@ -26,7 +26,7 @@ from kalda.controller.effects import (
     UpdatePartitionStates,
     WriteAssignments,
 )
-from kalda.controller.events import BrokerFellBehind, ElectionType, TopicNamesWanted
+from kalda.controller.events import BrokerFellBehind, DeletionCompletionRequested, ElectionType
 from kalda.controller.partition_state_machine import ElectionStrategy
 from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.golden.transcripts import replay
@@ -120,7 +120,7 @@ def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
         case "unclean":
             simulation.unclean.update(arguments)
         case "wanted-again":
-            simulation.feed(TopicNamesWanted(tuple(arguments)))
+            simulation.feed(DeletionCompletionRequested(tuple(arguments)))
         case "delete":
             simulation.marked.update(arguments)
             if simulation.epoch:

@@ -8,7 +8,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
-from kalda.controller.events import ElectionType, TopicNamesWanted
+from kalda.controller.events import DeletionCompletionRequested, ElectionType
 from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.zk.client.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
@@ -85,7 +85,7 @@ class World:
                 simulation.marked.add(topic)
                 simulation.tell_deletions()
             case "want again", str(topic):
-                simulation.feed(TopicNamesWanted((topic,)))
+                simulation.feed(DeletionCompletionRequested((topic,)))
             case "answer", (int(index), bool(is_good)) if index < len(simulation.unanswered):
                 simulation.answer(index, ErrorCode.NONE if is_good else ErrorCode.KAFKA_STORAGE_ERROR)
             case (("shrink" | "expand"), (str(topic), int(number))):
@@ -203,7 +203,7 @@ class World:
             assert state.leader == NO_LEADER or leads, f"{partition}: the leader is dead"
             assert state.isr
             assert set(state.isr) <= set(replicas)
-            assert partition not in context.leaving
+            assert partition not in context.removed_replicas
             is_in_sync_online = any(context.is_online(partition, r) for r in state.isr)
             is_in_sync_kept = any(
                 context.is_serving(partition, r) and r not in context.shutting_down for r in state.isr
@@ -247,7 +247,9 @@ class World:
             assert set(assignment.adding) | set(assignment.removing) <= set(assignment.replicas)
             assert assignment.target
         for broker_id in BROKERS:
-            assert not context.departed.get(broker_id, {}).keys() & set(context.partitions_on(broker_id))
+            assert not context.pending_deletions.get(broker_id, {}).keys() & set(
+                context.partitions_on(broker_id)
+            )
             held = [p for p in context.all_partitions() if broker_id in context.replicas_of(p)]
             assert sorted(held) == sorted(context.partitions_on(broker_id))
         assert len(context.replica_status) == sum(

@@ -13,7 +13,7 @@ from typing import assert_never
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
-from kalda.controller.brokers import led_by
+from kalda.controller.brokers import led_partitions
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
 from kalda.controller.effects import (
@@ -33,20 +33,20 @@ from kalda.controller.event_queue import EventQueue
 from kalda.controller.events import (
     AssignmentsChanged,
     AssignmentsWritten,
-    BalanceCheckDue,
     BrokersChanged,
+    ControlledShutdownRequested,
     ControllerElected,
     ElectionType,
     Event,
-    LeadersRequested,
-    LogDirsFailed,
+    LeaderAndIsrResponseReceived,
+    LeaderElectionRequested,
+    LeaderImbalanceCheckDue,
+    LogDirFailuresNotified,
     PartitionStatesCreated,
     PartitionStatesRead,
     PartitionStatesUpdated,
     ReassignmentsRequested,
-    ReplicasStopped,
-    RolesAnswered,
-    ShutdownRequested,
+    StopReplicaResponseReceived,
     TopicDeletionsRequested,
     TopicsChanged,
     TopicsDeleted,
@@ -85,7 +85,7 @@ class Simulation:
         self.heard: list[tuple[int, BrokerRequest]] = []
         self.failed_replicas: dict[int, set[TopicPartition]] = {}
         self.full_replicas: dict[int, set[TopicPartition]] = {}
-        self.refusals: list[RolesAnswered] = []
+        self.refusals: list[LeaderAndIsrResponseReceived] = []
         self.rewrites: list[tuple[TopicPartition, PartitionState, PartitionState]] = []
         """Every state that the controller replaced, with what it wrote in its place."""
 
@@ -141,7 +141,7 @@ class Simulation:
         """A broker answers the StopReplica that stands at `index` among those it has not answered."""
         broker_id, request = self.unanswered.pop(index)
         errors = dict.fromkeys(request.partitions, code)
-        self.feed(ReplicasStopped(broker_id, request, errors))
+        self.feed(StopReplicaResponseReceived(broker_id, request, errors))
 
     def tell_states(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """The notification of changed ISRs arrives."""
@@ -152,7 +152,7 @@ class Simulation:
         self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, must_live: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
         self.tell_states(targets)
-        errors, changes = reassignment.judge_reassignments(self.context, targets, must_live=must_live)
+        errors, changes = reassignment.validate_reassignments(self.context, targets, must_live=must_live)
         self.feed(ReassignmentsRequested(changes))
         return {partition: errors.get(partition) for partition in targets}
 
@@ -161,18 +161,18 @@ class Simulation:
     ) -> dict[TopicPartition, ErrorCode]:
         wanted = list(partitions)
         self.tell_states(wanted)
-        refused, electable = elections.judge_elections(self.context, election, wanted)
-        self.feed(LeadersRequested(election, tuple(electable)))
+        refused, electable = elections.validate_elections(self.context, election, wanted)
+        self.feed(LeaderElectionRequested(election, tuple(electable)))
         return {**refused, **{p: elections.outcome(self.context, election, p) for p in electable}}
 
     def check_balance(self) -> None:
-        self.feed(BalanceCheckDue())
+        self.feed(LeaderImbalanceCheckDue())
 
     def shut_down(self, broker_id: int) -> list[TopicPartition]:
         """A broker asks to be relieved; what it still leads."""
         self.tell_states()
-        self.feed(ShutdownRequested(broker_id))
-        return led_by(self.context, broker_id)
+        self.feed(ControlledShutdownRequested(broker_id))
+        return led_partitions(self.context, broker_id)
 
     def allow_unclean(self, topics: Mapping[str, bool]) -> None:
         for topic, is_allowed in topics.items():
@@ -182,17 +182,17 @@ class Simulation:
     def fail_log_dirs(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """A broker loses a directory: from now on it refuses its role in these partitions."""
         self.failed_replicas.setdefault(broker_id, set()).update(partitions)
-        self.feed(LogDirsFailed(frozenset({broker_id})))
+        self.feed(LogDirFailuresNotified(frozenset({broker_id})))
 
     def fill_log_dirs(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
         """The disk with these replicas is full: the broker takes its roles but cannot write."""
         self.full_replicas.setdefault(broker_id, set()).update(partitions)
-        self.feed(LogDirsFailed(frozenset({broker_id})))
+        self.feed(LogDirFailuresNotified(frozenset({broker_id})))
 
     def empty_log_dirs(self, broker_id: int) -> None:
         """The disks of a broker have room again, and it says so."""
         self.full_replicas.pop(broker_id, None)
-        self.feed(LogDirsFailed(frozenset({broker_id})))
+        self.feed(LogDirFailuresNotified(frozenset({broker_id})))
 
     def feed(self, event: Event) -> None:
         events = deque([event])
@@ -271,4 +271,4 @@ class Simulation:
         errors |= {p: ErrorCode.KAFKA_STORAGE_ERROR for p in told if p in failed}
         if errors or self.context.has_unfit_replicas(broker_id):
             epoch = self.context.live_brokers[broker_id].epoch
-            self.refusals.append(RolesAnswered(broker_id, epoch, request, errors))
+            self.refusals.append(LeaderAndIsrResponseReceived(broker_id, epoch, request, errors))
