@@ -1,9 +1,10 @@
 """Links in the repository's Markdown files: where each one leads, and whether that place exists.
 
-A page links to a source file by its path relative to the page, as GitHub resolves it, and names what it means
-in the text: ``[`Dispatcher.dispatch`](../src/kalda/broker/dispatch.py)``. `problem` returns what is wrong
-with such a link, so that a renamed function fails a test instead of misleading a reader. Fenced code is not
-searched.
+A page links to a source file by its path relative to the page, as GitHub resolves it. The text of the link
+names a function or class, optionally after its file:
+``[`Dispatcher.on_frame`](../src/kalda/broker/dispatch.py)`` or
+``[`dispatch.py:Dispatcher.on_frame`](../src/kalda/broker/dispatch.py)``. `problem` returns what is wrong
+with such a link, so that a test fails when a function is renamed and the page is not. Fenced code is skipped.
 """
 
 import ast
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 REPOSITORY = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s]+)\)")
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
-_NAME = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
+_NAME = re.compile(r"`(?:(?P<file>[\w/]+\.py):)?(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`")
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:|#|/")
 
 
@@ -36,7 +37,13 @@ class Link:
         """The function or class that the text names, e.g. ``Log.append``; empty where the text names none."""
         match = _NAME.fullmatch(self.text)
         is_file = self.text.endswith(".py`") or not self.path.endswith(".py")
-        return match[1] if match and not is_file else ""
+        return match["name"] if match and not is_file else ""
+
+    @property
+    def file(self) -> str:
+        """The file that the text names, e.g. ``storage/log.py``; empty where the text names none."""
+        match = _NAME.fullmatch(self.text)
+        return match["file"] or "" if match else self.text.strip("`") if self.text.endswith(".py`") else ""
 
 
 def links(page: str, markdown: str) -> Iterator[Link]:
@@ -61,6 +68,8 @@ def problem(link: Link) -> str:
     place = REPOSITORY / link.path
     if not place.exists():
         return f"{link.page} links to {link.path}, which does not exist"
+    if link.file and not f"/{link.path}".endswith(f"/{link.file}"):
+        return f"{link.page} links to {link.path} with the text {link.file}"
     if link.name and line_of(link.path, link.name) == 0:
         return f"{link.page} links to {link.name} in {link.path}, which does not define it"
     return ""

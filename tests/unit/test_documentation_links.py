@@ -36,11 +36,32 @@ def test_every_page_is_in_the_navigation(page: str) -> None:
     assert page.removeprefix("docs/") in (REPOSITORY / "mkdocs.yml").read_text()
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_that_a_page_names_exist(page: str) -> None:
+    """Prose names modules as `kalda.storage.log_manager`; a renamed module must not leave the page behind."""
+    names = re.findall(r"`(kalda(?:\.\w+)+)", (REPOSITORY / page).read_text())
+
+    assert [] == [name for name in names if not is_defined(name)]
+
+
+def is_defined(name: str) -> bool:
+    """Return whether a dotted name is a module, or something that the longest module in it mentions."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        path = REPOSITORY.joinpath("src", *parts[:count])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return count == len(parts) or re.search(rf"\b{parts[count]}\b", file.read_text()) is not None
+    return False
+
+
 def test_a_link_to_a_missing_file_or_function_is_a_problem() -> None:
     """The check itself: what it finds, and what it leaves alone."""
     markdown = """
 [`links`](../../scripts/repository_links.py) [`Link.name`](../../scripts/repository_links.py)
 [`gone`](../../scripts/repository_links.py) [a page](gone.md#part)
+[`repository_links.py:Link.name`](../../scripts/repository_links.py)
+[`links/elsewhere.py:Link`](../../scripts/repository_links.py)
 [elsewhere](https://example.org) [below](#part)
 ```
 [`not a link`](nowhere.py)
@@ -53,7 +74,10 @@ def test_a_link_to_a_missing_file_or_function_is_a_problem() -> None:
         "",
         "docs/how-to/page.md links to gone in scripts/repository_links.py, which does not define it",
         "docs/how-to/page.md links to docs/how-to/gone.md, which does not exist",
+        "",
+        "docs/how-to/page.md links to scripts/repository_links.py with the text links/elsewhere.py",
     ] == [repository_links.problem(link) for link in found]
+    assert not is_defined("kalda.storage.gone")
     assert Link("docs/how-to/page.md", "a page", "docs/how-to/gone.md", "part") == found[3]
 
 
@@ -68,7 +92,7 @@ def test_a_method_is_found_on_its_line() -> None:
 
 def quoted_messages() -> list[str]:
     page = (REPOSITORY / "docs/how-to/troubleshooting.md").read_text()
-    ours = page.partition("\n## What a client says")[0]
+    ours = page.partition("\n## Errors of a client")[0]
     return re.findall(r"^### `(.+)`$", ours, re.MULTILINE)
 
 
