@@ -330,8 +330,10 @@ class Dispatcher:
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, _: "asyncio.Task[None]") -> None:
+        assert self._task_count > 0, "more handlers ended than began"
         self._task_count -= 1
-        if self._queued:
+        # Requests that are never queued run beyond the bound: the end of one of them frees no place.
+        while self._queued and self._task_count < TASKS_MAX:
             self._spawn(*self._queued.popleft())
 
 

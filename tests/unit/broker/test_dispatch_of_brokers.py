@@ -14,7 +14,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.metrics import Metrics
 from kalda.protocol import codec
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from kalda.protocol.messages.find_coordinator import FindCoordinatorResponse
+from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.unit.broker.test_dispatch import find_frame, request_frame
 from tests.unit.net.fakes import Harness, framed
 
@@ -60,3 +60,35 @@ async def test_brokers_do_not_wait_behind_clients_that_wait_for_them(monkeypatch
         for frame in [find_frame()] * 5 + [request_frame(7, 1, struct.pack(">i", 4))]:
             harness.receive(framed(frame))
     assert harness.connection.is_quiet
+
+
+async def test_queued_requests_keep_their_order_when_a_brokers_request_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker's request runs beyond the bound; its end frees no place for a client's."""
+    monkeypatch.setattr(dispatch_module, "TASKS_MAX", 1)
+    moved, shut = asyncio.Event(), asyncio.Event()
+    began: list[str] = []
+
+    async def find(_: object, request: FindCoordinatorRequest, __: object) -> object:
+        began.append(request.key)
+        await moved.wait()
+        return FindCoordinatorResponse()
+
+    async def shut_down(*_: object) -> object:
+        shut.set()
+        return ControlledShutdownResponse()
+
+    handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        harness = Harness(Dispatcher(BrokerServices(), handlers, Metrics(), tasks).on_frame)
+        frames = [find_frame(key) for key in ("a", "b", "c")]
+        for frame in [*frames, request_frame(7, 1, struct.pack(">i", 4))]:
+            harness.receive(framed(frame))
+        await shut.wait()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        moved.set()
+        while not harness.connection.is_quiet:
+            await asyncio.sleep(0)
+    assert ["a", "b", "c"] == began
