@@ -22,6 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kalda.broker.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
+from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
@@ -253,6 +254,9 @@ class Dispatcher:
         """Return the reply frame; None if the protocol has no response for what happened."""
         if response is None:
             return None
+        if invariants.enabled:
+            expected = registry.spec(context.api.handler.key).response_class
+            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
         try:
             reply = encode_reply(context, response)
         except Exception as error:

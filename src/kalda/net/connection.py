@@ -243,6 +243,7 @@ class Connection:
             ticket.reply = reply
             self._held_bytes += _memory_bytes(reply)
             return
+        ticket.reply = reply
         self.last_active = monotonic()
         self._queue(reply)
         ready = 1

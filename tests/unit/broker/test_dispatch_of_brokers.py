@@ -89,6 +89,7 @@ async def test_queued_requests_keep_their_order_when_a_brokers_request_ends(
         for _ in range(3):
             await asyncio.sleep(0)
         moved.set()
-        while not harness.connection.is_quiet:
+        # The group would end before the queued handlers begin.
+        for _ in range(20):
             await asyncio.sleep(0)
     assert ["a", "b", "c"] == began
