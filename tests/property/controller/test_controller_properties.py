@@ -48,7 +48,7 @@ actions = st.one_of(
 )
 
 
-class World:
+class ControllerRun:
     """The simulation, and what every broker last heard about its roles."""
 
     def __init__(self) -> None:
@@ -267,10 +267,10 @@ def is_same_life(simulation: Simulation, broker_id: int) -> bool:
 @given(st.lists(actions, min_size=10, max_size=40))
 def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tuple[str, object]]) -> None:
     """Checked after each step, and by what brokers were told, not by what the controller believes."""
-    world = World()
+    run = ControllerRun()
     for action, argument in script:
-        world.do(action, argument)
-        world.check()
+        run.do(action, argument)
+        run.check()
 
 
 @settings(max_examples=100, deadline=None)
@@ -279,20 +279,20 @@ def test_cluster_heals_when_all_brokers_return(script: list[tuple[str, object]])
     """Whatever happened: with every broker back and answering all is online, what was marked is gone, and
     every move ends.
     """
-    world = World()
+    run = ControllerRun()
     for action, argument in script:
-        world.do(action, argument)
-    simulation = world.simulation
-    simulation.brokers = {b: world.next_life(b) for b in BROKERS}
+        run.do(action, argument)
+    simulation = run.simulation
+    simulation.brokers = {b: run.next_life(b) for b in BROKERS}
     simulation.tell_brokers()
-    world.listen()
+    run.listen()
     for _ in range(20):
         while simulation.unanswered:
             simulation.answer()
-    world.listen()
-    world.catch_up()
-    world.listen()
-    world.check()
+    run.listen()
+    run.catch_up()
+    run.listen()
+    run.check()
     assert not simulation.context.reassigning
     assert not simulation.marked & simulation.assignments.keys()
     assert not simulation.context.topics_to_delete

@@ -25,7 +25,7 @@ steps = st.lists(
 )
 
 
-class World:
+class ConsumerGroupRun:
     """The simulation with numbered members, some of them static."""
 
     def __init__(self, assignor: str | None) -> None:
@@ -108,17 +108,17 @@ class World:
         assert state == simulation.state(simulation.replayed(compacted=True)[0])
 
 
-def settle(world: World) -> None:
+def settle(run: ConsumerGroupRun) -> None:
     """Everybody who is there beats until whoever is not is gone, and everything has found its place."""
-    simulation = world.simulation
+    simulation = run.simulation
     for _ in range(30):
-        for client in world.clients:
+        for client in run.clients:
             if client is not None:
                 simulation.beat(client)
         simulation.advance(5000)
-        world.forget_fenced()
+        run.forget_fenced()
     for _ in range(6):
-        world.beat_all()
+        run.beat_all()
 
 
 @settings(max_examples=150, deadline=None)
@@ -126,18 +126,18 @@ def settle(world: World) -> None:
 def test_partitions_have_one_user_and_the_log_is_the_state(
     assignor: str | None, actions: Sequence[Step]
 ) -> None:
-    world = World(assignor)
+    run = ConsumerGroupRun(assignor)
 
     for action, number, choice in actions:
-        world.do(action, number, choice)
-        world.forget_fenced()
-        world.check()
-    settle(world)
-    world.check()
+        run.do(action, number, choice)
+        run.forget_fenced()
+        run.check()
+    settle(run)
+    run.check()
 
-    present = [client for client in world.clients if client is not None]
+    present = [client for client in run.clients if client is not None]
     if present:
-        simulation = world.simulation
+        simulation = run.simulation
         topics = {name for client in present for name in client.topics}
         if any(client.regex for client in present):
             topics |= {"u", "v"}

@@ -22,7 +22,7 @@ ACTIONS = ("step", "step", "step", "step", "all", "leave", "vanish", "time", "fa
 steps = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, MEMBERS - 1)), max_size=60)
 
 
-class World:
+class MigrationRun:
     """The simulation with its clients, by number."""
 
     def __init__(self) -> None:
@@ -95,31 +95,31 @@ class World:
 @settings(max_examples=120, deadline=None)
 @given(actions=steps)
 def test_a_group_is_what_its_members_need(actions: Sequence[tuple[str, int]]) -> None:
-    world = World()
+    run = MigrationRun()
 
     for action, number in actions:
-        world.do(action, number)
-        world.forget_fenced()
-        world.check()
+        run.do(action, number)
+        run.forget_fenced()
+        run.check()
     for _ in range(40):
-        world.step_all()
-        world.step_all()
-        world.simulation.advance(2000)
-        world.forget_fenced()
-        world.check()
+        run.step_all()
+        run.step_all()
+        run.simulation.advance(2000)
+        run.forget_fenced()
+        run.check()
     for _ in range(12):
-        world.step_all()
+        run.step_all()
 
-    if not world.clients:
+    if not run.clients:
         return
-    group = world.simulation.shard.groups[GROUP]
+    group = run.simulation.shard.groups[GROUP]
     used = {
-        (world.simulation.topics.topic_name(topic_id), number)
-        for client in world.clients.values()
+        (run.simulation.topics.topic_name(topic_id), number)
+        for client in run.clients.values()
         for topic_id, number in client.owned
     }
-    assert used == world.simulation.topics.partitions(["t"])
-    if any(isinstance(client, Client) for client in world.clients.values()):
+    assert used == run.simulation.topics.partitions(["t"])
+    if any(isinstance(client, Client) for client in run.clients.values()):
         assert isinstance(group, ConsumerGroup)
         assert group.state is ConsumerGroupState.STABLE
     else:

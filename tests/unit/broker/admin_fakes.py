@@ -129,7 +129,7 @@ class FakeCluster:
         self.stored[entity_type, entity_name] = dict(config)
 
 
-class AdminWorld:
+class AdminHarness:
     """The parts that admin handlers use, wired, with brokers 0 up to a count and broker 0 as controller."""
 
     def __init__(self, broker_count: int = 1, settings: Mapping[str, str] | None = None) -> None:

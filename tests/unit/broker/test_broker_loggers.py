@@ -5,7 +5,7 @@ import pytest
 
 from kalda.broker.broker_loggers import check_level, describe_loggers, set_level
 from kalda.common.errors import ApiError, ErrorCode
-from tests.unit.broker.admin_fakes import AdminWorld
+from tests.unit.broker.admin_fakes import AdminHarness
 from tests.unit.broker.test_config_admin import change, described
 
 LOGGER = 8
@@ -67,16 +67,16 @@ def test_what_cannot_be_set(name: str, level: str | None, code: ErrorCode) -> No
 
 
 async def test_levels_change_by_request(restored_levels: logging.Logger) -> None:
-    world = AdminWorld()
+    harness = AdminHarness()
 
-    assert ErrorCode.NONE is (await change(world, LOGGER, "0", (NAME, SET, "DEBUG"), validate_only=True))[0]
+    assert ErrorCode.NONE is (await change(harness, LOGGER, "0", (NAME, SET, "DEBUG"), validate_only=True))[0]
     assert logging.DEBUG != restored_levels.level
-    assert ErrorCode.NONE is (await change(world, LOGGER, "0", (NAME, SET, "DEBUG")))[0]
+    assert ErrorCode.NONE is (await change(harness, LOGGER, "0", (NAME, SET, "DEBUG")))[0]
     assert logging.DEBUG == restored_levels.level
-    [entry] = described(world, LOGGER, "0", NAME).configs
+    [entry] = described(harness, LOGGER, "0", NAME).configs
     assert ("DEBUG", 6, False) == (entry.value, entry.config_source, entry.read_only)
-    assert ErrorCode.NONE is (await change(world, LOGGER, "0", (NAME, DELETE, None)))[0]
+    assert ErrorCode.NONE is (await change(harness, LOGGER, "0", (NAME, DELETE, None)))[0]
     assert logging.NOTSET == restored_levels.level
-    assert ErrorCode.INVALID_REQUEST is (await change(world, LOGGER, "0", (NAME, APPEND, "DEBUG")))[0]
-    assert ErrorCode.INVALID_REQUEST is (await change(world, LOGGER, "1", (NAME, SET, "DEBUG")))[0]
-    assert {} == world.cluster.stored
+    assert ErrorCode.INVALID_REQUEST is (await change(harness, LOGGER, "0", (NAME, APPEND, "DEBUG")))[0]
+    assert ErrorCode.INVALID_REQUEST is (await change(harness, LOGGER, "1", (NAME, SET, "DEBUG")))[0]
+    assert {} == harness.cluster.stored

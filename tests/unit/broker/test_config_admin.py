@@ -21,7 +21,7 @@ from kalda.protocol.messages.describe_configs import (
 )
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
-from tests.unit.broker.admin_fakes import AdminWorld, context
+from tests.unit.broker.admin_fakes import AdminHarness, context
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -29,7 +29,7 @@ Change = tuple[str, int, str | None]
 
 
 async def change(
-    world: AdminWorld, resource_type: int, name: str, *changes: Change, validate_only: bool = False
+    harness: AdminHarness, resource_type: int, name: str, *changes: Change, validate_only: bool = False
 ) -> tuple[ErrorCode, str | None]:
     resource = incremental.AlterConfigsResource(
         resource_type=resource_type,
@@ -40,14 +40,14 @@ async def change(
         ],
     )
     request = incremental.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    response = await incremental_alter_configs.handle(world.services, request, context(1))
+    response = await incremental_alter_configs.handle(harness.services, request, context(1))
     codec.encode(response, 1)
     [answer] = response.responses
     assert (resource_type, name) == (answer.resource_type, answer.resource_name)
     return ErrorCode(answer.error_code), answer.error_message
 
 
-async def replace(world: AdminWorld, resource_type: int, name: str, **settings: str | None) -> ErrorCode:
+async def replace(harness: AdminHarness, resource_type: int, name: str, **settings: str | None) -> ErrorCode:
     resource = legacy.AlterConfigsResource(
         resource_type=resource_type,
         resource_name=name,
@@ -57,14 +57,14 @@ async def replace(world: AdminWorld, resource_type: int, name: str, **settings: 
         ],
     )
     response = await alter_configs.handle(
-        world.services, legacy.AlterConfigsRequest(resources=[resource]), context(2)
+        harness.services, legacy.AlterConfigsRequest(resources=[resource]), context(2)
     )
     codec.encode(response, 2)
     return ErrorCode(response.responses[0].error_code)
 
 
 def described(
-    world: AdminWorld,
+    harness: AdminHarness,
     resource_type: int,
     name: str,
     *settings: str,
@@ -81,15 +81,15 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    response = describe_configs.handle(world.services, request, context(version))
+    response = describe_configs.handle(harness.services, request, context(version))
     return codec.decode(DescribeConfigsResponse, version, codec.encode(response, version)).results[0]
 
 
 @pytest.fixture
-def world() -> AdminWorld:
-    world = AdminWorld()
-    world.add_topic("a")
-    return world
+def harness() -> AdminHarness:
+    harness = AdminHarness()
+    harness.add_topic("a")
+    return harness
 
 
 def operation(name: str, kind: int, value: str | None) -> ConfigChangeRequest:
@@ -139,43 +139,43 @@ def test_list_operations_need_a_list(kind: int, name: str) -> None:
     assert ErrorCode.INVALID_CONFIG is caught.value.code
 
 
-async def test_a_change_is_stored_and_seen_at_once(world: AdminWorld) -> None:
+async def test_a_change_is_stored_and_seen_at_once(harness: AdminHarness) -> None:
     heard: list[tuple[str, int]] = []
-    world.store.on_topic_change(lambda topic, log: heard.append((topic, log.retention_ms)))
+    harness.store.on_topic_change(lambda topic, log: heard.append((topic, log.retention_ms)))
 
     assert (ErrorCode.NONE, None) == await change(
-        world, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.bytes", SET, "100")
+        harness, TOPIC, "a", ("retention.ms", SET, "5"), ("segment.bytes", SET, "100")
     )
-    assert (ErrorCode.NONE, None) == await change(world, TOPIC, "a", ("segment.bytes", DELETE, None))
+    assert (ErrorCode.NONE, None) == await change(harness, TOPIC, "a", ("segment.bytes", DELETE, None))
 
-    assert {"retention.ms": "5"} == world.cluster.stored["topics", "a"]
+    assert {"retention.ms": "5"} == harness.cluster.stored["topics", "a"]
     assert [("a", 5), ("a", 5)] == heard
-    [entry] = described(world, TOPIC, "a", "retention.ms").configs
+    [entry] = described(harness, TOPIC, "a", "retention.ms").configs
     assert ("5", 1) == (entry.value, entry.config_source)
 
 
 async def test_a_change_repairs_what_is_no_configuration(
-    world: AdminWorld, caplog: pytest.LogCaptureFixture
+    harness: AdminHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who broke a znode by hand has the ordinary tools to put it right; what was in force is kept."""
-    await change(world, TOPIC, "a", ("cleanup.policy", SET, "compact"))
-    await change(world, BROKER, "", ("max.connections", SET, "7"))
-    await change(world, BROKER, "0", ("max.connections", SET, "8"))
+    await change(harness, TOPIC, "a", ("cleanup.policy", SET, "compact"))
+    await change(harness, BROKER, "", ("max.connections", SET, "7"))
+    await change(harness, BROKER, "0", ("max.connections", SET, "8"))
 
     async def config(entity_type: str, entity_name: str) -> dict[str, str]:
         raise SchemaError(f"the configuration of {entity_type}/{entity_name} is not JSON")
 
-    world.cluster.config = config  # type: ignore[method-assign]  # what ClusterStore raises for nonsense
+    harness.cluster.config = config  # type: ignore[method-assign]  # what ClusterStore raises for nonsense
 
-    assert (ErrorCode.NONE, None) == await change(world, TOPIC, "a", ("retention.ms", SET, "5"))
-    assert (ErrorCode.NONE, None) == await change(world, BROKER, "", ("log.segment.bytes", SET, "100"))
-    assert (ErrorCode.NONE, None) == await change(world, BROKER, "0", ("log.segment.bytes", SET, "200"))
+    assert (ErrorCode.NONE, None) == await change(harness, TOPIC, "a", ("retention.ms", SET, "5"))
+    assert (ErrorCode.NONE, None) == await change(harness, BROKER, "", ("log.segment.bytes", SET, "100"))
+    assert (ErrorCode.NONE, None) == await change(harness, BROKER, "0", ("log.segment.bytes", SET, "200"))
 
-    assert {"cleanup.policy": "compact", "retention.ms": "5"} == world.cluster.stored["topics", "a"]
-    assert {"max.connections": "7", "log.segment.bytes": "100"} == world.cluster.stored[
+    assert {"cleanup.policy": "compact", "retention.ms": "5"} == harness.cluster.stored["topics", "a"]
+    assert {"max.connections": "7", "log.segment.bytes": "100"} == harness.cluster.stored[
         "brokers", "<default>"
     ]
-    assert {"max.connections": "8", "log.segment.bytes": "200"} == world.cluster.stored["brokers", "0"]
+    assert {"max.connections": "8", "log.segment.bytes": "200"} == harness.cluster.stored["brokers", "0"]
     errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert (
         "a change replaces what is no configuration: the configuration of topics/a is not JSON" == errors[0]
@@ -183,13 +183,14 @@ async def test_a_change_repairs_what_is_no_configuration(
     assert 3 == len(errors)
 
 
-async def test_checking_alone_changes_nothing(world: AdminWorld) -> None:
+async def test_checking_alone_changes_nothing(harness: AdminHarness) -> None:
     assert (
-        ErrorCode.NONE is (await change(world, TOPIC, "a", ("retention.ms", SET, "5"), validate_only=True))[0]
+        ErrorCode.NONE
+        is (await change(harness, TOPIC, "a", ("retention.ms", SET, "5"), validate_only=True))[0]
     )
 
-    assert {} == world.cluster.stored
-    assert {} == world.store.topic_overrides("a")
+    assert {} == harness.cluster.stored
+    assert {} == harness.store.topic_overrides("a")
 
 
 @pytest.mark.parametrize(
@@ -230,50 +231,50 @@ async def test_checking_alone_changes_nothing(world: AdminWorld) -> None:
     ],
 )
 async def test_which_changes_are_allowed(
-    world: AdminWorld, resource_type: int, name: str, changes: list[Change], expected: ErrorCode
+    harness: AdminHarness, resource_type: int, name: str, changes: list[Change], expected: ErrorCode
 ) -> None:
-    code, message = await change(world, resource_type, name, *changes)
+    code, message = await change(harness, resource_type, name, *changes)
 
     assert expected is code
     assert (expected is ErrorCode.NONE) == (message is None)
-    assert (expected is ErrorCode.NONE) == bool(world.cluster.stored)
+    assert (expected is ErrorCode.NONE) == bool(harness.cluster.stored)
 
 
-async def test_a_brokers_settings_reach_its_topics(world: AdminWorld) -> None:
+async def test_a_brokers_settings_reach_its_topics(harness: AdminHarness) -> None:
     heard: list[tuple[str, int]] = []
-    world.store.on_topic_change(lambda topic, log: heard.append((topic, log.segment_bytes)))
+    harness.store.on_topic_change(lambda topic, log: heard.append((topic, log.segment_bytes)))
     changed: list[frozenset[str]] = []
-    world.store.on_broker_change(changed.append)
+    harness.store.on_broker_change(changed.append)
 
-    await change(world, BROKER, "", ("log.segment.bytes", SET, "100"))
-    await change(world, BROKER, "0", ("log.segment.bytes", SET, "200"), ("max.connections", SET, "7"))
+    await change(harness, BROKER, "", ("log.segment.bytes", SET, "100"))
+    await change(harness, BROKER, "0", ("log.segment.bytes", SET, "200"), ("max.connections", SET, "7"))
 
     assert [("a", 100), ("a", 200)] == heard
     assert [{"log.segment.bytes"}, {"log.segment.bytes", "max.connections"}] == changed
-    assert 7 == world.config.max_connections
-    assert {"log.segment.bytes": "100"} == world.cluster.stored["brokers", "<default>"]
-    [entry] = described(world, TOPIC, "a", "segment.bytes", synonyms=True).configs
+    assert 7 == harness.config.max_connections
+    assert {"log.segment.bytes": "100"} == harness.cluster.stored["brokers", "<default>"]
+    [entry] = described(harness, TOPIC, "a", "segment.bytes", synonyms=True).configs
     assert ("200", 2) == (entry.value, entry.config_source)
     assert [2, 3, 5] == [synonym.source for synonym in entry.synonyms]
-    [entry] = described(world, BROKER, "").configs
+    [entry] = described(harness, BROKER, "").configs
     assert ("log.segment.bytes", "100", 3) == (entry.name, entry.value, entry.config_source)
 
 
-async def test_replacing_forgets_what_is_not_named(world: AdminWorld) -> None:
-    await change(world, TOPIC, "a", ("retention.ms", SET, "5"))
+async def test_replacing_forgets_what_is_not_named(harness: AdminHarness) -> None:
+    await change(harness, TOPIC, "a", ("retention.ms", SET, "5"))
 
-    assert ErrorCode.NONE is await replace(world, TOPIC, "a", segment_bytes="100")
+    assert ErrorCode.NONE is await replace(harness, TOPIC, "a", segment_bytes="100")
 
-    assert {"segment.bytes": "100"} == world.store.topic_overrides("a")
-    assert ErrorCode.INVALID_REQUEST is await replace(world, TOPIC, "a", segment_bytes=None)
-    assert ErrorCode.INVALID_CONFIG is await replace(world, TOPIC, "a", segment_bytes="x")
-    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is await replace(world, TOPIC, "b", segment_bytes="100")
-    assert ErrorCode.NONE is await replace(world, TOPIC, "a")
-    assert {} == world.store.topic_overrides("a")
+    assert {"segment.bytes": "100"} == harness.store.topic_overrides("a")
+    assert ErrorCode.INVALID_REQUEST is await replace(harness, TOPIC, "a", segment_bytes=None)
+    assert ErrorCode.INVALID_CONFIG is await replace(harness, TOPIC, "a", segment_bytes="x")
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is await replace(harness, TOPIC, "b", segment_bytes="100")
+    assert ErrorCode.NONE is await replace(harness, TOPIC, "a")
+    assert {} == harness.store.topic_overrides("a")
 
 
-async def test_a_resource_named_twice_is_refused_and_others_are_served(world: AdminWorld) -> None:
-    world.add_topic("b")
+async def test_a_resource_named_twice_is_refused_and_others_are_served(harness: AdminHarness) -> None:
+    harness.add_topic("b")
 
     def resource(name: str) -> incremental.AlterConfigsResource:
         setting = incremental.AlterableConfig(name="retention.ms", config_operation=SET, value="5")
@@ -282,34 +283,36 @@ async def test_a_resource_named_twice_is_refused_and_others_are_served(world: Ad
     request = incremental.IncrementalAlterConfigsRequest(
         resources=[resource("a"), resource("b"), resource("a")]
     )
-    response = await incremental_alter_configs.handle(world.services, request, context(1))
+    response = await incremental_alter_configs.handle(harness.services, request, context(1))
 
     assert [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST] == [
         answer.error_code for answer in response.responses
     ]
-    assert [("topics", "b")] == list(world.cluster.stored)
+    assert [("topics", "b")] == list(harness.cluster.stored)
 
 
-async def test_changes_of_one_topic_at_the_same_time_are_all_kept(world: AdminWorld) -> None:
+async def test_changes_of_one_topic_at_the_same_time_are_all_kept(harness: AdminHarness) -> None:
     """Each reads what is stored and writes it back; none may write over another's."""
-    slow = world.cluster.config
+    slow = harness.cluster.config
 
     async def config(entity_type: str, entity_name: str) -> dict[str, str]:
         stored = await slow(entity_type, entity_name)
         await asyncio.sleep(0)
         return stored
 
-    world.cluster.config = config  # type: ignore[method-assign]  # slower, so that they could interleave
+    harness.cluster.config = config  # type: ignore[method-assign]  # slower, so that they could interleave
     await asyncio.gather(
-        change(world, TOPIC, "a", ("retention.ms", SET, "5")),
-        change(world, TOPIC, "a", ("segment.bytes", SET, "100")),
-        change(world, TOPIC, "a", ("flush.ms", SET, "7")),
+        change(harness, TOPIC, "a", ("retention.ms", SET, "5")),
+        change(harness, TOPIC, "a", ("segment.bytes", SET, "100")),
+        change(harness, TOPIC, "a", ("flush.ms", SET, "7")),
     )
 
-    assert {"retention.ms": "5", "segment.bytes": "100", "flush.ms": "7"} == world.store.topic_overrides("a")
+    assert {"retention.ms": "5", "segment.bytes": "100", "flush.ms": "7"} == harness.store.topic_overrides(
+        "a"
+    )
 
 
-def test_describing_what_is_not_there(world: AdminWorld) -> None:
+def test_describing_what_is_not_there(harness: AdminHarness) -> None:
     for resource_type, name, code in (
         (TOPIC, "nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -317,17 +320,17 @@ def test_describing_what_is_not_there(world: AdminWorld) -> None:
         (BROKER, "zero", ErrorCode.INVALID_REQUEST),
         (99, "a", ErrorCode.INVALID_REQUEST),
     ):
-        result = described(world, resource_type, name)
+        result = described(harness, resource_type, name)
         assert (code, []) == (result.error_code, result.configs), (resource_type, name)
         assert (resource_type, name) == (result.resource_type, result.resource_name)
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_each_version_describes_what_it_can(world: AdminWorld, version: int) -> None:
-    await change(world, TOPIC, "a", ("retention.ms", SET, "5"))
+async def test_each_version_describes_what_it_can(harness: AdminHarness, version: int) -> None:
+    await change(harness, TOPIC, "a", ("retention.ms", SET, "5"))
 
     result = described(
-        world,
+        harness,
         TOPIC,
         "a",
         "retention.ms",
@@ -349,8 +352,8 @@ async def test_each_version_describes_what_it_can(world: AdminWorld, version: in
 
 async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptureFixture) -> None:
     """What is stored by hand or by a newer version and is not allowed is left out, with a log line."""
-    world = AdminWorld()
-    world.cluster.stored = {
+    harness = AdminHarness()
+    harness.cluster.stored = {
         ("topics", "a"): {"retention.ms": "5", "no.such": "1"},
         ("brokers", "<default>"): {"log.segment.bytes": "100", "message.max.bytes": "nonsense"},
         ("brokers", "0"): {"max.connections": "7"},
@@ -364,14 +367,17 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
     async def watch_config_changes(callback: object) -> Following:
         return Following()
 
-    world.cluster.watch_config_changes = watch_config_changes  # type: ignore[attr-defined]  # as Cluster has it
-    await world.store.start(cast("ClusterStore", world.cluster), 0)
-    await world.store.close()
+    harness.cluster.watch_config_changes = watch_config_changes  # type: ignore[attr-defined]  # as Cluster has it
+    await harness.store.start(cast("ClusterStore", harness.cluster), 0)
+    await harness.store.close()
 
-    assert {"retention.ms": "5"} == world.store.topic_overrides("a")
-    assert (5, 100) == (world.store.log_config("a").retention_ms, world.store.log_config("a").segment_bytes)
-    assert 7 == world.config.max_connections
-    assert 1048588 == world.store.log_config("b").max_message_bytes
+    assert {"retention.ms": "5"} == harness.store.topic_overrides("a")
+    assert (5, 100) == (
+        harness.store.log_config("a").retention_ms,
+        harness.store.log_config("a").segment_bytes,
+    )
+    assert 7 == harness.config.max_connections
+    assert 1048588 == harness.store.log_config("b").max_message_bytes
     assert 2 == sum("is left out" in record.message for record in caplog.records)
 
 
@@ -381,7 +387,7 @@ def test_settings_can_be_loaded_before_there_are_logs() -> None:
     def no_logs_yet() -> list[str]:
         raise AssertionError("the log manager does not exist yet")
 
-    store = ConfigStore(AdminWorld().config, no_logs_yet)
+    store = ConfigStore(AdminHarness().config, no_logs_yet)
 
     store.set_broker({"log.segment.bytes": "100"})
 

@@ -97,7 +97,7 @@ class FakeGate:
         return verified
 
 
-class World:
+class OffsetsHarness:
     """A broker that knows one topic of one partition, and a group coordinator beside it."""
 
     def __init__(self, directory: Path) -> None:
@@ -169,8 +169,8 @@ def codes(answer: Any) -> dict[tuple[str, int], ErrorCode]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def harness(tmp_path: Path) -> Iterator[OffsetsHarness]:
+    made = OffsetsHarness(tmp_path)
     yield made
     made.broker.close()
 
@@ -179,23 +179,23 @@ REFUSED = {("orders", 1): UNKNOWN, ("orders", -1): UNKNOWN, ("nowhere", 0): UNKN
 
 
 @pytest.mark.parametrize("what", ["commit", "commit_in_transaction", "delete"])
-def test_partitions_that_do_not_exist_are_refused_one_by_one(world: World, what: str) -> None:
-    assert {("orders", 0): NONE} | REFUSED == getattr(world, what)()
-    assert [("orders", 0)] == world.groups.seen
+def test_partitions_that_do_not_exist_are_refused_one_by_one(harness: OffsetsHarness, what: str) -> None:
+    assert {("orders", 0): NONE} | REFUSED == getattr(harness, what)()
+    assert [("orders", 0)] == harness.groups.seen
 
 
 @pytest.mark.parametrize("what", ["commit", "commit_in_transaction"])
-def test_nobody_is_asked_about_nothing(world: World, what: str) -> None:
+def test_nobody_is_asked_about_nothing(harness: OffsetsHarness, what: str) -> None:
     """A transaction does not get a group by a request that commits nothing."""
-    assert {("nowhere", 0): UNKNOWN} == getattr(world, what)((("nowhere", (0,)),))
-    assert [] == world.groups.seen
-    assert 0 == world.gate.asked
+    assert {("nowhere", 0): UNKNOWN} == getattr(harness, what)((("nowhere", (0,)),))
+    assert [] == harness.groups.seen
+    assert 0 == harness.gate.asked
 
 
 @pytest.mark.parametrize("what", ["commit", "commit_in_transaction"])
-def test_what_the_coordinator_says_is_for_what_it_was_asked(world: World, what: str) -> None:
-    world.groups.error = ApiError(ErrorCode.NOT_COORDINATOR)
-    assert {("orders", 0): ErrorCode.NOT_COORDINATOR} | REFUSED == getattr(world, what)()
+def test_what_the_coordinator_says_is_for_what_it_was_asked(harness: OffsetsHarness, what: str) -> None:
+    harness.groups.error = ApiError(ErrorCode.NOT_COORDINATOR)
+    assert {("orders", 0): ErrorCode.NOT_COORDINATOR} | REFUSED == getattr(harness, what)()
 
 
 @pytest.mark.parametrize(
@@ -208,11 +208,11 @@ def test_what_the_coordinator_says_is_for_what_it_was_asked(world: World, what: 
     ],
 )
 def test_a_producer_is_told_whose_coordinator_is_elsewhere(
-    world: World, code: ErrorCode, expected: ErrorCode
+    harness: OffsetsHarness, code: ErrorCode, expected: ErrorCode
 ) -> None:
-    world.gate.code = code
-    assert {("orders", 0): expected} == world.commit_in_transaction((("orders", (0,)),), 3)
-    assert [] == world.groups.seen
+    harness.gate.code = code
+    assert {("orders", 0): expected} == harness.commit_in_transaction((("orders", (0,)),), 3)
+    assert [] == harness.groups.seen
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_a_producer_is_told_whose_coordinator_is_elsewhere(
 )
 @pytest.mark.parametrize("who", ["the group's", "the transaction's"])
 def test_old_producers_do_not_hear_that_a_coordinator_loads(
-    world: World, version: int, expected: ErrorCode, who: str
+    harness: OffsetsHarness, version: int, expected: ErrorCode, who: str
 ) -> None:
     """They take COORDINATOR_LOAD_IN_PROGRESS for final and may crash (KAFKA-7296)."""
     if who == "the group's":
-        world.groups.error = ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        harness.groups.error = ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     else:
-        world.gate.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert {("orders", 0): expected} == world.commit_in_transaction((("orders", (0,)),), version)
+        harness.gate.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert {("orders", 0): expected} == harness.commit_in_transaction((("orders", (0,)),), version)

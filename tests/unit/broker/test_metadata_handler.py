@@ -20,7 +20,7 @@ from kalda.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.unit.broker.admin_fakes import AdminWorld, broker, context
+from tests.unit.broker.admin_fakes import AdminHarness, broker, context
 
 INT32_MIN = -(2**31)
 ALL_TOPIC_OPERATIONS = 3576
@@ -29,13 +29,13 @@ ALL_CLUSTER_OPERATIONS = 8096
 
 
 def ask(
-    world: AdminWorld, version: int, *names: str, listener: str = "PLAINTEXT", **fields: object
+    harness: AdminHarness, version: int, *names: str, listener: str = "PLAINTEXT", **fields: object
 ) -> MetadataResponse:
     topics = [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     for field, value in fields.items():
         setattr(request, field, value)
-    response = metadata.handle(world.services, request, context(version, listener))
+    response = metadata.handle(harness.services, request, context(version, listener))
     assert isinstance(response, MetadataResponse)
     # What was answered must be what the version can carry.
     return codec.decode(MetadataResponse, version, codec.encode(response, version))
@@ -46,26 +46,26 @@ def names(response: MetadataResponse) -> list[str | None]:
 
 
 @pytest.fixture
-def world() -> AdminWorld:
-    world = AdminWorld(broker_count=2)
-    world.add_topic("b", partitions=2, replicas=(1, 0))
-    world.add_topic("a")
-    return world
+def harness() -> AdminHarness:
+    harness = AdminHarness(broker_count=2)
+    harness.add_topic("b", partitions=2, replicas=(1, 0))
+    harness.add_topic("a")
+    return harness
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_all_topics_and_no_topics_by_version(world: AdminWorld, version: int) -> None:
+def test_all_topics_and_no_topics_by_version(harness: AdminHarness, version: int) -> None:
     """v0 has no null: there an empty list asks for everything."""
-    assert (["a", "b"] if version == 0 else []) == names(ask(world, version))
+    assert (["a", "b"] if version == 0 else []) == names(ask(harness, version))
     if version > 0:
-        assert ["a", "b"] == names(ask(world, version, topics=None))
+        assert ["a", "b"] == names(ask(harness, version, topics=None))
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_every_version_tells_what_it_can(world: AdminWorld, version: int) -> None:
-    world.brokers = [broker(0, rack="r0"), broker(1)]
-    world.apply([])
-    response = ask(world, version, "b")
+def test_every_version_tells_what_it_can(harness: AdminHarness, version: int) -> None:
+    harness.brokers = [broker(0, rack="r0"), broker(1)]
+    harness.apply([])
+    response = ask(harness, version, "b")
 
     [topic] = response.topics
     assert [(0, "host0", 9092), (1, "host1", 9092)] == [(b.node_id, b.host, b.port) for b in response.brokers]
@@ -73,19 +73,19 @@ def test_every_version_tells_what_it_can(world: AdminWorld, version: int) -> Non
     assert ("r0" if version >= 1 else None) == response.brokers[0].rack
     assert (0 if version >= 1 else -1) == response.controller_id
     assert ("cluster" if version >= 2 else None) == response.cluster_id
-    assert (world.cache.topic_id("b") if version >= 10 else ZERO_UUID) == topic.topic_id
+    assert (harness.cache.topic_id("b") if version >= 10 else ZERO_UUID) == topic.topic_id
     assert [(0, 0, 1, [1, 0], [1, 0]), (0, 1, 1, [1, 0], [1, 0])] == [
         (p.error_code, p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions
     ]
     assert INT32_MIN == topic.topic_authorized_operations == response.cluster_authorized_operations
 
 
-def test_a_topic_named_twice_is_answered_once(world: AdminWorld) -> None:
-    assert ["b", "a"] == names(ask(world, 12, "b", "a", "b"))
+def test_a_topic_named_twice_is_answered_once(harness: AdminHarness) -> None:
+    assert ["b", "a"] == names(ask(harness, 12, "b", "a", "b"))
 
 
-def test_unknown_and_impossible_names(world: AdminWorld) -> None:
-    response = ask(world, 9, "nowhere", "not a name", "", "__consumer_offsets")
+def test_unknown_and_impossible_names(harness: AdminHarness) -> None:
+    response = ask(harness, 9, "nowhere", "not a name", "", "__consumer_offsets")
 
     codes = {topic.name: topic.error_code for topic in response.topics}
     assert {
@@ -97,14 +97,14 @@ def test_unknown_and_impossible_names(world: AdminWorld) -> None:
     assert [False, False, False, True] == [topic.is_internal for topic in response.topics]
 
 
-def test_topics_by_id(world: AdminWorld) -> None:
+def test_topics_by_id(harness: AdminHarness) -> None:
     unknown = uuid.uuid4()
     wanted = [
         MetadataRequestTopic(topic_id=topic_id, name=None)
-        for topic_id in (world.cache.topic_id("a"), unknown)
+        for topic_id in (harness.cache.topic_id("a"), unknown)
     ]
 
-    response = ask(world, 12, topics=wanted)
+    response = ask(harness, 12, topics=wanted)
 
     assert [("a", ErrorCode.NONE), (None, ErrorCode.UNKNOWN_TOPIC_ID)] == [
         (topic.name, topic.error_code) for topic in response.topics
@@ -113,21 +113,21 @@ def test_topics_by_id(world: AdminWorld) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_ids_in_a_request_are_refused_before_v12(world: AdminWorld, version: int) -> None:
+def test_ids_in_a_request_are_refused_before_v12(harness: AdminHarness, version: int) -> None:
     """The field exists in v10 and v11 but servers never took it (KAFKA-15171)."""
     for topic in (
-        MetadataRequestTopic(topic_id=world.cache.topic_id("a"), name="a"),
+        MetadataRequestTopic(topic_id=harness.cache.topic_id("a"), name="a"),
         MetadataRequestTopic(name=None),
     ):
         with pytest.raises(ApiError) as caught:
-            ask(world, version, topics=[topic])
+            ask(harness, version, topics=[topic])
         assert ErrorCode.INVALID_REQUEST is caught.value.code
 
 
-def test_authorized_operations_on_request_only(world: AdminWorld) -> None:
+def test_authorized_operations_on_request_only(harness: AdminHarness) -> None:
     for version in (8, 9, 10):
         response = ask(
-            world,
+            harness,
             version,
             "a",
             include_cluster_authorized_operations=True,
@@ -135,80 +135,80 @@ def test_authorized_operations_on_request_only(world: AdminWorld) -> None:
         )
         assert ALL_CLUSTER_OPERATIONS == response.cluster_authorized_operations
         assert ALL_TOPIC_OPERATIONS == response.topics[0].topic_authorized_operations
-    response = ask(world, 12, "a", include_topic_authorized_operations=True)
+    response = ask(harness, 12, "a", include_topic_authorized_operations=True)
     assert INT32_MIN == response.cluster_authorized_operations
     assert ALL_TOPIC_OPERATIONS == response.topics[0].topic_authorized_operations
     # The answer that others share was not touched.
-    assert INT32_MIN == ask(world, 12, "a").topics[0].topic_authorized_operations
+    assert INT32_MIN == ask(harness, 12, "a").topics[0].topic_authorized_operations
 
 
-def test_a_partition_whose_leader_is_gone(world: AdminWorld) -> None:
-    world.brokers = [broker(0)]
-    world.apply([])
+def test_a_partition_whose_leader_is_gone(harness: AdminHarness) -> None:
+    harness.brokers = [broker(0)]
+    harness.apply([])
 
     for version in (1, 5, 6, 12):
-        [topic] = ask(world, version, "b").topics
+        [topic] = ask(harness, version, "b").topics
         found = topic.partitions[0]
         assert (ErrorCode.LEADER_NOT_AVAILABLE, -1) == (found.error_code, found.leader_id)
         assert [1, 0] == found.replica_nodes
         assert ([1] if version >= 5 else []) == found.offline_replicas
 
 
-def test_replicas_that_cannot_be_reached_are_left_out_in_v0(world: AdminWorld) -> None:
-    world.brokers = [broker(1)]
-    world.apply([])
+def test_replicas_that_cannot_be_reached_are_left_out_in_v0(harness: AdminHarness) -> None:
+    harness.brokers = [broker(1)]
+    harness.apply([])
 
-    [topic] = ask(world, 0, "b").topics
+    [topic] = ask(harness, 0, "b").topics
 
     found = topic.partitions[0]
     assert (ErrorCode.REPLICA_NOT_AVAILABLE, 1) == (found.error_code, found.leader_id)
     assert ([1], [1]) == (found.replica_nodes, found.isr_nodes)
 
 
-def test_a_leader_without_the_clients_listener_is_told_apart_from_v6(world: AdminWorld) -> None:
-    world.brokers = [broker(0), broker(1, listener="OTHER")]
-    world.apply([])
+def test_a_leader_without_the_clients_listener_is_told_apart_from_v6(harness: AdminHarness) -> None:
+    harness.brokers = [broker(0), broker(1, listener="OTHER")]
+    harness.apply([])
 
-    assert [0] == [b.node_id for b in ask(world, 12).brokers]
+    assert [0] == [b.node_id for b in ask(harness, 12).brokers]
     for version, code in ((5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)):
-        assert code == ask(world, version, "b").topics[0].partitions[0].error_code
-    assert ErrorCode.NONE == ask(world, 12, "b", listener="OTHER").topics[0].partitions[0].error_code
+        assert code == ask(harness, version, "b").topics[0].partitions[0].error_code
+    assert ErrorCode.NONE == ask(harness, 12, "b", listener="OTHER").topics[0].partitions[0].error_code
 
 
-def test_answers_follow_every_change(world: AdminWorld) -> None:
+def test_answers_follow_every_change(harness: AdminHarness) -> None:
     """They are kept between requests; a stale one would send clients to the wrong broker."""
-    assert 1 == ask(world, 12, "b").topics[0].partitions[0].leader_id
-    topic = world.cache.topic("b")
+    assert 1 == ask(harness, 12, "b").topics[0].partitions[0].leader_id
+    topic = harness.cache.topic("b")
     assert topic is not None
-    world.apply([replace(topic.partitions[0], leader=0, leader_epoch=1)])
-    found = ask(world, 12, "b").topics[0].partitions
+    harness.apply([replace(topic.partitions[0], leader=0, leader_epoch=1)])
+    found = ask(harness, 12, "b").topics[0].partitions
     assert [(0, 1), (1, 0)] == [(p.leader_id, p.leader_epoch) for p in found]
-    world.brokers = [broker(0)]
-    world.apply([])
-    assert [0, -1] == [p.leader_id for p in ask(world, 12, "b").topics[0].partitions]
-    world.remove_from_metadata("b")
-    assert ["a"] == names(ask(world, 12, topics=None))
+    harness.brokers = [broker(0)]
+    harness.apply([])
+    assert [0, -1] == [p.leader_id for p in ask(harness, 12, "b").topics[0].partitions]
+    harness.remove_from_metadata("b")
+    assert ["a"] == names(ask(harness, 12, topics=None))
 
 
-def test_an_unknown_topic_is_created_only_if_both_sides_want_it(world: AdminWorld) -> None:
-    refused = ask(world, 4, "new")
+def test_an_unknown_topic_is_created_only_if_both_sides_want_it(harness: AdminHarness) -> None:
+    refused = ask(harness, 4, "new")
     assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == [topic.error_code for topic in refused.topics]
-    forbidding = AdminWorld(settings={"auto.create.topics.enable": "false"})
+    forbidding = AdminHarness(settings={"auto.create.topics.enable": "false"})
     refused = ask(forbidding, 4, "new", allow_auto_topic_creation=True)
     assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == [topic.error_code for topic in refused.topics]
-    assert {"a", "b"} == world.cluster.assignments.keys()
+    assert {"a", "b"} == harness.cluster.assignments.keys()
 
 
 async def test_an_unknown_topic_is_created_and_announced_without_a_leader() -> None:
     """Kafka answers before the leader is known; clients ask again."""
-    world = AdminWorld(settings={"num.partitions": "3"})
-    world.add_topic("old")
+    harness = AdminHarness(settings={"num.partitions": "3"})
+    harness.add_topic("old")
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in ("old", "new", "bad name")],
         allow_auto_topic_creation=True,
     )
 
-    answer = metadata.handle(world.services, request, context(5))
+    answer = metadata.handle(harness.services, request, context(5))
     response = await cast("Coroutine[None, None, MetadataResponse]", answer)
 
     codes = {topic.name: topic.error_code for topic in response.topics}
@@ -217,13 +217,13 @@ async def test_an_unknown_topic_is_created_and_announced_without_a_leader() -> N
         "new": ErrorCode.LEADER_NOT_AVAILABLE,
         "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
     } == codes
-    assert 3 == len(ask(world, 5, "new").topics[0].partitions)
+    assert 3 == len(ask(harness, 5, "new").topics[0].partitions)
 
 
 def test_one_topic_costs_the_same_among_many() -> None:
     """Counted in calls, which do not depend on the machine."""
 
-    def calls(world: AdminWorld) -> int:
+    def calls(harness: AdminHarness) -> int:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="topic-0")])
         count = 0
 
@@ -233,13 +233,13 @@ def test_one_topic_costs_the_same_among_many() -> None:
 
         sys.setprofile(count_call)
         try:
-            response = metadata.handle(world.services, request, context(12))
+            response = metadata.handle(harness.services, request, context(12))
             codec.encode(cast("MetadataResponse", response), 12)
         finally:
             sys.setprofile(None)
         return count
 
-    few, many = AdminWorld(), AdminWorld()
+    few, many = AdminHarness(), AdminHarness()
     few.add_topic("topic-0", 4)
     for number in range(1000):
         many.add_topic(f"topic-{number}", 4)
@@ -249,9 +249,9 @@ def test_one_topic_costs_the_same_among_many() -> None:
     assert calls(few) == calls(many)
 
 
-def test_describe_cluster(world: AdminWorld) -> None:
+def test_describe_cluster(harness: AdminHarness) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    response = describe_cluster.handle(world.services, request, context(1))
+    response = describe_cluster.handle(harness.services, request, context(1))
 
     assert ("cluster", 0, ErrorCode.NONE) == (
         response.cluster_id,
@@ -265,27 +265,27 @@ def test_describe_cluster(world: AdminWorld) -> None:
         (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ):
         refused = describe_cluster.handle(
-            world.services, DescribeClusterRequest(endpoint_type=endpoint_type), context(1)
+            harness.services, DescribeClusterRequest(endpoint_type=endpoint_type), context(1)
         )
         assert code == refused.error_code
 
 
-def test_a_controller_out_of_reach_is_not_named(world: AdminWorld) -> None:
-    world.brokers = [broker(0, listener="OTHER"), broker(1)]
-    world.apply([])
+def test_a_controller_out_of_reach_is_not_named(harness: AdminHarness) -> None:
+    harness.brokers = [broker(0, listener="OTHER"), broker(1)]
+    harness.apply([])
 
-    assert -1 == describe_cluster.handle(world.services, DescribeClusterRequest(), context(0)).controller_id
+    assert -1 == describe_cluster.handle(harness.services, DescribeClusterRequest(), context(0)).controller_id
 
 
 def page(
-    world: AdminWorld, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+    harness: AdminHarness, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> DescribeTopicPartitionsResponse:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name=name) for name in topics],
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
-    response = describe_topic_partitions.handle(world.services, request, context(0))
+    response = describe_topic_partitions.handle(harness.services, request, context(0))
     return codec.decode(DescribeTopicPartitionsResponse, 0, codec.encode(response, 0))
 
 
@@ -294,16 +294,16 @@ def shape(response: DescribeTopicPartitionsResponse) -> list[tuple[str | None, l
 
 
 def test_pages_of_partitions_join_to_the_whole() -> None:
-    world = AdminWorld()
+    harness = AdminHarness()
     for name, count in (("c", 3), ("a", 1), ("b", 5)):
-        world.add_topic(name, count)
+        harness.add_topic(name, count)
     whole = [(name, number) for name, count in (("a", 1), ("b", 5), ("c", 3)) for number in range(count)]
 
     for limit in range(1, 10):
         collected = []
         cursor: tuple[str, int] | None = None
         while True:
-            response = page(world, limit=limit, cursor=cursor)
+            response = page(harness, limit=limit, cursor=cursor)
             found = [(name or "", number) for name, numbers in shape(response) for number in numbers]
             assert len(found) <= limit
             collected += found
@@ -315,19 +315,19 @@ def test_pages_of_partitions_join_to_the_whole() -> None:
 
 
 def test_the_brokers_own_limit_holds() -> None:
-    world = AdminWorld(settings={"max.request.partition.size.limit": "2"})
-    world.add_topic("a", 3)
+    harness = AdminHarness(settings={"max.request.partition.size.limit": "2"})
+    harness.add_topic("a", 3)
 
-    response = page(world, limit=1000)
+    response = page(harness, limit=1000)
 
     assert [("a", [0, 1])] == shape(response)
     assert response.next_cursor is not None
     assert ("a", 2) == (response.next_cursor.topic_name, response.next_cursor.partition_index)
-    assert [("a", [0])] == shape(page(world, limit=-5))
+    assert [("a", [0])] == shape(page(harness, limit=-5))
 
 
-def test_partitions_of_named_topics_in_order_with_errors_for_the_unknown(world: AdminWorld) -> None:
-    response = page(world, "b", "a", "nowhere", "bad name")
+def test_partitions_of_named_topics_in_order_with_errors_for_the_unknown(harness: AdminHarness) -> None:
+    response = page(harness, "b", "a", "nowhere", "bad name")
 
     assert [("a", [0]), ("b", [0, 1]), ("bad name", []), ("nowhere", [])] == shape(response)
     assert [0, 0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == [
@@ -338,9 +338,9 @@ def test_partitions_of_named_topics_in_order_with_errors_for_the_unknown(world: 
 
 @pytest.mark.parametrize(("topics", "cursor"), [(("a",), ("b", 0)), (("a", "b"), ("b", -1))])
 def test_a_cursor_outside_the_question_is_refused(
-    world: AdminWorld, topics: tuple[str, ...], cursor: tuple[str, int]
+    harness: AdminHarness, topics: tuple[str, ...], cursor: tuple[str, int]
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        page(world, *topics, cursor=cursor)
+        page(harness, *topics, cursor=cursor)
 
     assert ErrorCode.INVALID_REQUEST is caught.value.code

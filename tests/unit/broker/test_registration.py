@@ -28,7 +28,7 @@ from tests.unit.zk.memory_files import MemoryFileSystem
 SESSION_TIMEOUT_MS = 18_000
 
 
-class World:
+class RegistrationHarness:
     def __init__(self) -> None:
         self.zookeeper = InMemoryZooKeeper()
         self.clock = self.zookeeper.clock
@@ -57,8 +57,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_broker_is_found_by_others_until_it_withdraws() -> None:
-    world = World()
-    registration, _, cluster = await world.broker()
+    harness = RegistrationHarness()
+    registration, _, cluster = await harness.broker()
     assert (RegistrationState.NOT_REGISTERED, False) == (registration.state, registration.is_healthy)
     epoch = await registration.start()
     (found,) = (await cluster.brokers()).values()
@@ -73,8 +73,8 @@ async def test_broker_is_found_by_others_until_it_withdraws() -> None:
 async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.LogCaptureFixture) -> None:
     """Whoever holds the old epoch must be able to tell that it talks of a life that is over."""
     caplog.set_level(logging.INFO)
-    world = World()
-    registration, session, cluster = await world.broker()
+    harness = RegistrationHarness()
+    registration, session, cluster = await harness.broker()
     first = await registration.start()
     task = asyncio.create_task(registration.run())
     await session.expire()
@@ -93,8 +93,8 @@ async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.
 
 async def test_registration_that_somebody_deleted_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
     """An operator's slip must not leave a broker that looks well out of the cluster until its next start."""
-    world = World()
-    registration, _, cluster = await world.broker()
+    harness = RegistrationHarness()
+    registration, _, cluster = await harness.broker()
     epoch = await registration.start()
     task = asyncio.create_task(registration.run())
     await turn()
@@ -116,10 +116,10 @@ async def test_registration_that_somebody_deleted_is_made_again(caplog: pytest.L
 
 async def test_former_life_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     """A broker killed and restarted within its session time-out must come back by itself."""
-    world = World()
-    former, former_session, _ = await world.broker()
+    harness = RegistrationHarness()
+    former, former_session, _ = await harness.broker()
     first = await former.start()
-    registration, _, _ = await world.broker()
+    registration, _, _ = await harness.broker()
     task = asyncio.create_task(registration.start())
     await turn()
     assert not task.done()
@@ -130,13 +130,13 @@ async def test_former_life_is_waited_for(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_id_of_another_live_broker_is_an_error_after_the_wait() -> None:
-    world = World()
-    other, _, cluster = await world.broker(port=1)
+    harness = RegistrationHarness()
+    other, _, cluster = await harness.broker(port=1)
     epoch = await other.start()
-    registration, _, _ = await world.broker(port=2)
+    registration, _, _ = await harness.broker(port=2)
     task = asyncio.create_task(registration.start())
     await turn()
-    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    harness.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
     with pytest.raises(BrokerIdInUseError, match=r"broker id 7 is in use.*stop the other broker"):
         await task
     assert [epoch] == [broker.epoch for broker in (await cluster.brokers()).values()]
@@ -144,10 +144,10 @@ async def test_id_of_another_live_broker_is_an_error_after_the_wait() -> None:
 
 async def test_znode_of_an_earlier_session_of_this_process_is_replaced() -> None:
     """ZooKeeper was seen to leave an ephemeral znode behind its session (ZOOKEEPER-2985)."""
-    world = World()
-    _, _, cluster = await world.broker()
+    harness = RegistrationHarness()
+    _, _, cluster = await harness.broker()
     info = BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", 1),))
-    left_behind = await world.zookeeper.cluster()
+    left_behind = await harness.zookeeper.cluster()
     first = await left_behind.register_broker(info)
     owner = left_behind.zookeeper.session_id
     with pytest.raises(BrokerIdInUseError):
@@ -160,17 +160,17 @@ async def test_znode_of_an_earlier_session_of_this_process_is_replaced() -> None
 
 async def test_broker_whose_id_was_taken_meanwhile_ends() -> None:
     """It would serve as a broker that the cluster takes for another."""
-    world = World()
-    registration, session, _ = await world.broker()
+    harness = RegistrationHarness()
+    registration, session, _ = await harness.broker()
     await registration.start()
     task = asyncio.create_task(registration.run())
     await session.expire()
-    other, _, _ = await world.broker(port=2)
+    other, _, _ = await harness.broker(port=2)
     await other.start()
     await session.reconnect()
     await turn()
     assert not task.done()
-    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    harness.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
     with pytest.raises(BrokerIdInUseError):
         await task
 
@@ -178,8 +178,8 @@ async def test_broker_whose_id_was_taken_meanwhile_ends() -> None:
 async def test_registration_is_tried_again_after_coordination_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World()
-    registration, _, cluster = await world.broker()
+    harness = RegistrationHarness()
+    registration, _, cluster = await harness.broker()
     tries: list[int] = []
     create = cluster.register_broker
 
@@ -196,11 +196,11 @@ async def test_registration_is_tried_again_after_coordination_failed(
 
 
 async def test_coordination_that_stays_away_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    registration, _, cluster = await world.broker()
+    harness = RegistrationHarness()
+    registration, _, cluster = await harness.broker()
 
     async def failing(info: BrokerInfo, own_sessions: frozenset[int] = frozenset()) -> int:
-        world.clock.advance(10)
+        harness.clock.advance(10)
         raise ConnectionLossError("gone")
 
     monkeypatch.setattr(cluster, "register_broker", failing)
@@ -246,7 +246,7 @@ def test_directories_of_different_brokers_or_clusters_are_refused() -> None:
         check_cluster_id(stored, "other")
 
 
-class KeyedWorld(World):
+class KeyedHarness(RegistrationHarness):
     """Sessions have keys, as over the wire, by which whoever has one can end them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,26 +281,26 @@ class KeyedWorld(World):
 
 async def test_killed_broker_ends_the_session_of_its_former_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else serves its partitions meanwhile; waiting for a time-out would only cost."""
-    world = KeyedWorld(monkeypatch)
-    killed, _ = await world.process()
+    harness = KeyedHarness(monkeypatch)
+    killed, _ = await harness.process()
     first = await killed.start()
-    again, cluster = await world.process()
+    again, cluster = await harness.process()
     second = await again.start()
     assert second > first
     assert second == (await cluster.brokers())[7].epoch
-    third, _ = await world.process()
+    third, _ = await harness.process()
     assert await third.start() > second
 
 
 async def test_broker_at_another_address_is_not_its_former_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """The data was copied while the broker lives: what is remembered is the live broker's session."""
-    world = KeyedWorld(monkeypatch)
-    lives, cluster = await world.process()
+    harness = KeyedHarness(monkeypatch)
+    lives, cluster = await harness.process()
     epoch = await lives.start()
-    copy, _ = await world.process(port=9093)
+    copy, _ = await harness.process(port=9093)
     start = asyncio.create_task(copy.start())
     await turn()
-    world.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
+    harness.clock.advance(SESSION_TIMEOUT_MS / 1000 + 6)
     with pytest.raises(BrokerIdInUseError):
         await start
     assert epoch == (await cluster.brokers())[7].epoch

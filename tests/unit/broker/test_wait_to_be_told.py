@@ -9,7 +9,7 @@ import pytest
 from kalda.broker import server as broker_server
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.server import BrokerServer
-from tests.unit.broker.admin_fakes import AdminWorld
+from tests.unit.broker.admin_fakes import AdminHarness
 from tests.unit.broker.controller_link.test_controller_requests import Replicas, full_metadata, receiver
 
 
@@ -17,8 +17,8 @@ class Starting:
     """Broker 0 while it waits; `sent_away` counts how often waiting clients were."""
 
     def __init__(self) -> None:
-        self.world = AdminWorld()
-        self.requests = receiver(self.world, Replicas(), broker_epoch=5)
+        self.harness = AdminHarness()
+        self.requests = receiver(self.harness, Replicas(), broker_epoch=5)
         self.sent_away = 0
         services = SimpleNamespace(
             broker_id=0,

@@ -39,7 +39,7 @@ class PeerLoop(FakeLoop):
         self.cancelled += 1
 
 
-class World:
+class PeerHarness:
     def __init__(self, frame_bytes_max: int = 1 << 20) -> None:
         self.sock = FakeSocket()
         self.loop = PeerLoop()
@@ -68,29 +68,29 @@ def answer(correlation_id: int, body: bytes) -> bytes:
 
 
 async def test_answers_are_matched_whatever_the_pieces() -> None:
-    world = World()
+    harness = PeerHarness()
     for number, size in enumerate((1, 3, 1000)):
-        task = await world.ask()
+        task = await harness.ask()
         data = answer(number, b"x" * 2500)
-        world.receive(*(data[start : start + size] for start in range(0, len(data), size)))
+        harness.receive(*(data[start : start + size] for start in range(0, len(data), size)))
         assert b"x" * 2500 == bytes(await task)
-    assert [5.0] * 3 == [delay for delay, _ in world.loop.timers]
-    assert 3 == world.loop.cancelled
-    assert not world.connection.is_closed
+    assert [5.0] * 3 == [delay for delay, _ in harness.loop.timers]
+    assert 3 == harness.loop.cancelled
+    assert not harness.connection.is_closed
 
 
 async def test_a_request_that_the_kernel_takes_by_halves_is_sent_whole() -> None:
-    world = World()
-    world.sock.room = 7
-    task = await world.ask(b"long body")
+    harness = PeerHarness()
+    harness.sock.room = 7
+    task = await harness.ask(b"long body")
     for room in (0, 4, 1000):
-        assert world.loop.writer is not None
-        world.sock.room = room
-        world.loop.writer()
-    assert not world.loop.is_writing
-    assert world.sock.sent.endswith(b"long body")
-    assert len(world.sock.sent) - 4 == struct.unpack_from(">i", world.sock.sent)[0]
-    world.receive(answer(0, b"ok"))
+        assert harness.loop.writer is not None
+        harness.sock.room = room
+        harness.loop.writer()
+    assert not harness.loop.is_writing
+    assert harness.sock.sent.endswith(b"long body")
+    assert len(harness.sock.sent) - 4 == struct.unpack_from(">i", harness.sock.sent)[0]
+    harness.receive(answer(0, b"ok"))
     assert b"ok" == bytes(await task)
 
 
@@ -109,94 +109,94 @@ async def test_a_request_that_the_kernel_takes_by_halves_is_sent_whole() -> None
 async def test_what_ends_a_connection_fails_the_request_and_names_the_peer(
     incoming: bytes | OSError, reason: str
 ) -> None:
-    world = World()
-    task = await world.ask()
-    world.receive(incoming)
+    harness = PeerHarness()
+    task = await harness.ask()
+    harness.receive(incoming)
     with pytest.raises(ConnectionError, match=f"connection to host:1: .*{reason}"):
         await task
-    assert world.connection.is_closed
-    assert world.sock.is_closed
-    assert (None, None) == (world.loop.reader, world.loop.writer)
+    assert harness.connection.is_closed
+    assert harness.sock.is_closed
+    assert (None, None) == (harness.loop.reader, harness.loop.writer)
 
 
 async def test_a_failing_send_fails_the_request() -> None:
-    world = World()
+    harness = PeerHarness()
 
     def fail(data: bytes | memoryview, flags: int = 0) -> int:
         raise BrokenPipeError("broken")
 
-    world.sock.send = fail  # type: ignore[method-assign]  # this is what the test is about
+    harness.sock.send = fail  # type: ignore[method-assign]  # this is what the test is about
     with pytest.raises(ConnectionError, match="host:1: lost: broken"):
-        await (await world.ask())
-    assert world.sock.is_closed
+        await (await harness.ask())
+    assert harness.sock.is_closed
 
 
 async def test_the_time_is_up_only_for_the_request_that_waits() -> None:
-    world = World()
-    task = await world.ask()
-    world.receive(answer(0, b""))
+    harness = PeerHarness()
+    task = await harness.ask()
+    harness.receive(answer(0, b""))
     await task
-    late = world.loop.timers[0][1]
+    late = harness.loop.timers[0][1]
     late()
-    assert not world.connection.is_closed
-    task = await world.ask()
-    world.loop.timers[1][1]()
+    assert not harness.connection.is_closed
+    task = await harness.ask()
+    harness.loop.timers[1][1]()
     with pytest.raises(ConnectionError, match="host:1: did not answer Fetch within 5 s"):
         await task
 
 
 async def test_cancelling_closes() -> None:
-    world = World()
-    task = await world.ask()
+    harness = PeerHarness()
+    task = await harness.ask()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert world.sock.is_closed
+    assert harness.sock.is_closed
 
 
 async def test_closing_fails_the_request_in_flight_and_closing_twice_is_harmless() -> None:
-    world = World()
-    task = await world.ask()
-    world.connection.close()
-    world.connection.close()
+    harness = PeerHarness()
+    task = await harness.ask()
+    harness.connection.close()
+    harness.connection.close()
     with pytest.raises(ConnectionError, match="hung up on by this broker"):
         await task
 
 
 async def test_bytes_that_nobody_asked_for_end_the_connection() -> None:
-    world = World()
-    world.receive(answer(0, b""))
-    assert world.connection.is_closed
+    harness = PeerHarness()
+    harness.receive(answer(0, b""))
+    assert harness.connection.is_closed
 
 
 async def test_an_answer_before_the_request_is_sent_ends_the_connection() -> None:
-    world = World()
-    world.sock.room = 3
-    task = await world.ask()
-    world.receive(answer(0, b""))
+    harness = PeerHarness()
+    harness.sock.room = 3
+    task = await harness.ask()
+    harness.receive(answer(0, b""))
     with pytest.raises(ConnectionError, match="before its request was sent"):
         await task
 
 
 async def test_a_request_that_cannot_be_written_leaves_the_connection_as_it_is() -> None:
-    world = World()
+    harness = PeerHarness()
     with pytest.raises(MessageError):
-        await world.connection.request(FetchRequest(max_wait_ms=1 << 40), timeout_seconds=5, version=11)
-    assert not world.connection.is_closed
-    task = await world.ask()
-    world.receive(answer(0, b"ok"))
+        await harness.connection.request(FetchRequest(max_wait_ms=1 << 40), timeout_seconds=5, version=11)
+    assert not harness.connection.is_closed
+    task = await harness.ask()
+    harness.receive(answer(0, b"ok"))
     assert b"ok" == bytes(await task)
 
 
 async def test_a_large_answer_leaves_turns_to_others() -> None:
-    world = World(frame_bytes_max=1 << 30)
-    task = await world.ask()
+    harness = PeerHarness(frame_bytes_max=1 << 30)
+    task = await harness.ask()
     body = bytes(READ_BYTES_PER_TURN * 3)
-    world.sock.incoming.append(answer(0, body))
+    harness.sock.incoming.append(answer(0, body))
     turns = 0
-    while world.sock.incoming:
-        assert world.loop.reader is not None
-        world.loop.reader()
+    while harness.sock.incoming:
+        assert harness.loop.reader is not None
+        harness.loop.reader()
         turns += 1
     assert turns >= 3
     assert len(body) == len(await task)

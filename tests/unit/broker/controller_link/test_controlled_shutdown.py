@@ -39,7 +39,7 @@ Outcome = list[TopicPartition] | ErrorCode | Exception
 REMAINING = [TopicPartition("t", 0)]
 
 
-class World:
+class StoppingBroker:
     """Broker 1, which wants to stop; `outcomes` are the controller's answers, the last one for ever."""
 
     def __init__(self, controller_id: int | None, *outcomes: Outcome, **settings: str) -> None:
@@ -116,10 +116,10 @@ class World:
 
 @pytest.mark.parametrize("controller_id", [OURS, OTHER])
 async def test_once_is_enough_when_all_is_well(controller_id: int) -> None:
-    world = World(controller_id, [])
-    assert not await world.run()
-    assert 1 == world.asked
-    assert (controller_id == OTHER) == world.closed
+    stopping = StoppingBroker(controller_id, [])
+    assert not await stopping.run()
+    assert 1 == stopping.asked
+    assert (controller_id == OTHER) == stopping.closed
 
 
 @pytest.mark.parametrize("controller_id", [OURS, OTHER])
@@ -130,9 +130,9 @@ async def test_it_is_tried_again_while_partitions_remain_and_after_failures(cont
         ConnectionLossError("lost"),
         ConnectionError("gone"),
     ):
-        world = World(controller_id, failure, failure, [])
-        assert not await world.run()
-        assert 3 == world.asked
+        stopping = StoppingBroker(controller_id, failure, failure, [])
+        assert not await stopping.run()
+        assert 3 == stopping.asked
 
 
 @pytest.mark.parametrize("controller_id", [OURS, OTHER])
@@ -140,45 +140,45 @@ async def test_it_is_tried_again_while_partitions_remain_and_after_failures(cont
 async def test_it_is_given_up_after_the_attempts_that_the_settings_allow(
     controller_id: int, failure: Outcome
 ) -> None:
-    world = World(controller_id, failure, controlled_shutdown_max_retries="2")
-    assert await world.run()
-    assert 2 == world.asked
+    stopping = StoppingBroker(controller_id, failure, controlled_shutdown_max_retries="2")
+    assert await stopping.run()
+    assert 2 == stopping.asked
 
 
 async def test_without_a_controller_it_is_given_up() -> None:
-    world = World(None, [])
-    assert "no controller is known" == await world.run()
-    assert 0 == world.asked
+    stopping = StoppingBroker(None, [])
+    assert "no controller is known" == await stopping.run()
+    assert 0 == stopping.asked
 
 
 async def test_what_was_told_of_the_controller_serves_while_coordination_says_nothing() -> None:
-    world = World(None, [])
-    world.live(OURS, OTHER, controller_id=OTHER)
-    assert not await world.run()
+    stopping = StoppingBroker(None, [])
+    stopping.live(OURS, OTHER, controller_id=OTHER)
+    assert not await stopping.run()
 
 
 async def test_it_may_be_switched_off() -> None:
-    world = World(OTHER, [], controlled_shutdown_enable="false")
-    assert not await world.run()
-    assert 0 == world.asked
+    stopping = StoppingBroker(OTHER, [], controlled_shutdown_enable="false")
+    assert not await stopping.run()
+    assert 0 == stopping.asked
 
 
 async def test_the_last_broker_asks_nobody() -> None:
-    world = World(OURS, REMAINING)
-    world.live(OURS)
-    assert "no other broker is left" == await world.run()
-    assert 0 == world.asked
+    stopping = StoppingBroker(OURS, REMAINING)
+    stopping.live(OURS)
+    assert "no other broker is left" == await stopping.run()
+    assert 0 == stopping.asked
 
 
 async def test_who_becomes_the_last_one_waits_no_longer() -> None:
     """Brokers that stop together: whoever is left has nobody to hand over to."""
-    world = World(OTHER, REMAINING, controlled_shutdown_retry_backoff_ms="3600000")
-    task = asyncio.ensure_future(world.run())
-    while not world.asked:  # noqa: ASYNC110
+    stopping = StoppingBroker(OTHER, REMAINING, controlled_shutdown_retry_backoff_ms="3600000")
+    task = asyncio.ensure_future(stopping.run())
+    while not stopping.asked:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    world.live(OURS)
+    stopping.live(OURS)
     assert "no other broker is left" == await task
-    assert 1 == world.asked
+    assert 1 == stopping.asked
 
 
 async def test_a_controller_whose_process_does_not_answer_is_asked_once(
@@ -186,10 +186,10 @@ async def test_a_controller_whose_process_does_not_answer_is_asked_once(
 ) -> None:
     """It is paused or its machine hangs; every further attempt would wait as long."""
     monkeypatch.setattr(controlled_shutdown, "SILENCE_SECONDS_MAX", 0.0)
-    world = World(OTHER, [])
-    world.is_silent = True
-    assert "controller 2 at h:2 has not answered for 0 s" == await world.run()
-    assert 0 == world.asked
+    stopping = StoppingBroker(OTHER, [])
+    stopping.is_silent = True
+    assert "controller 2 at h:2 has not answered for 0 s" == await stopping.run()
+    assert 0 == stopping.asked
 
 
 class SomeCoordination:
@@ -226,7 +226,7 @@ async def test_coordination_that_only_fails_is_silent_too() -> None:
 
 def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptureFixture) -> None:
     """Only those that another broker could have: the others were never to be moved."""
-    world = World(OURS)
+    stopping = StoppingBroker(OURS)
 
     def hosted(topic: str, number: int, replicas: tuple[int, ...], *, leads: bool) -> SimpleNamespace:
         name = TopicPartition(topic, number)
@@ -235,8 +235,8 @@ def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptu
     partitions = [hosted("t", number, (1, 2), leads=True) for number in range(7)]
     partitions += [hosted("alone", 0, (1,), leads=True), hosted("followed", 0, (1, 2), leads=False)]
     manager = SimpleNamespace(partitions={each.topic_partition: each for each in partitions})
-    world.services.replica_manager = cast("ReplicaManager", manager)
-    report_leaderships(world.services, "no other broker is left")
+    stopping.services.replica_manager = cast("ReplicaManager", manager)
+    report_leaderships(stopping.services, "no other broker is left")
     assert [
         "broker 1 stops while it leads 7 partitions (t-0, t-1, t-2, t-3, t-4, ...): no other broker is left"
     ] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

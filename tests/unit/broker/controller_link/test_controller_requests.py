@@ -15,7 +15,7 @@ from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopRepl
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
-from tests.unit.broker.admin_fakes import AdminWorld
+from tests.unit.broker.admin_fakes import AdminHarness
 
 
 class Replicas:
@@ -46,31 +46,31 @@ def leadership(partition: TopicPartition) -> PartitionLeadership:
 
 
 def receiver(
-    world: AdminWorld,
+    harness: AdminHarness,
     replicas: Replicas,
     *,
     broker_epoch: int | Callable[[], int] = 5,
     has_logs: bool = True,
 ) -> ControllerRequests:
     return ControllerRequests(
-        cast("ClusterStore", world.cluster),
-        world.store,
+        cast("ClusterStore", harness.cluster),
+        harness.store,
         cast("ReplicaManager", replicas),
-        world.cache,
+        harness.cache,
         has_log=lambda _: has_logs,
         broker_epoch=broker_epoch if callable(broker_epoch) else lambda: broker_epoch,
     )
 
 
 def full_metadata() -> UpdateMetadata:
-    return UpdateMetadata(1, 8, [], AdminWorld().brokers, is_full=True)
+    return UpdateMetadata(1, 8, [], AdminHarness().brokers, is_full=True)
 
 
 async def test_metadata_is_there_with_the_first_full_request_of_the_present_registration() -> None:
     """Serving clients any earlier would deny that their topics exist."""
-    requests = receiver(AdminWorld(), Replicas(), broker_epoch=5)
+    requests = receiver(AdminHarness(), Replicas(), broker_epoch=5)
     waiting = asyncio.ensure_future(requests.wait_metadata())
-    await requests.apply(UpdateMetadata(1, 8, [], AdminWorld().brokers), 5)
+    await requests.apply(UpdateMetadata(1, 8, [], AdminHarness().brokers), 5)
     await asyncio.sleep(0)
     assert not waiting.done()
     await requests.apply(full_metadata(), 5)
@@ -80,7 +80,7 @@ async def test_metadata_is_there_with_the_first_full_request_of_the_present_regi
 async def test_metadata_that_was_meant_for_a_former_life_does_not_count() -> None:
     """The controller may still deliver it to the restarted broker before that has registered."""
     epochs = [-1]
-    requests = receiver(AdminWorld(), Replicas(), broker_epoch=lambda: epochs[0])
+    requests = receiver(AdminHarness(), Replicas(), broker_epoch=lambda: epochs[0])
     await requests.apply(full_metadata(), 4)
     epochs[0] = 5
     waiting = asyncio.ensure_future(requests.wait_metadata())
@@ -92,8 +92,8 @@ async def test_metadata_that_was_meant_for_a_former_life_does_not_count() -> Non
 
 @pytest.mark.parametrize("stops", [False, True])
 async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> None:
-    world, replicas = AdminWorld(), Replicas()
-    requests = receiver(world, replicas)
+    harness, replicas = AdminHarness(), Replicas()
+    requests = receiver(harness, replicas)
     partitions = [TopicPartition("a", number) for number in range(10 * PARTITIONS_PER_SLICE + 1)]
     turns = 0
 
@@ -131,16 +131,16 @@ class Interleaved(Replicas):
 async def test_a_request_does_not_overtake_one_that_is_under_way() -> None:
     """Both are in flight when a controller's request timed out there, and it sends the next."""
     replicas = Interleaved()
-    requests = receiver(AdminWorld(), replicas)
+    requests = receiver(AdminHarness(), replicas)
     roles = [leadership(TopicPartition("a", number)) for number in range(3 * PARTITIONS_PER_SLICE)]
     await asyncio.gather(*(requests.apply(LeaderAndIsr(0, epoch, roles)) for epoch in (1, 2, 3)))
     assert [1, 1, 1, 2, 2, 2, 3, 3, 3] == replicas.epochs
 
 
 async def test_an_epoch_learnt_from_one_kind_of_request_fences_all() -> None:
-    world, replicas = AdminWorld(), Replicas()
-    requests = receiver(world, replicas)
-    await requests.apply(UpdateMetadata(1, 8, [], world.brokers))
+    harness, replicas = AdminHarness(), Replicas()
+    requests = receiver(harness, replicas)
+    await requests.apply(UpdateMetadata(1, 8, [], harness.brokers))
     for request in (
         LeaderAndIsr(0, 7, [leadership(TopicPartition("a", 0))]),
         StopReplica(0, 7, [TopicPartition("a", 0)], delete=True, leader_epochs={}),
@@ -150,13 +150,13 @@ async def test_an_epoch_learnt_from_one_kind_of_request_fences_all() -> None:
             await requests.apply(request)
         assert ErrorCode.STALE_CONTROLLER_EPOCH is caught.value.code
     assert [] == replicas.applied
-    assert 1 == world.cache.controller_id
+    assert 1 == harness.cache.controller_id
 
 
 async def test_a_request_for_a_former_life_changes_nothing() -> None:
     """The controller may also be ahead: it sees a registration before its owner is told."""
     replicas = Replicas()
-    requests = receiver(AdminWorld(), replicas, broker_epoch=5)
+    requests = receiver(AdminHarness(), replicas, broker_epoch=5)
     request = LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))])
     with pytest.raises(ApiError) as caught:
         await requests.apply(request, 4)
@@ -168,13 +168,13 @@ async def test_a_request_for_a_former_life_changes_nothing() -> None:
 
 async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
     """A log made with the wrong settings could lose data by retention; the controller tries again."""
-    world, replicas = AdminWorld(), Replicas()
+    harness, replicas = AdminHarness(), Replicas()
 
     async def fail(entity_type: str, entity_name: str) -> dict[str, str]:
         raise ZooKeeperError("out of reach")
 
-    world.cluster.config = fail  # type: ignore[method-assign]  # stands in for a lost connection
-    requests = receiver(world, replicas, has_logs=False)
+    harness.cluster.config = fail  # type: ignore[method-assign]  # stands in for a lost connection
+    requests = receiver(harness, replicas, has_logs=False)
     with pytest.raises(ApiError) as caught:
         await requests.apply(LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))]))
     assert ErrorCode.BROKER_NOT_AVAILABLE is caught.value.code
@@ -188,11 +188,11 @@ async def test_roles_wait_for_settings_that_cannot_be_read() -> None:
 )
 async def test_no_log_is_made_for_a_name_that_no_topic_can_have(bad: TopicPartition) -> None:
     """Anybody who reaches the port can send this: a log's directory must stay within the log directory."""
-    world, replicas = AdminWorld(), Replicas()
+    harness, replicas = AdminHarness(), Replicas()
     good = [TopicPartition("a", 0), TopicPartition("a", 1)]
     request = LeaderAndIsr(0, 1, [leadership(each) for each in (good[0], bad, good[1])])
 
-    errors = await receiver(world, replicas, has_logs=False).apply(request)
+    errors = await receiver(harness, replicas, has_logs=False).apply(request)
 
     assert good == replicas.applied
     assert {
@@ -204,29 +204,29 @@ async def test_no_log_is_made_for_a_name_that_no_topic_can_have(bad: TopicPartit
 async def test_settings_that_are_nonsense_keep_no_other_topic_waiting(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world, replicas = AdminWorld(), Replicas()
+    harness, replicas = AdminHarness(), Replicas()
 
     async def config(entity_type: str, entity_name: str) -> dict[str, str]:
         if entity_name == "bad":
             raise SchemaError("a configuration is not JSON")
         return {"retention.ms": "5"}
 
-    monkeypatch.setattr(world.cluster, "config", config)
+    monkeypatch.setattr(harness.cluster, "config", config)
     both = [TopicPartition("bad", 0), TopicPartition("good", 0)]
 
-    await receiver(world, replicas, has_logs=False).apply(
+    await receiver(harness, replicas, has_logs=False).apply(
         LeaderAndIsr(0, 1, [leadership(each) for each in both])
     )
 
     assert both == replicas.applied
-    assert {"retention.ms": "5"} == world.store.topic_overrides("good")
+    assert {"retention.ms": "5"} == harness.store.topic_overrides("good")
     assert ["ERROR"] == [record.levelname for record in caplog.records]
 
 
 async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
     """It would be in sync again when it goes, and producers would wait for it."""
     replicas = Replicas()
-    requests = receiver(AdminWorld(), replicas)
+    requests = receiver(AdminHarness(), replicas)
     unfollowed: list[TopicPartition] = []
     request = LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))])
     await requests.apply(request)
