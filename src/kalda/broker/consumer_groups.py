@@ -8,10 +8,10 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.topics_view import CachedTopics
 from kalda.common.config_def import ConfigError
 from kalda.common.types import uuid_to_text
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
-from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
-from kalda.coordinator.group.coordinator import GroupCoordinator
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.partition import GroupPartition
 
 if TYPE_CHECKING:

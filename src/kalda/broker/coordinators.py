@@ -17,8 +17,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.coordinator.partitioning import partition_of
-from kalda.coordinator.runtime.ports import Loop, Shard
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, Loop
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 
 _METRICS_TYPE: Final = {
     GROUP_METADATA_TOPIC: "group-coordinator-metrics",

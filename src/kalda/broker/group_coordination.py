@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.consumer_groups import consumer_protocol_maker
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.coordinator import GroupCoordinator
-from kalda.coordinator.group.metrics import register_group_metrics
+from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
+from kalda.coordinator.group.group_coordinator_metrics import register_group_metrics
 from kalda.coordinator.group.partition import GroupPartition
 from kalda.coordinator.group.statistics import GroupStatistics
-from kalda.coordinator.runtime.runtime import RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
 
 if TYPE_CHECKING:

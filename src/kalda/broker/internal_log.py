@@ -11,7 +11,7 @@ from kalda.storage.unified_log import FetchIsolation
 
 
 class ReplicaLog:
-    """A `kalda.coordinator.runtime.ports.InternalLog` over the replicas of one topic on this broker."""
+    """An internal topic's replicas on this broker, as a `coordinator_shard.InternalLog` of the runtime."""
 
     def __init__(self, topic: str, replicas: ReplicaManager) -> None:
         self.topic: Final = topic

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from kalda.common.metrics import Metrics
     from kalda.common.types import BrokerEndpoint
     from kalda.controller.driver import ControllerDriver
-    from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
-    from kalda.coordinator.group.coordinator import GroupCoordinator
-    from kalda.coordinator.transaction.coordinator import TransactionCoordinator
+    from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
+    from kalda.coordinator.group.group_coordinator import GroupCoordinator
+    from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from kalda.storage.log_manager import LogManager
     from kalda.zk.client.cluster_store import ClusterStore
 

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import Assignment, assignment_of
-from kalda.coordinator.records import CoordinatorRecord, decode_key, decode_value
+from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_key, decode_value
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import Assignment, assignment_of
 from kalda.protocol.messages import consumer_group_records as messages
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
 from kalda.protocol.schema import Message

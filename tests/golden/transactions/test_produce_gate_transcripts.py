@@ -13,7 +13,7 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from tests.golden.transcripts import replay
 from tests.unit.broker.transactions.test_produce_gate import PARTITION, Broker
 

@@ -11,7 +11,7 @@ import pytest
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import NO_IDENTITY, Identity, TransactionMetadata
+from kalda.coordinator.transaction.transaction_metadata import NO_IDENTITY, Identity, TransactionMetadata
 from tests.golden.transcripts import replay
 from tests.unit.coordinator.transaction_simulation import PARTITION, Simulation
 

@@ -14,8 +14,8 @@ from kalda.broker.transactions.marker_sender import TransactionMarkers
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.coordinator import TransactionCoordinator
-from kalda.coordinator.transaction.shard import TransactionShard
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kalda.coordinator.transaction.transaction_shard import TransactionShard
 from kalda.testing import Cluster
 from tests.integration.groups.members import wait_until
 from tests.integration.transactions.clients import read_all

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.coordinator.group.consumer.assignors import assignor_named
-from kalda.coordinator.group.consumer.assignors.spec import Assignor, GroupSpec, MemberSpec
-from kalda.coordinator.group.consumer.model import Assignment
+from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor, GroupSpec, MemberSpec
+from kalda.coordinator.group.consumer.member import Assignment
 
 TOPICS = [UUID(int=number) for number in range(1, 7)]
 ASSIGNORS = ["uniform", "range"]

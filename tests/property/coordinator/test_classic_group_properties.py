@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
-from kalda.coordinator.runtime.shard_timers import ShardTimers
+from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
+from kalda.coordinator.runtime.shard_context import RuntimeContext
 from tests.unit.coordinator.group.group_simulation import GroupSimulation
 
 NAMES = ("a", "b", "c", "d")
@@ -87,7 +87,7 @@ def check_numbers(group: ClassicGroup) -> None:
 def check_timers(simulation: GroupSimulation, group: ClassicGroup) -> None:
     """Nobody can be waited for without end."""
     context = simulation.shard.context
-    assert isinstance(context, ShardTimers)
+    assert isinstance(context, RuntimeContext)
     timers = context._timers
     for member in group.members.values():
         has_timer = f"heartbeat:{group.group_id}:{member.member_id}" in timers

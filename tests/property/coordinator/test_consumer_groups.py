@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.coordinator.group.consumer.model import ConsumerGroupState
+from kalda.coordinator.group.consumer.member import ConsumerGroupState
 from tests.unit.coordinator.group.consumer.consumer_simulation import Client, ConsumerSimulation
 
 MEMBERS = 5

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import ConsumerGroupState
+from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import ConsumerGroupState
 from tests.unit.coordinator.group.consumer.classic_clients import ClassicClient
 from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, Client, ConsumerSimulation
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalda.coordinator.coordinator_record import encode_record
 from kalda.coordinator.group.records import (
     NO_EXPIRY,
     NO_LEADER_EPOCH,
@@ -12,7 +13,6 @@ from kalda.coordinator.group.records import (
     read_offset_commit_key,
     read_offset_commit_value,
 )
-from kalda.coordinator.records import encode_record
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 

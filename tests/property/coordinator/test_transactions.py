@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.transaction.metadata import NO_IDENTITY, Identity, TransactionMetadata
-from kalda.coordinator.transaction.states import TransactionState
+from kalda.coordinator.transaction.transaction_metadata import NO_IDENTITY, Identity, TransactionMetadata
+from kalda.coordinator.transaction.transaction_state import TransactionState
 from tests.unit.coordinator.transaction_simulation import PARTITION, A, B, Simulation
 
 PRODUCERS = (0, 1)

@@ -13,8 +13,8 @@ from kalda.common.metrics import Metrics
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
-from kalda.coordinator.runtime.ports import Result
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_shard import Result
 from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC_ID, DataPath, leadership
 from tests.unit.coordinator.fakes import FakeLoop, TableShard, record
 

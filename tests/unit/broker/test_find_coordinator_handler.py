@@ -13,7 +13,7 @@ from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_ST
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics
 from kalda.coordinator.partitioning import partition_of
-from kalda.coordinator.runtime.runtime import RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.protocol.messages.find_coordinator import (
     KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,

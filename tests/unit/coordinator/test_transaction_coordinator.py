@@ -3,11 +3,16 @@
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.transaction import transaction_log
-from kalda.coordinator.transaction.coordinator import TransactionConfig
-from kalda.coordinator.transaction.metadata import EPOCH_MAX, TIMEOUT_NEVER, Identity, TransactionMetadata
-from kalda.coordinator.transaction.states import TransactionState
+from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig
+from kalda.coordinator.transaction.transaction_metadata import (
+    EPOCH_MAX,
+    TIMEOUT_NEVER,
+    Identity,
+    TransactionMetadata,
+)
+from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.protocol.errors import ProtocolError
 from tests.unit.coordinator.transaction_simulation import (
     OFFSETS,

@@ -8,14 +8,14 @@ from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, RuntimeConfig
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeConfig
 from kalda.coordinator.transaction import transaction_log
-from kalda.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import Identity, TransactionMetadata
 from kalda.coordinator.transaction.ports import MarkerWork
-from kalda.coordinator.transaction.shard import TransactionShard
+from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
+from kalda.coordinator.transaction.transaction_metadata import Identity, TransactionMetadata
+from kalda.coordinator.transaction.transaction_shard import TransactionShard
 from kalda.records.batch import iter_headers
 from kalda.records.record import iter_records
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop

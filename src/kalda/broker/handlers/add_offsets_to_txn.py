@@ -11,7 +11,7 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 FENCED_FROM: Final = 2

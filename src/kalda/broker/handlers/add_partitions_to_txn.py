@@ -16,7 +16,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
+from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

@@ -8,7 +8,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.types import by_topic
-from kalda.coordinator.transaction.metadata import TransactionMetadata
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -12,7 +12,7 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, Identity
+from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 FENCED_FROM: Final = 2

@@ -14,7 +14,7 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.zk.client.zookeeper_errors import ZooKeeperError

@@ -13,8 +13,8 @@ from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.regex import Pattern, RegexError, compile_regex
-from kalda.coordinator.transaction.metadata import TransactionMetadata
-from kalda.coordinator.transaction.states import STATES_BY_TITLE
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
+from kalda.coordinator.transaction.transaction_state import STATES_BY_TITLE
 from kalda.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -14,7 +14,7 @@ from kalda.broker.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
 from kalda.common.metrics import Column, Labels, Metrics
 from kalda.common.types import TopicPartition
-from kalda.coordinator.group.coordinator import GroupCoordinator
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.net.peer.dialer import Dialer
 
 if TYPE_CHECKING:

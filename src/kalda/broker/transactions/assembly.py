@@ -14,9 +14,9 @@ from kalda.broker.transactions.verification import TransactionVerification
 from kalda.broker.upkeep import Upkeep
 from kalda.common.metrics import metric_name
 from kalda.common.types import TopicPartition
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
-from kalda.coordinator.transaction.coordinator import TransactionConfig, TransactionCoordinator
-from kalda.coordinator.transaction.shard import TransactionShard
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
+from kalda.coordinator.transaction.transaction_shard import TransactionShard
 from kalda.net.peer.dialer import Dialer
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 

@@ -24,7 +24,7 @@ from kalda.broker.transactions.verification import PASSING
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.fast.produce import ProduceRequestFields
 from kalda.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG, read_producer
 from kalda.storage.producer_state_manager import ProducerStateManager, VerificationGuard

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.coordinator_record import CoordinatorRecord
 
-__all__ = ["Group", "GroupKind"]
+__all__ = ["Group", "GroupType"]
 
 
-class GroupKind(StrEnum):
+class GroupType(StrEnum):
     """The type of a group, as ListGroups writes it from version 5."""
 
     CLASSIC = "classic"
@@ -29,7 +29,7 @@ class Group(Protocol):
         ...
 
     @property
-    def kind(self) -> GroupKind:
+    def kind(self) -> GroupType:
         """Which protocol it speaks."""
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
+from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
 from kalda.coordinator.group.shard import GroupShard
 from kalda.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kalda.protocol.messages.list_groups import ListedGroup

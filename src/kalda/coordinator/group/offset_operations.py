@@ -12,7 +12,8 @@ from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.classic.group import ClassicGroup
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.records import (
     NO_EXPIRY,
@@ -21,8 +22,7 @@ from kalda.coordinator.group.records import (
     offset_commit_tombstone,
 )
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

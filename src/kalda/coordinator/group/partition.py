@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kalda.coordinator.group.classic.protocol import ClassicProtocol
-from kalda.coordinator.group.config import GroupConfig
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.offset_operations import cleanup
 from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.group.statistics import GroupStatistics
-from kalda.coordinator.runtime.ports import Result, ShardContext
+from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
 
 __all__ = ["GroupPartition"]
 

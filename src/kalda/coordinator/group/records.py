@@ -9,7 +9,7 @@ them.
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from kalda.coordinator.records import CoordinatorRecord, decode_value, encode_record
+from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value, encode_record
 from kalda.protocol.codec import decode
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue

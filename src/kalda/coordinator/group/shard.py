@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.classic.group import ClassicGroup
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.group import Group, GroupKind
-from kalda.coordinator.group.offsets import OffsetStore
+from kalda.coordinator.coordinator_record import CoordinatorRecord, read_version
+from kalda.coordinator.group.classic.classic_group import ClassicGroup
+from kalda.coordinator.group.group import Group, GroupType
+from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.offset_store import OffsetStore
 from kalda.coordinator.group.records import (
     GROUP_METADATA_KEY_VERSION,
     OFFSET_COMMIT_KEY_VERSIONS,
@@ -26,8 +27,7 @@ from kalda.coordinator.group.records import (
     read_offset_commit_key,
     read_offset_commit_value,
 )
-from kalda.coordinator.records import CoordinatorRecord, read_version
-from kalda.coordinator.runtime.ports import ShardContext
+from kalda.coordinator.runtime.coordinator_shard import ShardContext
 from kalda.protocol.errors import ProtocolError
 
 __all__ = ["GroupShard", "ShardPart"]
@@ -177,7 +177,7 @@ class GroupShard:
         group_id = read_group_metadata_key(key)
         present = self.groups.get(group_id)
         if value is None:
-            if present is not None and present.kind is GroupKind.CLASSIC:
+            if present is not None and present.kind is GroupType.CLASSIC:
                 del self.groups[group_id]
             return
         if self.is_loaded and isinstance(present, ClassicGroup):

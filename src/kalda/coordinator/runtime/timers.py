@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from kalda.common.clock import Clock
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.timing_wheel import TimerEntry, TimingWheel
-from kalda.coordinator.runtime.ports import Loop
+from kalda.coordinator.runtime.coordinator_shard import Loop
 
 TICK_MS: Final = 5
 """Time-outs of groups and transactions are seconds; coarser ticks are moved between wheels less often."""

@@ -10,14 +10,14 @@ from typing import Final
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.metadata import (
+from kalda.coordinator.transaction.transaction_metadata import (
     EPOCH_BUMP_FROM,
     EPOCH_MAX,
     NO_IDENTITY,
     Identity,
     TransactionMetadata,
 )
-from kalda.coordinator.transaction.states import TransactionState
+from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.records.batch import NO_PRODUCER_EPOCH
 
 NO_NEW_ID: Final = -1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.metadata import TransactionMetadata
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 
 
 @dataclass(eq=False, slots=True)

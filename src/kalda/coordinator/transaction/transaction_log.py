@@ -7,9 +7,15 @@ tagged field skip it. `next_producer_epoch` is KIP-939's. A value of None forget
 from typing import Final
 
 from kalda.common.types import TopicPartition, by_topic
-from kalda.coordinator.records import CoordinatorRecord, RecordTypes, decode_key, decode_value, encode_record
-from kalda.coordinator.transaction.metadata import EPOCH_BUMP_FROM, TransactionMetadata
-from kalda.coordinator.transaction.states import TransactionState
+from kalda.coordinator.coordinator_record import (
+    CoordinatorRecord,
+    RecordTypes,
+    decode_key,
+    decode_value,
+    encode_record,
+)
+from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, TransactionMetadata
+from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 

@@ -26,7 +26,7 @@ def sources(folder: str, *, but: str) -> str:
 def test_every_attribute_of_the_brokers_settings_is_read() -> None:
     """By name, as the default of a topic's setting, or by `BrokerConfig` itself."""
     code = sources("broker", but="broker/config/") + sources("coordinator", but="config.py")
-    code += (SOURCE / "coordinator/group/consumer/config.py").read_text(encoding="utf-8")
+    code += (SOURCE / "coordinator/group/consumer/consumer_group_config.py").read_text(encoding="utf-8")
     defaults = {
         name for key in TOPIC_CONFIG if has_effect(key) for name, _ in TOPIC_SYNONYMS.get(key.name, ())
     }

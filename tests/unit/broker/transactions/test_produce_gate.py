@@ -12,7 +12,7 @@ from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppend
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol import codec
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership

@@ -12,7 +12,7 @@ from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import UpdateMetadata
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.metadata import Identity
+from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

@@ -7,13 +7,13 @@ from typing import Any
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.classic.group import ClassicGroup
+from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.classic.join import Requester
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.coordinator import GroupCoordinator
+from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.partition import GroupPartition
 from kalda.coordinator.group.statistics import GroupStatistics
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeConfig
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity

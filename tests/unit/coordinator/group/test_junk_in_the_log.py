@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
+from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.records import OffsetAndMetadata, offset_commit_record
 from kalda.coordinator.group.shard import SKIPPED_TOLD_MAX
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.runtime import PartitionState
+from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from tests.unit.coordinator.group.group_simulation import GROUP, GroupSimulation
 
 JUNK = (

@@ -15,8 +15,8 @@ from kalda.broker.config.definitions.server import ServerConfig, ZooKeeperConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
 from kalda.broker.config.definitions.without_effect import settings_without_effect
 from kalda.common.config_def import ConfigDef
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.group_config import GroupConfig
 
 __all__ = ["BROKER_CONFIG", "BROKER_SYNONYMS", "TOPIC_CONFIG", "TOPIC_SYNONYMS", "BrokerSettings"]
 

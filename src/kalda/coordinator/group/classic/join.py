@@ -13,11 +13,11 @@ from typing import Final, TypeAlias
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.classic.group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
-from kalda.coordinator.group.classic.member import ClassicMember
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
+from kalda.coordinator.group.classic.classic_member import ClassicMember
 from kalda.coordinator.group.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 

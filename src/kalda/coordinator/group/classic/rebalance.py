@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
-from kalda.coordinator.group.classic.member import NO_ASSIGNMENT, ClassicMember
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
+from kalda.coordinator.group.classic.classic_member import NO_ASSIGNMENT, ClassicMember
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 

@@ -12,21 +12,25 @@ from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.classic.join import REQUIRES_MEMBER_ID_FROM, Requester, Step
-from kalda.coordinator.group.classic.protocol import ClassicProtocol
-from kalda.coordinator.group.consumer.embedded import assignment_bytes, owned_assignment, read_subscription
-from kalda.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
-from kalda.coordinator.group.consumer.heartbeat import Heartbeats
-from kalda.coordinator.group.consumer.membership import check_not_fenced, takeover
-from kalda.coordinator.group.consumer.migration import Migration
-from kalda.coordinator.group.consumer.model import (
+from kalda.coordinator.group.consumer.consumer_group import PROTOCOL_TYPE, ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
+from kalda.coordinator.group.consumer.embedded_protocol import (
+    assignment_bytes,
+    owned_assignment,
+    read_subscription,
+)
+from kalda.coordinator.group.consumer.heartbeats import Heartbeats
+from kalda.coordinator.group.consumer.member import (
     ClassicProtocolOffer,
     ClassicSide,
     Member,
     MemberState,
 )
-from kalda.coordinator.group.consumer.part import ConsumerPart
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.group.consumer.membership import check_not_fenced, takeover
+from kalda.coordinator.group.consumer.migration import Migration
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
@@ -48,12 +52,12 @@ _SYNC: Final = "sync"
 
 
 class ClassicMembers:
-    """Fills `kalda.coordinator.group.classic.protocol.ClassicRequests` for consumer groups."""
+    """Fills `kalda.coordinator.group.classic.classic_protocol.ClassicRequests` for consumer groups."""
 
     def __init__(
-        self, part: ConsumerPart, heartbeats: Heartbeats, migration: Migration, classic: ClassicProtocol
+        self, groups: ConsumerGroups, heartbeats: Heartbeats, migration: Migration, classic: ClassicProtocol
     ) -> None:
-        self._part: Final = part
+        self._groups: Final = groups
         self._heartbeats: Final = heartbeats
         self._migration: Final = migration
         self._classic: Final = classic
@@ -64,7 +68,7 @@ class ClassicMembers:
         self, request: JoinGroupRequest, requester: Requester, answer: Pending[JoinGroupResponse]
     ) -> Step:
         """Join, or join again; a group that has nobody left becomes a classic one."""
-        group = self._part.group(request.group_id)
+        group = self._groups.group(request.group_id)
         if group.is_empty:
             return self._join_anew(group, request, requester, answer)
         try:
@@ -81,7 +85,7 @@ class ClassicMembers:
         answer: Pending[JoinGroupResponse],
     ) -> Step:
         """Remove the empty group, and let the classic protocol begin one of its own."""
-        del self._part.shard.groups[group.group_id]
+        del self._groups.shard.groups[group.group_id]
         step = self._classic.join(request, requester, answer)
         return Step([*group.tombstones(), *step.records], step.on_written)
 
@@ -93,7 +97,7 @@ class ClassicMembers:
         answer: Pending[JoinGroupResponse],
     ) -> Step:
         is_unknown = not request.member_id
-        member_id = request.member_id or self._part.make_member_id()
+        member_id = request.member_id or self._groups.make_member_id()
         self._check_join(group, request, member_id)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and requester.api_version >= REQUIRES_MEMBER_ID_FROM:
@@ -104,7 +108,7 @@ class ClassicMembers:
         before = self._joining(group, member_id, instance_id, is_unknown, records)
         told = _told(before, request, requester, subscription)
         step = self._heartbeats.update(group, before, told, records)
-        owned = owned_assignment(subscription.owned_partitions, self._part.topics)
+        owned = owned_assignment(subscription.owned_partitions, self._groups.topics)
         member = self._heartbeats.assign(step, owned, records)
         response = JoinGroupResponse(
             member_id=member_id,
@@ -123,11 +127,11 @@ class ClassicMembers:
         code: ErrorCode,
     ) -> None:
         if code is ErrorCode.NONE:
-            group = self._part.find(group_id)
+            group = self._groups.find(group_id)
             if group is not None and member.member_id in group.members:
-                self._part.unwatch_classic(group_id, member.member_id, _JOIN)
-                self._part.touch_session(group_id, member)
-                self._part.watch_classic(group_id, member, _SYNC)
+                self._groups.unwatch_classic(group_id, member.member_id, _JOIN)
+                self._groups.touch_session(group_id, member)
+                self._groups.watch_classic(group_id, member, _SYNC)
                 if group.is_all_classic:
                     self._migration.check(group_id)
         else:
@@ -137,7 +141,10 @@ class ClassicMembers:
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
         """Check that there is room, and that one of the protocols is everybody's."""
-        if len(group.members) >= self._part.config.group_consumer_max_size and member_id not in group.members:
+        if (
+            len(group.members) >= self._groups.config.group_consumer_max_size
+            and member_id not in group.members
+        ):
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         names = [protocol.name for protocol in request.protocols]
         if request.protocol_type != PROTOCOL_TYPE or not group.supports_classic_protocols(
@@ -178,7 +185,7 @@ class ClassicMembers:
             ):
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-                self._part.watch_classic(group.group_id, member, _JOIN)
+                self._groups.watch_classic(group.group_id, member, _JOIN)
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         except ApiError as error:
             answer.complete(SyncGroupResponse(error_code=error.code))
@@ -186,7 +193,7 @@ class ClassicMembers:
         response = SyncGroupResponse(
             protocol_type=PROTOCOL_TYPE,
             protocol_name=name,
-            assignment=assignment_bytes(member, member.assigned, self._part.topics),
+            assignment=assignment_bytes(member, member.assigned, self._groups.topics),
         )
         return Step((), partial(self._on_synced, group.group_id, member, answer, response))
 
@@ -200,9 +207,9 @@ class ClassicMembers:
     ) -> None:
         if code is not ErrorCode.NONE:
             response = SyncGroupResponse(error_code=code)
-        elif self._part.find(group_id) is not None:
-            self._part.unwatch_classic(group_id, member.member_id, _SYNC)
-            self._part.touch_session(group_id, member)
+        elif self._groups.find(group_id) is not None:
+            self._groups.unwatch_classic(group_id, member.member_id, _SYNC)
+            self._groups.touch_session(group_id, member)
         if not answer.is_done:
             answer.complete(response)
 
@@ -216,13 +223,13 @@ class ClassicMembers:
             )
         except ApiError as error:
             return error.code
-        self._part.touch_session(group.group_id, member)
+        self._groups.touch_session(group.group_id, member)
         if (
             member.epoch < group.epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):
-            self._part.watch_classic(group.group_id, member, _JOIN)
+            self._groups.watch_classic(group.group_id, member, _JOIN)
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
@@ -230,7 +237,7 @@ class ClassicMembers:
 
     def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
         """Take classic members out, those that can be."""
-        group = self._part.group(request.group_id)
+        group = self._groups.group(request.group_id)
         leaving: dict[str, Member] = {}
         responses: list[MemberResponse] = []
         for identity in request.members:
@@ -253,7 +260,7 @@ class ClassicMembers:
                 member.member_id,
                 identity.reason or "no reason given",
             )
-        records = self._part.remove(group, list(leaving.values())) if leaving else []
+        records = self._groups.remove(group, list(leaving.values())) if leaving else []
         return records, LeaveGroupResponse(members=responses)
 
     def _leaving(self, group: ConsumerGroup, identity: MemberIdentity) -> Member:
@@ -280,7 +287,7 @@ class ClassicMembers:
         Raises:
             ApiError: it is none, or of another generation.
         """
-        group = self._part.group(group_id)
+        group = self._groups.group(group_id)
         if instance_id is None:
             member = group.member(member_id)
         else:

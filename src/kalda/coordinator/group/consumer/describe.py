@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import EMPTY_ASSIGNMENT, Assignment, Member
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment, Member
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.protocol.messages.consumer_group_describe import Assignment as AssignmentStruct
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup, TopicPartitions

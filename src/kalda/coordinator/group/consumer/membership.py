@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import LEAVE_STATIC_EPOCH, Assignment, Member, is_within
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import LEAVE_STATIC_EPOCH, Assignment, Member, is_within
 from kalda.coordinator.group.consumer.records import (
     current_record,
     member_record,
     member_removal,
     target_record,
 )
-from kalda.coordinator.records import CoordinatorRecord
 
 __all__ = ["check_epoch", "check_instance_is_released", "check_not_fenced", "takeover"]
 

@@ -18,23 +18,24 @@ from typing import Final
 from uuid import UUID
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.group.classic.group import ClassicGroup, GroupState
-from kalda.coordinator.group.classic.member import ClassicMember
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
+from kalda.coordinator.group.classic.classic_member import ClassicMember
 from kalda.coordinator.group.classic.rebalance import Rebalance
-from kalda.coordinator.group.consumer.embedded import (
+from kalda.coordinator.group.consumer.consumer_group import PROTOCOL_TYPE, ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
+from kalda.coordinator.group.consumer.embedded_protocol import (
     assignment_bytes,
     owned_assignment,
     read_assignment,
     read_subscription,
 )
-from kalda.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
-from kalda.coordinator.group.consumer.model import (
+from kalda.coordinator.group.consumer.member import (
     Assignment,
     ClassicProtocolOffer,
     ClassicSide,
     Member,
 )
-from kalda.coordinator.group.consumer.part import ConsumerPart
 from kalda.coordinator.group.consumer.records import (
     current_record,
     group_epoch_record,
@@ -44,8 +45,7 @@ from kalda.coordinator.group.consumer.records import (
 )
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.records import GROUP_METADATA_KEY_VERSION, read_group_metadata_key
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
@@ -63,12 +63,12 @@ _TIMESTAMP_FROM: Final = 2
 class Migration:
     """Both ways, as far as `group.consumer.migration.policy` allows."""
 
-    def __init__(self, part: ConsumerPart, rebalance: Rebalance) -> None:
+    def __init__(self, groups: ConsumerGroups, rebalance: Rebalance) -> None:
         """`rebalance` is the classic protocol's, of the same shard."""
-        self._part: Final = part
+        self._groups: Final = groups
         self._rebalance: Final = rebalance
         self._leaderless: Final[set[str]] = set()
-        shard = part.shard
+        shard = groups.shard
         self._read_group: Final = shard.readers[GROUP_METADATA_KEY_VERSION]
         shard.readers[GROUP_METADATA_KEY_VERSION] = self._read_and_watch
 
@@ -76,7 +76,7 @@ class Migration:
 
     def upgrade(self, group: Group, records: list[CoordinatorRecord]) -> ConsumerGroup | None:
         """The consumer group that a classic one becomes when `records` are replayed; None if it may not."""
-        config = self._part.config
+        config = self._groups.config
         if (
             not isinstance(group, ClassicGroup)
             or group.protocol_type != PROTOCOL_TYPE
@@ -96,7 +96,7 @@ class Migration:
         for member in _without_conflicts(members):
             upgraded.put_member(member)
             upgraded.targets[member.member_id] = member.assigned
-            self._part.touch_session(group.group_id, member)
+            self._groups.touch_session(group.group_id, member)
         records += group.tombstones()
         records += _group_records(upgraded)
         return upgraded
@@ -122,8 +122,8 @@ class Migration:
             previous_epoch=group.generation_id,
             # While a rebalance is repeated nobody has an assignment, but cooperative members have partitions.
             assigned=(
-                read_assignment(member.assignment, self._part.topics)
-                or owned_assignment(subscription.owned_partitions, self._part.topics)
+                read_assignment(member.assignment, self._groups.topics)
+                or owned_assignment(subscription.owned_partitions, self._groups.topics)
             ),
         )
 
@@ -148,8 +148,8 @@ class Migration:
             not staying
             or any(member.speaks_classic for member in leaving)
             or not all(member.speaks_classic for member in staying)
-            or not self._part.config.migration_policy.may_downgrade
-            or len(staying) > self._part.shard.config.group_max_size
+            or not self._groups.config.migration_policy.may_downgrade
+            or len(staying) > self._groups.shard.config.group_max_size
         ):
             return None
         logger.info("group %s becomes a classic group with %d members", group.group_id, len(staying))
@@ -157,16 +157,18 @@ class Migration:
 
     def check(self, group_id: str) -> None:
         """See soon whether only classic members are left: one may have taken the place of the last other."""
-        self._part.shard.context.schedule(f"consumer-downgrade/{group_id}", 0, partial(self._check, group_id))
+        self._groups.shard.context.schedule(
+            f"consumer-downgrade/{group_id}", 0, partial(self._check, group_id)
+        )
 
     def _check(self, group_id: str) -> Result[None]:
-        group = self._part.find(group_id)
+        group = self._groups.find(group_id)
         if group is None or not group.is_all_classic:
             return Result((), None)
         return Result(self.downgrade(group, ()) or (), None)
 
     def _downgraded(self, group: ConsumerGroup, members: Collection[Member]) -> ClassicGroup:
-        classic = ClassicGroup(group.group_id, self._part.shard.context.time_ms())
+        classic = ClassicGroup(group.group_id, self._groups.shard.context.time_ms())
         classic.generation_id = group.epoch
         for member in members:
             assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
@@ -180,7 +182,7 @@ class Migration:
                     session_timeout_ms=member.classic.session_timeout_ms,
                     protocol_type=PROTOCOL_TYPE,
                     protocols={offer.name: offer.metadata for offer in member.classic.protocols},
-                    assignment=assignment_bytes(member, _held(member), self._part.topics),
+                    assignment=assignment_bytes(member, _held(member), self._groups.topics),
                 ),
                 None,
             )
@@ -204,19 +206,19 @@ class Migration:
         if value is not None and _is_leaderless(value):
             group_id = read_group_metadata_key(key)
             self._leaderless.add(group_id)
-            if self._part.shard.is_loaded:
+            if self._groups.shard.is_loaded:
                 self._rebalance_soon(group_id)
         elif self._leaderless:
             self._leaderless.discard(read_group_metadata_key(key))
 
     def _rebalance_soon(self, group_id: str) -> None:
-        self._part.shard.context.schedule(
+        self._groups.shard.context.schedule(
             f"consumer-downgraded/{group_id}", 0, partial(self._rebalance_downgraded, group_id)
         )
 
     def _rebalance_downgraded(self, group_id: str) -> Result[None]:
         """The record made a group; now its members are watched, and told to join again."""
-        group = self._part.shard.groups.get(group_id)
+        group = self._groups.shard.groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not GroupState.STABLE:
             return Result((), None)
         for member in group.members.values():

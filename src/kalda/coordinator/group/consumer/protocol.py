@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Final
 
-from kalda.coordinator.group.classic.protocol import ClassicProtocol
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.classic_members import ClassicMembers
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from kalda.coordinator.group.consumer.describe import describe
-from kalda.coordinator.group.consumer.heartbeat import Heartbeats
+from kalda.coordinator.group.consumer.heartbeats import Heartbeats
 from kalda.coordinator.group.consumer.migration import Migration
-from kalda.coordinator.group.consumer.part import ConsumerPart
 from kalda.coordinator.group.consumer.topics import TopicsView
-from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.group.group import GroupType
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -38,15 +38,15 @@ class ConsumerProtocol:
 
         With the shard's `classic` protocol, groups may have members that speak it, and change over.
         """
-        self.part: Final = ConsumerPart(shard, config, topics, new_id)
+        self.groups: Final = ConsumerGroups(shard, config, topics, new_id)
         if classic is None:
-            self._heartbeats = Heartbeats(self.part)
+            self._heartbeats = Heartbeats(self.groups)
             return
-        migration = Migration(self.part, classic.rebalance)
-        self._heartbeats = Heartbeats(self.part, migration.upgrade)
-        self.part.migration = migration
+        migration = Migration(self.groups, classic.rebalance)
+        self._heartbeats = Heartbeats(self.groups, migration.upgrade)
+        self.groups.migration = migration
         classic.add_bridge(
-            GroupKind.CONSUMER, ClassicMembers(self.part, self._heartbeats, migration, classic)
+            GroupType.CONSUMER, ClassicMembers(self.groups, self._heartbeats, migration, classic)
         )
 
     def heartbeat(
@@ -65,5 +65,5 @@ class ConsumerProtocol:
         Raises:
             ApiError: GROUP_ID_NOT_FOUND.
         """
-        default = next(iter(self.part.assignors))
-        return describe(self.part.group(group_id), self.part.topics, default)
+        default = next(iter(self.groups.assignors))
+        return describe(self.groups.group(group_id), self.groups.topics, default)

@@ -7,7 +7,8 @@ log and its copies can be compared.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from kalda.coordinator.group.consumer.model import (
+from kalda.coordinator.coordinator_record import CoordinatorRecord, encode_record
+from kalda.coordinator.group.consumer.member import (
     Assignment,
     ClassicProtocolOffer,
     ClassicSide,
@@ -17,7 +18,6 @@ from kalda.coordinator.group.consumer.model import (
     TopicMetadata,
     assignment_of,
 )
-from kalda.coordinator.records import CoordinatorRecord, encode_record
 from kalda.protocol.messages import consumer_group_records as messages
 
 GROUP_KEY: Final = 3

@@ -13,13 +13,13 @@ from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.regex import RegexError, compile_regex
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import RegularExpression
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import RegularExpression
 from kalda.coordinator.group.consumer.records import group_epoch_record, regex_record
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 
 NAMES_PER_SLICE_MAX: Final = 1000
 """Names that one slice matches at most; an expression can take a millisecond for a single name."""

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import Member, RegularExpression, TopicMetadata, assignment_of
+from kalda.coordinator.coordinator_record import decode_value
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import Member, RegularExpression, TopicMetadata, assignment_of
 from kalda.coordinator.group.consumer.records import (
     CURRENT_KEY,
     GROUP_KEY,
@@ -24,7 +25,6 @@ from kalda.coordinator.group.consumer.records import (
     read_state,
 )
 from kalda.coordinator.group.group import Group
-from kalda.coordinator.records import decode_value
 from kalda.protocol.codec import decode
 from kalda.protocol.messages import consumer_group_records as messages
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.model import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from kalda.coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 __all__ = ["check_heartbeat"]

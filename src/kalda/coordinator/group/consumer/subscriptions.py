@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import Member, TopicMetadata
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import Member, TopicMetadata
 from kalda.coordinator.group.consumer.topics import TopicsView, topics_of
 
 __all__ = ["subscribed_topics"]

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from kalda.coordinator.group.consumer.group import ConsumerGroup
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.group import Group
-from kalda.coordinator.records import CoordinatorRecord
 
 __all__ = ["Upgrade"]
 

@@ -11,17 +11,17 @@ from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.classic.join import Step
-from kalda.coordinator.group.classic.protocol import ClassicProtocol
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import assignment_of
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.member import assignment_of
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.consumer.topics import TopicInfo
+from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -8,12 +8,11 @@ import pytest
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.group.classic.join import Requester
-from kalda.coordinator.group.config import GroupConfig
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig, MigrationPolicy
-from kalda.coordinator.group.consumer.coordinator import ConsumerGroupCoordinator
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import Member, MemberState, assignment_of
-from kalda.coordinator.group.consumer.reconciliation import reconcile
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig, MigrationPolicy
+from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
+from kalda.coordinator.group.consumer.current_assignment import reconcile
+from kalda.coordinator.group.consumer.member import Member, MemberState, assignment_of
 from kalda.coordinator.group.consumer.records import (
     current_record,
     group_epoch_record,
@@ -26,7 +25,8 @@ from kalda.coordinator.group.consumer.regular_expressions import (
     RegexResolution,
     check_regex,
 )
-from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.group.group import GroupType
+from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.shard import GroupShard
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -249,7 +249,7 @@ def test_a_compacted_log_may_show_the_next_owner_first() -> None:
     for offset, record in enumerate(records):
         shard.replay(offset, -1, -1, record)
 
-    group = protocol.part.group(GROUP)
+    group = protocol.groups.group(GROUP)
     assert "b" == group.owner_of(T, 0)
     for record in group_removal(GROUP, ["a", "b"], []):
         shard.replay(99, -1, -1, record)
@@ -308,7 +308,7 @@ def test_a_static_member_goes_over_to_the_classic_protocol_and_back() -> None:
         classic.step()
         simulation.advance(10)
 
-    assert GroupKind.CLASSIC is simulation.shard.groups[GROUP].kind
+    assert GroupType.CLASSIC is simulation.shard.groups[GROUP].kind
     assert 2 == len(classic.owned)
     back = simulation.client("b", "t", instance_id="one")
     simulation.beat(back)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kalda.coordinator.group.consumer.assignors.range import RangeAssignor
-from kalda.coordinator.group.consumer.assignors.spec import Assignor
-from kalda.coordinator.group.consumer.assignors.uniform import UniformAssignor
+from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor
+from kalda.coordinator.group.consumer.assignors.range_assignor import RangeAssignor
+from kalda.coordinator.group.consumer.assignors.uniform_assignor import UniformAssignor
 
 __all__ = ["KNOWN_ASSIGNORS", "Assignor", "assignor_named"]
 

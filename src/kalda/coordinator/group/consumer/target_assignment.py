@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.assignors.spec import Assignor, GroupSpec, MemberSpec
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import EMPTY_ASSIGNMENT, Assignment, Member, TopicMetadata
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor, GroupSpec, MemberSpec
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment, Member, TopicMetadata
 from kalda.coordinator.group.consumer.records import target_epoch_record, target_record
-from kalda.coordinator.records import CoordinatorRecord
 
 __all__ = ["Target", "compute_target"]
 

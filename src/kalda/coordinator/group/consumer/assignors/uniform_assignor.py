@@ -7,9 +7,9 @@ With equal subscriptions the counts differ by one at most and no partition moves
 from typing import ClassVar
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.assignors.heterogeneous import assign_heterogeneous
-from kalda.coordinator.group.consumer.assignors.spec import GroupSpec
-from kalda.coordinator.group.consumer.model import EMPTY_ASSIGNMENT, Assignment
+from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.assignors.uniform_heterogeneous import assign_heterogeneous
+from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment
 
 __all__ = ["UniformAssignor"]
 

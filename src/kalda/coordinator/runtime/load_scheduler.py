@@ -11,8 +11,8 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError
 from kalda.common.log_text import partitions_text
-from kalda.coordinator.runtime.loading import Loading
-from kalda.coordinator.runtime.ports import Loop
+from kalda.coordinator.runtime.coordinator_shard import Loop
+from kalda.coordinator.runtime.log_replay import LogReplay
 from kalda.records.errors import RecordsError
 
 logger: Final = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Load:
     def __init__(
         self,
         partition: int,
-        loading: Loading,
+        loading: LogReplay,
         on_loaded: Callable[[float], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
@@ -51,7 +51,7 @@ class Load:
         self.steps = iter(())
 
 
-class Loader:
+class LoadScheduler:
     """The partitions of one runtime that are to be loaded."""
 
     def __init__(self, topic: str, clock: Clock, loop: Loop) -> None:

@@ -11,14 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.membership import (
-    check_epoch,
-    check_instance_is_released,
-    check_not_fenced,
-    takeover,
-)
-from kalda.coordinator.group.consumer.model import (
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
+from kalda.coordinator.group.consumer.current_assignment import reconcile
+from kalda.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -28,8 +25,12 @@ from kalda.coordinator.group.consumer.model import (
     TopicMetadata,
     assignment_of,
 )
-from kalda.coordinator.group.consumer.part import ConsumerPart
-from kalda.coordinator.group.consumer.reconciliation import reconcile
+from kalda.coordinator.group.consumer.membership import (
+    check_epoch,
+    check_instance_is_released,
+    check_not_fenced,
+    takeover,
+)
 from kalda.coordinator.group.consumer.records import (
     current_record,
     group_epoch_record,
@@ -40,10 +41,9 @@ from kalda.coordinator.group.consumer.records import (
 from kalda.coordinator.group.consumer.regular_expressions import check_regex
 from kalda.coordinator.group.consumer.requests import check_heartbeat
 from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
-from kalda.coordinator.group.consumer.target import compute_target
+from kalda.coordinator.group.consumer.target_assignment import compute_target
 from kalda.coordinator.group.consumer.upgrade import Upgrade
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
     Assignment as AssignmentStruct,
 )
@@ -72,8 +72,8 @@ class Step:
 class Heartbeats:
     """The operations on consumer groups that members of the consumer protocol ask for."""
 
-    def __init__(self, part: ConsumerPart, upgrade: Upgrade | None = None) -> None:
-        self._part: Final = part
+    def __init__(self, groups: ConsumerGroups, upgrade: Upgrade | None = None) -> None:
+        self._groups: Final = groups
         self._upgrade: Final = upgrade
 
     def heartbeat(
@@ -84,7 +84,7 @@ class Heartbeats:
         Raises:
             ApiError: with the code and text for the response.
         """
-        check_heartbeat(request, api_version, self._part.assignors)
+        check_heartbeat(request, api_version, self._groups.assignors)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
         return self._stay(request, client_id, client_host)
@@ -94,12 +94,12 @@ class Heartbeats:
     def _stay(
         self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
     ) -> Result[ConsumerGroupHeartbeatResponse]:
-        part = self._part
+        groups = self._groups
         records: list[CoordinatorRecord] = []
         joins = request.member_epoch == JOIN_EPOCH
         group = self._group(request.group_id, joins, records)
-        member_id = request.member_id or part.make_member_id()
-        size_max = part.config.group_consumer_max_size
+        member_id = request.member_id or groups.make_member_id()
+        size_max = groups.config.group_consumer_max_size
         if len(group.members) >= size_max and member_id not in group.members:
             raise ApiError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -110,11 +110,11 @@ class Heartbeats:
         told = _told(before, request, client_id, client_host)
         step = self.update(group, before, told, records)
         member = self.assign(step, owned, records)
-        part.touch_session(group.group_id, member)
+        groups.touch_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=part.config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=groups.config.group_consumer_heartbeat_interval_ms,
         )
         is_full = joins or (
             request.rebalance_timeout_ms != -1
@@ -127,8 +127,8 @@ class Heartbeats:
 
     def _group(self, group_id: str, joins: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
         if not joins:
-            return self._part.group(group_id)
-        present = self._part.shard.groups.get(group_id)
+            return self._groups.group(group_id)
+        present = self._groups.shard.groups.get(group_id)
         if isinstance(present, ConsumerGroup):
             return present
         if present is None:
@@ -194,18 +194,18 @@ class Heartbeats:
         self, group: ConsumerGroup, before: Member, told: Member, records: list[CoordinatorRecord]
     ) -> Step:
         """The first step: write what the member tells, bump the group epoch if it makes a difference."""
-        part = self._part
+        groups = self._groups
         bumps = group.is_empty
         if told != before:
             records.append(member_record(group.group_id, told))
             bumps = bumps or told.subscribed_names != before.subscribed_names
             bumps = self._update_regex(group, before, told, records) or bumps
-        part.regexes.maybe_start(group, told.subscribed_regex)
+        groups.regexes.maybe_start(group, told.subscribed_regex)
         replaced = group.static_member(told.instance_id) or before
         generation, at_epoch = group.refreshed
         epoch, topics = group.epoch, group.topics
-        if bumps or generation != part.topics.generation or group.epoch < at_epoch:
-            topics = subscribed_topics(group, part.topics, without=replaced, member=told)
+        if bumps or generation != groups.topics.generation or group.epoch < at_epoch:
+            topics = subscribed_topics(group, groups.topics, without=replaced, member=told)
             if topics != group.topics:
                 bumps = True
                 records.append(topics_record(group.group_id, topics))
@@ -213,9 +213,9 @@ class Heartbeats:
                 epoch += 1
                 records.append(group_epoch_record(group.group_id, epoch))
                 logger.info("group %s: epoch %d", group.group_id, epoch)
-            group.refreshed = (part.topics.generation, epoch)
+            group.refreshed = (groups.topics.generation, epoch)
         elif group.epoch > group.assignment_epoch:
-            topics = subscribed_topics(group, part.topics, without=replaced, member=told)
+            topics = subscribed_topics(group, groups.topics, without=replaced, member=told)
             if topics != group.topics:
                 records.append(topics_record(group.group_id, topics))
         return Step(group, before, told, epoch, topics)
@@ -226,7 +226,7 @@ class Heartbeats:
         if step.epoch > group.assignment_epoch:
             replaced = group.static_member(member.instance_id) or step.before
             name = group.preferred_assignor(replaced, member)
-            assignor = self._part.assignors.get(name or "") or next(iter(self._part.assignors.values()))
+            assignor = self._groups.assignors.get(name or "") or next(iter(self._groups.assignors.values()))
             target = compute_target(group, step.epoch, assignor, step.topics, member)
             records += target.records
             target_epoch, wanted = step.epoch, target.assignments[member.member_id]
@@ -240,9 +240,9 @@ class Heartbeats:
             records.append(current_record(group.group_id, reconciled))
             if not member.speaks_classic:
                 if reconciled.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._part.watch_revocation(group.group_id, reconciled)
+                    self._groups.watch_revocation(group.group_id, reconciled)
                 else:
-                    self._part.unwatch_revocation(group.group_id, reconciled.member_id)
+                    self._groups.unwatch_revocation(group.group_id, reconciled.member_id)
         return reconciled
 
     def _update_regex(
@@ -263,7 +263,7 @@ class Heartbeats:
     # Leaving.
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Result[ConsumerGroupHeartbeatResponse]:
-        group = self._part.group(request.group_id)
+        group = self._groups.group(request.group_id)
         member_id, instance_id = request.member_id, request.instance_id
         if instance_id is None:
             member = group.member(member_id)
@@ -279,7 +279,7 @@ class Heartbeats:
             away = replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
             return Result([current_record(group.group_id, away)], response)
         logger.info("group %s: member %s leaves", group.group_id, member_id)
-        return Result(self._part.remove(group, [member]), response)
+        return Result(self._groups.remove(group, [member]), response)
 
 
 def _told(member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> Member:

@@ -9,7 +9,7 @@ has passed them:
 
 So nobody is told what could be lost, and no roll-back exists: an append that fails has changed nothing, and
 with the leadership the shard is thrown away, to be made anew from the log by whoever leads next. What is not
-here: what records mean (`Shard`), the log (`InternalLog`), elections.
+here: what records mean (`CoordinatorShard`), the log (`InternalLog`), elections.
 
 What must not break: nothing but a replayed record changes what a shard would be after loading; no step
 between append and replay may fail or yield.
@@ -28,12 +28,12 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import partitions_text
 from kalda.common.pending import Pending
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.runtime.commit_queue import CommitQueue
-from kalda.coordinator.runtime.loader import Load, Loader
-from kalda.coordinator.runtime.loading import Loading
-from kalda.coordinator.runtime.ports import InternalLog, Loop, Result, Shard
-from kalda.coordinator.runtime.shard_timers import ShardTimers
+from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, InternalLog, Loop, Result
+from kalda.coordinator.runtime.load_scheduler import Load, LoadScheduler
+from kalda.coordinator.runtime.log_replay import LogReplay
+from kalda.coordinator.runtime.shard_context import RuntimeContext
 from kalda.coordinator.runtime.timers import make_timers
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.records.compression import Compression
@@ -41,7 +41,7 @@ from kalda.records.record import RecordBatchBuilder
 
 logger: Final = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
 
 RELOAD_MS: Final = 5_000
@@ -93,7 +93,7 @@ class _Partition(Generic[S]):
     """One partition that this broker leads."""
 
     def __init__(
-        self, number: int, leader_epoch: int, shard: S, queue: CommitQueue, timers: ShardTimers
+        self, number: int, leader_epoch: int, shard: S, queue: CommitQueue, timers: RuntimeContext
     ) -> None:
         self.number: Final = number
         self.leader_epoch = leader_epoch
@@ -130,7 +130,7 @@ class CoordinatorRuntime(Generic[S]):
         self._partitions: Final[dict[int, _Partition[S]]] = {}
         self._epochs: Final[dict[int, int]] = {}
         """The newest leader epoch that each partition was led or given up in."""
-        self._loader: Final = Loader(config.name, clock, loop)
+        self._loader: Final = LoadScheduler(config.name, clock, loop)
         self._resigned: Final[list[int]] = []
         """What was given up since the last line about it in the log."""
         self.statistics: Final = RuntimeStatistics()
@@ -277,10 +277,10 @@ class CoordinatorRuntime(Generic[S]):
     def _load(self, number: int, leader_epoch: int) -> None:
         queue = CommitQueue(self._timers, self._clock.monotonic)
         run = partial(self._write_own, number)
-        timers = ShardTimers(self._timers, self._clock, run)
+        timers = RuntimeContext(self._timers, self._clock, run)
         partition = _Partition(number, leader_epoch, self._make_shard(number), queue, timers)
         self._partitions[number] = partition
-        loading = Loading(self._log, number, partition.shard, self._config.load_buffer_bytes)
+        loading = LogReplay(self._log, number, partition.shard, self._config.load_buffer_bytes)
         partition.load = Load(
             number, loading, partial(self._on_loaded, partition), partial(self._on_load_failed, partition)
         )

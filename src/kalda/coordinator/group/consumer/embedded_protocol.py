@@ -4,7 +4,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.model import Assignment, Member
+from kalda.coordinator.group.consumer.member import Assignment, Member
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.protocol import codec
 from kalda.protocol.errors import ProtocolError

@@ -10,11 +10,11 @@ from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.classic.member import ClassicMember
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_member import ClassicMember
 from kalda.coordinator.group.classic.subscription import subscribed_topics
-from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.group.group import GroupType
 from kalda.coordinator.group.records import group_metadata_record
-from kalda.coordinator.records import CoordinatorRecord
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -68,7 +68,7 @@ class ClassicGroup:
         "topics",
     )
 
-    kind: Final = GroupKind.CLASSIC
+    kind: Final = GroupType.CLASSIC
 
     def __init__(self, group_id: str, state_timestamp_ms: int = NO_TIMESTAMP) -> None:
         self.group_id: Final = group_id

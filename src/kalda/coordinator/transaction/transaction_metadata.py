@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.coordinator.transaction.states import VALID_PREVIOUS, TransactionState
+from kalda.coordinator.transaction.transaction_state import VALID_PREVIOUS, TransactionState
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 EPOCH_MAX: Final = 2**15 - 1

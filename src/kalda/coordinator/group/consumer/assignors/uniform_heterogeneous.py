@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.assignors.spec import GroupSpec
-from kalda.coordinator.group.consumer.model import Assignment
+from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.member import Assignment
 
 __all__ = ["assign_heterogeneous"]
 

@@ -2,8 +2,14 @@
 
 import pytest
 
+from kalda.coordinator.coordinator_record import (
+    RecordTypes,
+    decode_key,
+    decode_value,
+    encode_record,
+    read_version,
+)
 from kalda.coordinator.partitioning import java_hash, partition_of
-from kalda.coordinator.records import RecordTypes, decode_key, decode_value, encode_record, read_version
 from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import (
     GroupMetadataKey,

@@ -2,9 +2,14 @@
 
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.runtime.loader import SLICE_SECONDS, SLICE_SECONDS_MAX
-from kalda.coordinator.runtime.loading import RECORDS_PER_STEP
-from kalda.coordinator.runtime.runtime import RELOAD_MS, CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_runtime import (
+    RELOAD_MS,
+    CoordinatorRuntime,
+    PartitionState,
+    RuntimeConfig,
+)
+from kalda.coordinator.runtime.load_scheduler import SLICE_SECONDS, SLICE_SECONDS_MAX
+from kalda.coordinator.runtime.log_replay import RECORDS_PER_STEP
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop, TableShard, record
 
 P = 0

@@ -8,10 +8,10 @@ import pytest
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
-from kalda.coordinator.runtime.shard_timers import RETRY_MS
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
+from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.coordinator.runtime.shard_context import RETRY_MS
 from kalda.records.batch import iter_headers
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop, TableShard, record
 

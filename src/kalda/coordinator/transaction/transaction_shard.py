@@ -13,11 +13,11 @@ from typing import Final, Protocol
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result, ShardContext
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
 from kalda.coordinator.transaction import transaction_log
-from kalda.coordinator.transaction.metadata import TransactionMetadata, check_step
-from kalda.coordinator.transaction.states import TransactionState
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata, check_step
+from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.protocol.errors import ProtocolError
 
 logger: Final = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class ShardOwner(Protocol):
 
 
 class TransactionShard:
-    """A `kalda.coordinator.runtime.ports.Shard`."""
+    """A `kalda.coordinator.runtime.coordinator_shard.CoordinatorShard`."""
 
     def __init__(
         self, partition: int, owner: ShardOwner, clock: Clock, transaction_version: Callable[[], int]

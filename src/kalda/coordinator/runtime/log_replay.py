@@ -9,8 +9,8 @@ What must not break: the steps stay small. The loop that loads also answers ever
 from collections.abc import Iterator
 from typing import Final
 
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import InternalLog, Shard
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, InternalLog
 from kalda.records.batch import NO_PRODUCER_ID, BatchHeader, iter_headers
 from kalda.records.control import ControlRecordType, read_end_transaction_marker
 from kalda.records.key_values import iter_key_values
@@ -22,10 +22,10 @@ RECORDS_PER_STEP: Final = 32
 """Between two looks at the clock, in many small batches or in one; some 0.1 ms."""
 
 
-class Loading:
+class LogReplay:
     """The loading of one partition; `steps` does it."""
 
-    def __init__(self, log: InternalLog, partition: int, shard: Shard, buffer_bytes: int) -> None:
+    def __init__(self, log: InternalLog, partition: int, shard: CoordinatorShard, buffer_bytes: int) -> None:
         """`buffer_bytes` are read at a time, but never more than `READ_BYTES_MAX`."""
         self._log: Final = log
         self._partition: Final = partition

@@ -13,15 +13,15 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester, Step
-from kalda.coordinator.group.config import GroupConfig
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.listing import describe, list_groups
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
 from kalda.coordinator.group.partition import GroupPartition
 from kalda.coordinator.group.statistics import GroupStatistics
-from kalda.coordinator.runtime.ports import Result
-from kalda.coordinator.runtime.runtime import CoordinatorRuntime, PartitionState
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.describe_groups import DescribedGroup
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.runtime.timers import Timer, Timers
 
 logger: Final = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ class _Write(Protocol):
     def __call__(self, operation: Callable[[], Result[T]], /) -> Pending[T]: ...
 
 
-class ShardTimers:
-    """A `kalda.coordinator.runtime.ports.ShardContext`: timers by name, which end with the leadership."""
+class RuntimeContext:
+    """The `ShardContext` that the runtime gives a loaded shard; its timers end with the leadership."""
 
     def __init__(self, timers: Timers, clock: Clock, write: _Write) -> None:
         self._all: Final = timers

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Protocol
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.model import Assignment
+from kalda.coordinator.group.consumer.member import Assignment
 
 __all__ = ["Assignor", "GroupSpec", "MemberSpec"]
 

@@ -14,12 +14,12 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
-from kalda.coordinator.transaction.metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
 from kalda.coordinator.transaction.ports import MarkerSender, MarkerWork, ProducerIdSource
-from kalda.coordinator.transaction.shard import NOTHING, TransactionShard
+from kalda.coordinator.transaction.transaction_metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
+from kalda.coordinator.transaction.transaction_shard import NOTHING, TransactionShard
 
 logger: Final = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ Decide = Callable[[TransactionMetadata | None, int], Decision]
 
 
 class Runtime(Protocol):
-    """The part of `kalda.coordinator.runtime.runtime.CoordinatorRuntime` that is used here."""
+    """The part of `kalda.coordinator.runtime.coordinator_runtime.CoordinatorRuntime` that is used here."""
 
     def write(
         self, partition: int, operation: Callable[[TransactionShard], Result[T]], *, timeout_ms: int

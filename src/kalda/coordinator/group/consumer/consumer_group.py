@@ -11,7 +11,8 @@ from typing import Final
 from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.model import (
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.member import (
     EMPTY_ASSIGNMENT,
     Assignment,
     ConsumerGroupState,
@@ -20,8 +21,7 @@ from kalda.coordinator.group.consumer.model import (
     TopicMetadata,
 )
 from kalda.coordinator.group.consumer.records import group_removal
-from kalda.coordinator.group.group import GroupKind
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.group.group import GroupType
 
 __all__ = ["PROTOCOL_TYPE", "ConsumerGroup"]
 
@@ -61,9 +61,9 @@ class ConsumerGroup:
     # What it is.
 
     @property
-    def kind(self) -> GroupKind:
+    def kind(self) -> GroupType:
         """It speaks the consumer protocol."""
-        return GroupKind.CONSUMER
+        return GroupType.CONSUMER
 
     @property
     def protocol_type(self) -> str | None:

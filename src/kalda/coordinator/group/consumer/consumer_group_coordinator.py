@@ -6,7 +6,7 @@ from typing import Final, Protocol, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
-from kalda.coordinator.runtime.ports import Result
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -8,8 +8,8 @@ nor their racks: the order is stable, and so are the ranges while the members st
 from typing import ClassVar
 from uuid import UUID
 
-from kalda.coordinator.group.consumer.assignors.spec import GroupSpec
-from kalda.coordinator.group.consumer.model import Assignment
+from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.member import Assignment
 
 __all__ = ["RangeAssignor"]
 

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Final, Protocol
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.config import ConsumerGroupConfig
-from kalda.coordinator.group.consumer.group import ConsumerGroup
-from kalda.coordinator.group.consumer.model import Member, MemberState
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.member import Member, MemberState
 from kalda.coordinator.group.consumer.records import (
     group_epoch_record,
     member_removal,
@@ -25,10 +26,9 @@ from kalda.coordinator.group.consumer.replay import ConsumerReplay
 from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import Result, ShardContext
+from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
 
-__all__ = ["ConsumerPart", "MigrationHooks"]
+__all__ = ["ConsumerGroups", "MigrationHooks"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class MigrationHooks(Protocol):
         ...
 
 
-class ConsumerPart:
+class ConsumerGroups:
     """A `kalda.coordinator.group.shard.ShardPart`."""
 
     def __init__(

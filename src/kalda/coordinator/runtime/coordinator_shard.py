@@ -1,7 +1,7 @@
-"""What the runtime needs from its surroundings, and what it asks of the state that it keeps.
+"""The ports of the coordinator runtime: the state it keeps, the log it writes to, the loop it runs on.
 
-The broker gives an `InternalLog` per internal topic; a coordinator gives the `Shard`: everything that one
-partition of the topic says. Nothing here does anything.
+A coordinator implements `CoordinatorShard`: the state of one partition of an internal topic. The broker
+implements `InternalLog`, one per internal topic. This module has protocols and values only.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kalda.common.loop_timer import Caller, Cancellable
 from kalda.common.pending import Pending
-from kalda.coordinator.records import CoordinatorRecord
+from kalda.coordinator.coordinator_record import CoordinatorRecord
 
 T = TypeVar("T")
 
@@ -60,10 +60,11 @@ class Loop(Caller, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """What an operation decided: the records to write and the response once they are committed.
+    """What an operation decided: the records to write, and the response to give once they are committed.
 
-    Operations change nothing themselves; `Shard.replay` does when the records are in the log. A response that
-    is pending is passed on when it is complete and the records are committed, whichever is later.
+    Operations change nothing themselves: `CoordinatorShard.replay` does when the records are in the log. A
+    response that is pending is passed on when it is complete and the records are committed, whichever is
+    later.
     """
 
     records: Sequence[CoordinatorRecord]
@@ -100,7 +101,7 @@ class ShardContext(Protocol):
         ...
 
 
-class Shard(Protocol):
+class CoordinatorShard(Protocol):
     """The state of one partition of an internal topic: a function of the records that were replayed."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:

@@ -11,14 +11,14 @@ from typing import Final, Protocol
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.classic.group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
+from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.classic.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
+from kalda.coordinator.group.classic.classic_member import ClassicMember
 from kalda.coordinator.group.classic.join import Joining, Requester, Step
-from kalda.coordinator.group.classic.member import ClassicMember
 from kalda.coordinator.group.classic.rebalance import Rebalance
-from kalda.coordinator.group.group import Group, GroupKind
+from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.records import CoordinatorRecord
-from kalda.coordinator.runtime.ports import ShardContext
+from kalda.coordinator.runtime.coordinator_shard import ShardContext
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kalda.protocol.messages.leave_group import (
@@ -68,7 +68,7 @@ class ClassicProtocol:
     ) -> None:
         self._shard: Final = shard
         self.rebalance: Final = Rebalance(shard, completed_rebalance)
-        self._bridges: Final[dict[GroupKind, ClassicRequests]] = {}
+        self._bridges: Final[dict[GroupType, ClassicRequests]] = {}
         self._joining: Final = Joining(shard, self.rebalance, new_id)
 
     # The shard's life.
@@ -100,7 +100,7 @@ class ClassicProtocol:
             group.enter(GroupState.DEAD, group.state_timestamp_ms)
         self.rebalance.answers.give()
 
-    def add_bridge(self, kind: GroupKind, bridge: ClassicRequests) -> None:
+    def add_bridge(self, kind: GroupType, bridge: ClassicRequests) -> None:
         """Pass requests that concern groups of another kind on."""
         self._bridges[kind] = bridge
 
@@ -214,7 +214,7 @@ class ClassicProtocol:
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         found = self._shard.groups.get(group_id)
-        if found is None or found.kind is not GroupKind.CLASSIC:
+        if found is None or found.kind is not GroupType.CLASSIC:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
         assert isinstance(found, ClassicGroup), f"{found} says that it is classic"
         return found

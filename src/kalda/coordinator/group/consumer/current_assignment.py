@@ -11,7 +11,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.coordinator.group.consumer.model import Assignment, Member, MemberState, overlaps
+from kalda.coordinator.group.consumer.member import Assignment, Member, MemberState, overlaps
 
 __all__ = ["reconcile"]
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
-from kalda.coordinator.group.classic.group import GroupState
-from kalda.coordinator.group.coordinator import GroupCoordinator
-from kalda.coordinator.group.group import GroupKind
+from kalda.coordinator.group.classic.classic_group import GroupState
+from kalda.coordinator.group.group import GroupType
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 
 __all__ = ["register_group_metrics"]
 
@@ -52,4 +52,4 @@ def register_group_metrics(metrics: Metrics, coordinator: GroupCoordinator) -> N
 
 
 def _states(coordinator: GroupCoordinator) -> Counter[str]:
-    return Counter(group.state_name for group in coordinator.groups() if group.kind is GroupKind.CLASSIC)
+    return Counter(group.state_name for group in coordinator.groups() if group.kind is GroupType.CLASSIC)
