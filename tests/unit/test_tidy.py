@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
-ALLOWED_CIRCLES = {"kalda.broker": 8, "kalda.broker.handlers": 2}
+ALLOWED_CIRCLES = {"kalda.broker.handlers": 2}
 """The import circles that are still there, as package and number of modules. This list only shrinks."""
 
 

@@ -1,122 +1,275 @@
-"""Puts the parts of one broker together, in the order in which they need each other.
+"""Builds the parts of one broker in the order in which they depend on each other.
 
-Nothing here starts, listens or waits: `kalda.broker.server` does that. The sides of replication have
-assemblies of their own: `kalda.broker.replication.leader.assembly` and
-`kalda.broker.replication.follower.assembly`.
+Nothing here starts, listens or waits: `kalda.broker.server` does that with the parts. The larger parts have
+builders of their own in their packages; each builder returns what it makes.
 """
 
 import asyncio
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.consumer_groups import build_consumer_groups
 from kalda.broker.controller_link.channel import ControllerChannel
+from kalda.broker.controller_link.controlled_shutdown import ControlledShutdown
 from kalda.broker.controller_link.requests import ControllerRequests
-from kalda.broker.coordinators import build_coordinators
 from kalda.broker.dispatch import Dispatcher
 from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.fetch_session import FetchSessionCache
-from kalda.broker.group_coordination import build_group_coordinator
+from kalda.broker.foundation import Foundation
+from kalda.broker.groups import build_consumer_group_coordinator, build_group_coordinator
 from kalda.broker.handlers import HANDLERS
+from kalda.broker.health import BrokerHealth, BrokerState
+from kalda.broker.internal_topics import InternalTopics
+from kalda.broker.log_cleaning import run_log_cleaner
+from kalda.broker.log_maintenance import run_log_maintenance
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.metrics import register_broker_metrics
-from kalda.broker.metrics.consumer_groups import build_remote_end_offsets
+from kalda.broker.metrics.broker import (
+    register_controller_metrics,
+    register_fetch_session_metrics,
+    register_log_metrics,
+    register_replica_metrics,
+    register_session_metrics,
+)
+from kalda.broker.metrics.consumer_groups import register_consumer_group_metrics
+from kalda.broker.metrics.partitions import (
+    register_cluster_metrics,
+    register_directory_metrics,
+    register_partition_metrics,
+)
+from kalda.broker.metrics.process import register_loop_metrics, register_process_metrics
+from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
 from kalda.broker.producer_ids import ProducerIds
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.refused_batches import RefusedBatches
-from kalda.broker.replication.follower.assembly import build_replica_fetchers
-from kalda.broker.replication.leader.assembly import build_replica_manager
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replication.assembly import Replication, build_replication
+from kalda.broker.replication.follower.metrics import register_fetcher_metrics
+from kalda.broker.service_tasks import ServiceTasks
 from kalda.broker.services import BrokerServices
 from kalda.broker.topics.topic_admin import TopicAdmin
-from kalda.broker.transactions.assembly import build_transactions
+from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
+from kalda.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from kalda.net.metrics_http import MetricsServer
 
 PURGATORIES: Final = ("fetch", "produce", "delete_records", "topic")
 _SESSION_ID_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Machinery:
-    """What runs a broker and what handlers do not reach."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerParts:
+    """The parts of one broker that its life cycle starts and stops."""
 
+    foundation: Foundation
+    services: BrokerServices
     server: Server
     dispatcher: Dispatcher
     early_requests: EarlyRequests
     timer: LoopTimer[DelayedOperation]
     controller_channel: ControllerChannel
+    replication: Replication
+    transactions: Transactions
+    remote_end_offsets: RemoteEndOffsets
+    service_tasks: ServiceTasks
+    health: BrokerHealth
+    metrics_server: "MetricsServer | None"
 
     def open(self) -> None:
-        """Serve clients: the broker knows what there is."""
-        # New connections go straight to the dispatcher; those that are there pass it by one call.
-        self.server.on_frame = self.dispatcher.on_frame
+        """Serve clients, once the broker has the metadata of the cluster."""
+        # New connections go straight to the dispatcher; existing ones reach it through one more call.
+        self.server.set_frame_handler(self.dispatcher.on_frame)
         self.early_requests.open()
+        self.health.enter(BrokerState.RUNNING)
+
+    def run(self, file_system: FileSystem) -> None:
+        """Start the background work of all parts."""
+        foundation, services, tasks = self.foundation, self.services, self.service_tasks
+        tasks.run("registration", foundation.registration.run())
+        run_log_maintenance(tasks, foundation.config, foundation.log_manager, services.replica_manager)
+        run_log_cleaner(tasks, foundation, file_system)
+        self.replication.run(tasks, foundation)
+        self.transactions.run(tasks, foundation.config)
+        tasks.run("features", foundation.features.run())
+        tasks.run("controller", services.controller.run())
+        tasks.run("end offsets", self.remote_end_offsets.run())
+
+    def close_metrics(self) -> None:
+        """Stop serving metrics."""
+        if self.metrics_server is not None:
+            self.metrics_server.close_nowait()
 
 
-def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup) -> Machinery:
-    """Make the parts; needs settings, logs, registration and coordination in the services.
+def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -> BrokerParts:
+    """Make the parts of a broker; `tasks` runs handlers and replica fetchers.
 
     Raises:
         ConfigError: a setting names something that does not exist here.
     """
-    config, cluster, clock = services.config, services.cluster_store, services.clock
-    registration, logs = services.registration, services.log_manager
-    wheel: TimingWheel[DelayedOperation] = TimingWheel(clock)
-    timer = LoopTimer(wheel, asyncio.get_running_loop(), DelayedOperation.expire)
-    services.purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
-    services.metadata_cache = MetadataCache()
-    services.replica_fetchers = build_replica_fetchers(
-        services, dialer, tasks, lambda: registration.broker_epoch
+    config, clock = foundation.config, foundation.clock
+    timer: LoopTimer[DelayedOperation] = LoopTimer(
+        TimingWheel(clock), asyncio.get_running_loop(), DelayedOperation.expire
     )
-    services.replica_manager = build_replica_manager(services)
-    services.topic_admin = TopicAdmin(
-        services.broker_id,
-        config,
-        cluster,
-        services.metadata_cache,
-        services.config_store,
-        services.purgatories["topic"],
-        clock,
-        complete_deletions=lambda topics: services.controller.complete_deletions(topics),
+    purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
+    cache = MetadataCache()
+    replication = build_replication(foundation, cache, purgatories, dialer, tasks)
+    replicas = replication.replica_manager
+    control = _build_control(foundation, dialer, cache, replicas)
+    topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
+    internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
+    groups = build_group_coordinator(foundation, cache, internal_topics)
+    producer_ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
+    transactions = build_transactions(
+        foundation, dialer, cache, replicas, purgatories["produce"], internal_topics, producer_ids
     )
-    chance = random.SystemRandom()
-    services.refused_batches = RefusedBatches(clock)
-    services.fetch_sessions = FetchSessionCache(
-        config.max_incremental_fetch_session_cache_slots,
-        clock,
-        lambda: chance.randint(1, _SESSION_ID_MAX),
+    services = BrokerServices(
+        broker_id=foundation.broker_id,
+        cluster_id=foundation.cluster_id,
+        config=config,
+        clock=clock,
+        cluster_store=foundation.cluster_store,
+        config_store=foundation.config_store,
+        consumer_groups=build_consumer_group_coordinator(config, groups),
+        controller=control.controller,
+        controller_requests=control.requests,
+        features=foundation.features,
+        fetch_sessions=_build_fetch_sessions(foundation),
+        group_coordinator=groups,
+        internal_topics=internal_topics,
+        log_manager=foundation.log_manager,
+        marker_appends=transactions.marker_appends,
+        metadata_cache=cache,
+        produce_gate=transactions.gate,
+        producer_ids=producer_ids,
+        purgatories=purgatories,
+        refused_batches=RefusedBatches(clock),
+        replica_manager=replicas,
+        topic_admin=topic_admin,
+        transaction_coordinator=transactions.coordinator,
     )
-    services.producer_ids = ProducerIds(services.broker_id, cluster)
-    services.coordinators = build_coordinators(services)
-    services.group_coordinator = build_group_coordinator(services)
-    services.consumer_groups = build_consumer_groups(services, services.group_coordinator)
-    services.transactions = build_transactions(services, dialer)
-    services.remote_end_offsets = build_remote_end_offsets(services, dialer)
-    services.controller_requests = ControllerRequests(
-        cluster,
-        services.config_store,
-        services.replica_manager,
-        services.metadata_cache,
+    dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
+    early_requests = EarlyRequests(dispatcher.on_frame)
+    health = BrokerHealth(foundation.registration)
+    parts = BrokerParts(
+        foundation=foundation,
+        services=services,
+        server=_build_server(foundation, early_requests),
+        dispatcher=dispatcher,
+        early_requests=early_requests,
+        timer=timer,
+        controller_channel=control.channel,
+        replication=replication,
+        transactions=transactions,
+        remote_end_offsets=_build_remote_end_offsets(foundation, cache, dialer),
+        service_tasks=ServiceTasks(tasks),
+        health=health,
+        metrics_server=_build_metrics_server(foundation, health),
+    )
+    _register_metrics(parts)
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Control:
+    """The controller of this broker and the way of its requests to this and other brokers."""
+
+    requests: ControllerRequests
+    channel: ControllerChannel
+    controller: ControllerDriver
+
+
+def _build_control(
+    foundation: Foundation, dialer: Dialer, cache: MetadataCache, replicas: ReplicaManager
+) -> _Control:
+    config, logs = foundation.config, foundation.log_manager
+    requests = ControllerRequests(
+        foundation.cluster_store,
+        foundation.config_store,
+        replicas,
+        cache,
         has_log=lambda partition: logs.get(partition) is not None,
-        broker_epoch=lambda: registration.broker_epoch,
+        broker_epoch=lambda: foundation.registration.broker_epoch,
     )
     channel = ControllerChannel(
-        services.broker_id,
-        services.controller_requests,
+        foundation.broker_id,
+        requests,
         dialer,
         listener=config.inter_broker_listener_name,
         timeout_ms=config.controller_socket_timeout_ms,
     )
-    services.controller = ControllerDriver(
-        services.broker_id,
-        cluster,
+    return _Control(requests, channel, _build_controller(foundation, channel))
+
+
+def _build_topic_admin(
+    foundation: Foundation,
+    cache: MetadataCache,
+    purgatory: DelayedOperationPurgatory,
+    controller: ControllerDriver,
+) -> TopicAdmin:
+    return TopicAdmin(
+        foundation.broker_id,
+        foundation.config,
+        foundation.cluster_store,
+        cache,
+        foundation.config_store,
+        purgatory,
+        foundation.clock,
+        complete_deletions=controller.complete_deletions,
+    )
+
+
+def _build_remote_end_offsets(
+    foundation: Foundation, cache: MetadataCache, dialer: Dialer
+) -> RemoteEndOffsets:
+    return RemoteEndOffsets(
+        foundation.broker_id,
+        cache,
+        foundation.clock,
+        dialer,
+        listener=foundation.config.inter_broker_listener_name,
+        timeout_ms=foundation.config.request_timeout_ms,
+    )
+
+
+def _build_fetch_sessions(foundation: Foundation) -> FetchSessionCache:
+    chance = random.SystemRandom()
+    return FetchSessionCache(
+        foundation.config.max_incremental_fetch_session_cache_slots,
+        foundation.clock,
+        lambda: chance.randint(1, _SESSION_ID_MAX),
+    )
+
+
+def build_controlled_shutdown(parts: BrokerParts, dialer: Dialer) -> ControlledShutdown:
+    """Make what hands the leaderships of a stopping broker over."""
+    foundation, services = parts.foundation, parts.services
+    return ControlledShutdown(
+        foundation.broker_id,
+        foundation.config,
+        services.metadata_cache,
+        services.controller,
+        dialer,
+        broker_epoch=lambda: foundation.registration.broker_epoch,
+        stop_following=lambda: services.controller_requests.follow_no_more(
+            parts.replication.fetchers.unfollow
+        ),
+    )
+
+
+def _build_controller(foundation: Foundation, channel: ControllerChannel) -> ControllerDriver:
+    """Make the controller; it elects leaders again when unclean elections become allowed."""
+    config, store = foundation.config, foundation.config_store
+    controller = ControllerDriver(
+        foundation.broker_id,
+        foundation.cluster_store,
         channel,
-        clock,
+        foundation.clock,
         is_topic_deletion_enabled=config.delete_topic_enable,
         is_unclean_election_default=lambda: config.unclean_leader_election_enable,
         balance_check_seconds=(
@@ -124,13 +277,6 @@ def assemble(services: BrokerServices, dialer: Dialer, tasks: asyncio.TaskGroup)
         ),
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
     )
-    _follow_unclean_election(services)
-    return _machinery(services, timer, channel, tasks)
-
-
-def _follow_unclean_election(services: BrokerServices) -> None:
-    """An offline partition may get a leader as soon as its topic, or the broker, allows an unclean one."""
-    store, controller = services.config_store, services.controller
 
     def on_broker_change(names: frozenset[str]) -> None:
         if "unclean.leader.election.enable" in names:
@@ -138,24 +284,44 @@ def _follow_unclean_election(services: BrokerServices) -> None:
 
     store.on_topic_change(lambda topic, _: controller.on_topic_config_changed(topic))
     store.on_broker_change(on_broker_change)
+    return controller
 
 
-def _machinery(
-    services: BrokerServices,
-    timer: LoopTimer[DelayedOperation],
-    channel: ControllerChannel,
-    tasks: asyncio.TaskGroup,
-) -> Machinery:
-    config, metrics = services.config, services.metrics
-    dispatcher = Dispatcher(services, HANDLERS, metrics, tasks)
-    early = EarlyRequests(dispatcher.on_frame)
-    server = Server(_server_config(config), early.on_frame)
-    services.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
-    server.register_metrics(metrics)
+def _register_metrics(parts: BrokerParts) -> None:
+    foundation, services = parts.foundation, parts.services
+    metrics, replicas, cache = foundation.metrics, services.replica_manager, services.metadata_cache
+    parts.server.register_metrics(metrics)
     for purgatory in services.purgatories.values():
         purgatory.register_metrics(metrics)
-    register_broker_metrics(metrics, services)
-    return Machinery(server, dispatcher, early, timer, channel)
+    register_partition_metrics(metrics, foundation.broker_id, replicas, cache)
+    register_directory_metrics(metrics, foundation.log_manager)
+    register_cluster_metrics(metrics, cache, lambda: services.controller.is_active)
+    register_consumer_group_metrics(metrics, services.group_coordinator, replicas, parts.remote_end_offsets)
+    register_process_metrics(metrics)
+    register_loop_metrics(metrics)
+    register_replica_metrics(metrics, replicas, parts.replication.isr_changes)
+    register_fetcher_metrics(metrics, parts.replication.fetchers)
+    register_log_metrics(metrics, foundation.log_manager)
+    register_fetch_session_metrics(metrics, services.fetch_sessions)
+    register_controller_metrics(metrics, services.controller)
+    register_session_metrics(metrics, foundation.registration)
+
+
+def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Server:
+    config = foundation.config
+    server = Server(_server_config(config), early_requests.on_frame)
+    foundation.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
+    return server
+
+
+def _build_metrics_server(foundation: Foundation, health: BrokerHealth) -> "MetricsServer | None":
+    if foundation.config.metrics_port is None:
+        return None
+    # Imported only when needed: a broker without `metrics.port` starts faster.
+    from kalda.net.metrics_http import MetricsServer
+
+    health.register_metrics(foundation.metrics)
+    return MetricsServer(foundation.metrics, health.unready_reason)
 
 
 def _server_config(config: BrokerConfig) -> ServerConfig:

@@ -1,15 +1,10 @@
-"""Whether a broker lives and whether it can serve clients: for probes, balancers and the metrics."""
+"""Reports the phase of a broker and whether it can serve clients, to probes, balancers and the metrics."""
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kalda.broker.registration import RegistrationState
+from kalda.broker.registration import BrokerRegistration, RegistrationState
 from kalda.common.metrics import Metrics, metric_name
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
-
-__all__ = ["BrokerHealth", "BrokerState"]
 
 
 class BrokerState(IntEnum):
@@ -23,25 +18,29 @@ class BrokerState(IntEnum):
 
 
 class BrokerHealth:
-    """What phase a broker is in, which `BrokerServer` sets, and what that means for its readiness."""
+    """The phase of a broker and the readiness that follows from it."""
 
-    def __init__(self, services: "BrokerServices") -> None:
-        self._services: Final = services
+    def __init__(self, registration: BrokerRegistration) -> None:
+        self._registration: Final = registration
         self.state = BrokerState.STARTING
+
+    def enter(self, state: BrokerState) -> None:
+        """Enter the next phase."""
+        self.state = state
 
     def unready_reason(self) -> str | None:
         """Return why the broker cannot serve clients, or None if it can.
 
-        It is ready while it is registered and has the whole cluster's metadata. A broker that cannot reach
-        coordination stays ready: it serves from what it knows, and if all brokers were taken out of service
-        for that, an outage of coordination would become one of everything.
+        A broker is ready while it is registered and has the metadata of the whole cluster. It stays ready
+        while it cannot reach ZooKeeper, because it serves from cached metadata: if all brokers were taken out
+        of service, an outage of ZooKeeper would become an outage of the cluster.
         """
         if self.state is BrokerState.STARTING:
             return "starting: this broker has not received the cluster's metadata from the controller yet"
         if self.state is not BrokerState.RUNNING:
             return "shutting down"
-        if self._services.registration.state is RegistrationState.NOT_REGISTERED:
-            return "not registered: the session with coordination expired, and there is no new one yet"
+        if self._registration.state is RegistrationState.NOT_REGISTERED:
+            return "not registered: the ZooKeeper session expired, and there is no new one yet"
         return None
 
     def register_metrics(self, metrics: Metrics) -> None:

@@ -1,20 +1,22 @@
-"""The log cleaner in a broker: its settings, where it works, and what is published of it.
+"""Runs the log cleaner in a broker: applies its settings, chooses its runner and publishes its metrics.
 
-What it does is `kalda.storage.cleaner`'s. Metrics have the names of Kafka's LogCleaner and LogCleanerManager.
+The cleaner itself is `kalda.storage.cleaner`.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.services import BrokerServices
-from kalda.broker.upkeep import Upkeep
+from kalda.broker.foundation import Foundation
+from kalda.broker.service_tasks import ServiceTasks
+from kalda.common.clock import Clock
 from kalda.common.metrics import Column, Metrics, metric_name
 from kalda.storage.cleaner.cleaner_config import UNLIMITED, CleanerConfig
 from kalda.storage.cleaner.job import CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, ProcessRunner
 from kalda.storage.filesystem import FileSystem, OsFileSystem
+from kalda.storage.log_manager import LogManager
 
 _RATE_MAX: Final = 1e15
 """A throttle above any disk, such as Kafka's default, is none."""
@@ -22,9 +24,9 @@ _RATE_MAX: Final = 1e15
 _SETTINGS_PREFIX: Final = "log.cleaner."
 
 
-def start_log_cleaner(upkeep: Upkeep, services: BrokerServices, file_system: FileSystem) -> None:
-    """Clean the logs as long as the broker runs, unless ``log.cleaner.enable`` forbids it."""
-    config = services.config
+def run_log_cleaner(tasks: ServiceTasks, foundation: Foundation, file_system: FileSystem) -> None:
+    """Start the log cleaner unless ``log.cleaner.enable`` is false."""
+    config = foundation.config
     if not config.log_cleaner_enable:
         return
 
@@ -32,15 +34,15 @@ def start_log_cleaner(upkeep: Upkeep, services: BrokerServices, file_system: Fil
         # Another process sees the real files only.
         return ProcessRunner() if isinstance(file_system, OsFileSystem) else InlineRunner(file_system)
 
-    cleaner = LogCleaner(services.log_manager, lambda: cleaner_config(config), new_runner)
+    cleaner = LogCleaner(foundation.log_manager, lambda: cleaner_config(config), new_runner)
 
     def on_change(names: frozenset[str]) -> None:
         if any(name.startswith(_SETTINGS_PREFIX) for name in names):
             cleaner.reconfigure()
 
-    services.config_store.on_broker_change(on_change)
-    register_cleaner_metrics(services, cleaner)
-    upkeep.run("log cleaner", cleaner.run())
+    foundation.config_store.on_broker_change(on_change)
+    register_cleaner_metrics(foundation.metrics, cleaner, foundation.log_manager, foundation.clock)
+    tasks.run("log cleaner", cleaner.run())
 
 
 def cleaner_config(config: BrokerConfig) -> CleanerConfig:
@@ -56,9 +58,8 @@ def cleaner_config(config: BrokerConfig) -> CleanerConfig:
     )
 
 
-def register_cleaner_metrics(services: BrokerServices, cleaner: LogCleaner) -> None:
-    """Publish what the cleaner does."""
-    metrics, logs, clock = services.metrics, services.log_manager, services.clock
+def register_cleaner_metrics(metrics: Metrics, cleaner: LogCleaner, logs: LogManager, clock: Clock) -> None:
+    """Publish the cleaner's metrics under the names of Kafka's LogCleaner and LogCleanerManager."""
 
     def largest(value: Callable[[CleaningResult], float]) -> Callable[[], float]:
         return lambda: max(map(value, cleaner.last_results.values()), default=0)

@@ -1,31 +1,31 @@
-"""One broker: its life from start to shutdown.
+"""Starts and stops one broker.
 
-It is given a session with coordination and does not know which engine is behind it. The order of a start:
-identity, settings, logs, listeners bound (their ports must be known), registration, controller; clients are
-answered only when the controller has told this broker what there is, so that none meets a broker that does
-not know its topics. What the parts are and how they fit is `kalda.broker.assembly`. A service task that fails
-ends the broker: a broker that does half its work is worse than none.
+`BrokerServer` gets a session with ZooKeeper and does not depend on the engine behind it. A start determines
+the identity, reads the settings, opens the logs, binds the listeners (their ports are registered), registers
+the broker and runs the controller. Requests of clients are answered only once the controller has sent the
+metadata of the cluster, so that no client gets the answer that its topic does not exist. What the parts of a
+broker are and how they depend on each other is in `kalda.broker.assembly`.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from kalda.broker.assembly import Machinery, assemble
+from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.controller_link.controlled_shutdown import (
     SILENCE_SECONDS_MAX,
     report_leaderships,
-    shut_down_gracefully,
-    wait_coordination_silent,
+    wait_zookeeper_silent,
 )
-from kalda.broker.early_requests import EarlyRequests
 from kalda.broker.features import SUPPORTED, Features
-from kalda.broker.health import BrokerHealth, BrokerState
-from kalda.broker.log_cleaning import start_log_cleaner
+from kalda.broker.foundation import Foundation
+from kalda.broker.health import BrokerState
+from kalda.broker.metrics.partitions import register_broker_info
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.registration import (
     BrokerIdentityError,
@@ -34,14 +34,13 @@ from kalda.broker.registration import (
     decide_broker_id,
     read_stored_identities,
 )
-from kalda.broker.replication.leader.assembly import start_leader_upkeep
+from kalda.broker.service_tasks import RESIGN_SECONDS_MAX
 from kalda.broker.services import BrokerServices
 from kalda.broker.session_memory import SessionMemory
-from kalda.broker.upkeep import FAREWELL_SECONDS_MAX, Upkeep, start_log_upkeep
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
-from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.net.server import Server
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
@@ -56,25 +55,25 @@ from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 logger: Final = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 5.0
-"""How long a shutdown waits for answers that are owed; delayed operations are completed before."""
+"""How long a shutdown waits until all requests are answered; delayed operations are completed before."""
 
 _SILENT_DRAIN_SECONDS: Final = 0.25
-"""The same while coordination does not answer: what waits for coordination is never answered."""
+"""The same while ZooKeeper does not answer: requests that wait for it are never answered."""
 
 HAND_OVER_SECONDS_MAX: Final = 30.0
-"""How long a shutdown may try to have its leaders moved. Kafka's retries alone come to 15 seconds."""
+"""How long a shutdown tries to move its leaderships. Kafka's retries alone take 15 seconds."""
 
-_TELL_SECONDS: Final = 10.0
-"""How long requests of clients wait, while the broker starts, for the controller to send the metadata. Less
-than the 30 s after which most clients give a request up."""
+_METADATA_SECONDS: Final = 10.0
+"""How long requests of clients wait for the controller's metadata while the broker starts. Most clients give
+a request up after 30 s."""
 
 
 class BrokerStartError(ProcessError):
-    """The broker cannot start, for a reason that an operator can mend; the message says which."""
+    """The broker cannot start for a reason that an operator can remove; the message states the reason."""
 
 
 class BrokerServer:
-    """A broker from start to shutdown: `start`, and `stop` when it is to end."""
+    """A broker from start to shutdown: `start`, and `stop` at its end."""
 
     def __init__(
         self,
@@ -92,26 +91,28 @@ class BrokerServer:
         self._file_system: Final = file_system
         self._clock: Final = clock
         self._executor: Final = executor
-        self._cluster: Final = ClusterStore(zookeeper, clock)
-        self.metrics: Final = Metrics()
-        self.services: Final = BrokerServices()
-        self._health: Final = BrokerHealth(self.services)
-        self._stored: Mapping[str, MetaProperties] = {}
-        """What the log directories said of their owner before this start."""
+        self._cluster_store: Final = ClusterStore(zookeeper, clock)
         self._ports: dict[str, int] = {}
         """By listener name, once bound."""
-        self._stop_metrics: Callable[[], object] | None = None
-        # What a start has come to, and a failed one has to undo.
-        self._is_loaded = False
-        self._machinery: Machinery | None = None
-        self._upkeep: Upkeep | None = None
-        self.is_coordination_silent = False
-        """Whether coordination did not answer while the broker stopped; its session is best abandoned."""
+        self._parts: BrokerParts | None = None
+        self.is_zookeeper_silent = False
+        """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
+
+    @property
+    def parts(self) -> BrokerParts:
+        """The parts of the broker, from the start on."""
+        assert self._parts is not None, "the broker was not started"
+        return self._parts
+
+    @property
+    def services(self) -> BrokerServices:
+        """The parts that request handlers use, from the start on."""
+        return self.parts.services
 
     @property
     def bootstrap(self) -> str:
         """The first advertised address, ``host:port``; known after `start`."""
-        first = self.services.listeners[0]
+        first = self._registration_info(self.services.broker_id).endpoints[0]
         return f"{first.host}:{first.port}"
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -120,106 +121,94 @@ class BrokerServer:
         Raises:
             BrokerStartError: a port is taken, or a log directory belongs to another cluster or broker.
             StorageError: a log directory is in use or cannot be opened.
-            ZooKeeperError, BrokerIdInUseError: the cluster does not take the broker.
+            ZooKeeperError, BrokerIdInUseError: the broker cannot register.
         """
-        services = self.services
-        try:
-            await self._join()
-            await self._open_storage()
-            machinery = self._machinery = assemble(services, self._dialer, tasks)
-            upkeep = self._upkeep = Upkeep(tasks)
-            self._ports = await self._bind(machinery)
-            # From now on the controller can reach this broker; clients wait.
-            machinery.server.start_accepting()
-            services.listeners = self._endpoints()
-            await self._serve_metrics()
-            await services.registration.start()
-            upkeep.run("registration", services.registration.run())
-            start_log_upkeep(upkeep, services)
-            start_log_cleaner(upkeep, services, self._file_system)
-            start_leader_upkeep(services, upkeep)
-            services.transactions.start(upkeep)
-            upkeep.run("features", services.features.run())
-            upkeep.run("controller", services.controller.run())
-            upkeep.run("end offsets", services.remote_end_offsets.run())
-            await self._wait_told(machinery.early_requests)
-        except BaseException:
-            await self._abandon_start()
-            raise
-        machinery.open()
-        self._health.state = BrokerState.RUNNING
-        logger.info("broker %d serves at %s", services.broker_id, self.bootstrap)
+        async with contextlib.AsyncExitStack() as undo:
+            parts = await self._start(tasks, undo)
+            undo.pop_all()
+        parts.open()
+        logger.info("broker %d serves at %s", self.services.broker_id, self.bootstrap)
+
+    async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
+        """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
+        foundation = await self._lay_foundation(undo)
+        parts = self._parts = assemble(foundation, self._dialer, tasks)
+        undo.push_async_callback(self._undo_assembly, parts)
+        self._ports = await self._bind(parts.server)
+        # From now on the controller can reach this broker; requests of clients wait.
+        parts.server.start_accepting()
+        await self._serve_metrics(parts)
+        await foundation.registration.start()
+        parts.run(self._file_system)
+        await wait_metadata(parts)
+        return parts
 
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
-        """Shut down in order: hand leaders over, answer what is owed, leave office, flush and close logs.
+        """Shut down in order: move leaderships, answer requests, resign, flush and close the logs.
 
-        Once `hurried` is set, nothing waits for others any more; nor for coordination when that does not
-        answer. Every step is bounded in time but the flushing of the logs.
+        Once `hurried` is set the broker no longer waits for other brokers, and it does not wait for a silent
+        ZooKeeper either. Every step but the flush of the logs is bounded in time.
         """
         hurried = asyncio.Event() if hurried is None else hurried
-        silent = asyncio.ensure_future(wait_coordination_silent(self._cluster.zookeeper))
+        silent = asyncio.ensure_future(wait_zookeeper_silent(self._cluster_store.zookeeper))
         try:
             await self._stop_in_order(hurried, silent)
         finally:
-            self.is_coordination_silent = silent.done()
+            self.is_zookeeper_silent = silent.done()
             silent.cancel()
             await asyncio.gather(silent, return_exceptions=True)
 
     async def _stop_in_order(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
-        services, machinery, upkeep = self.services, self._machinery, self._upkeep
-        assert machinery is not None, "only a broker that was started can be stopped"
-        assert upkeep is not None, "only a broker that was started can be stopped"
+        parts = self.parts
+        foundation, services = parts.foundation, parts.services
         logger.info("broker %d shuts down", services.broker_id)
-        self._health.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        parts.health.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         await self._hand_over(hurried, silent)
-        self._health.state = BrokerState.SHUTTING_DOWN
-        if self._stop_metrics is not None:
-            self._stop_metrics()
+        parts.health.enter(BrokerState.SHUTTING_DOWN)
+        parts.close_metrics()
         for purgatory in services.purgatories.values():
             purgatory.close()
-        services.coordinators.close()
+        services.internal_topics.close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
-        await machinery.server.close(0.0 if hurried.is_set() else drain_seconds)
-        machinery.dispatcher.close()
-        await services.replica_fetchers.close()
-        broker_epoch = services.registration.broker_epoch
-        await upkeep.end(silent)
-        machinery.controller_channel.close()
+        await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
+        parts.dispatcher.close()
+        await parts.replication.fetchers.close()
+        broker_epoch = foundation.registration.broker_epoch
+        await parts.service_tasks.end(silent)
+        parts.controller_channel.close()
         await services.config_store.close()
         if not silent.done():
-            await self._withdraw()
-        machinery.timer.close()
+            await self._withdraw(foundation.registration)
+        parts.timer.close()
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
     def abort(self) -> None:
-        """Close every socket at once and leave all else as it is: to others, the process has died.
+        """Close every socket at once and change nothing else: other processes see a broker that died.
 
-        For tests that kill a broker whose process must go on; nothing else of it may be used afterwards.
+        Tests use it to kill a broker within a process that goes on. The broker cannot be used afterwards.
         """
-        if self._machinery is not None:
-            self._machinery.server.abort()
-            self._machinery.controller_channel.close()
-            self.services.replica_fetchers.close_nowait()
-            self._machinery.timer.close()
+        if self._parts is not None:
+            self._parts.server.abort()
+            self._parts.controller_channel.close()
+            self._parts.replication.fetchers.close_nowait()
+            self._parts.timer.close()
 
     # Starting, in order.
 
-    async def _join(self) -> None:
-        """Find out which cluster and which broker this is."""
-        services, config = self.services, self._config
-        services.config, services.clock, services.metrics = config, self._clock, self.metrics
-        services.cluster_store = self._cluster
+    async def _lay_foundation(self, undo: contextlib.AsyncExitStack) -> Foundation:
+        """Determine the identity of this broker, read the settings and open the logs."""
+        config, cluster_store = self._config, self._cluster_store
         try:
             stored = read_stored_identities(self._file_system, config.log_dirs)
-            await self._check_coordination(stored)
-            await self._cluster.ensure_layout()
-            services.features = Features(self._cluster.zookeeper)
-            await services.features.start()
-            services.cluster_id = await self._cluster.cluster_id()
-            check_cluster_id(stored, services.cluster_id)
-            services.broker_id = await decide_broker_id(
-                self._cluster,
+            await self._check_cluster_exists(stored)
+            await cluster_store.ensure_layout()
+            features = Features(cluster_store.zookeeper)
+            await features.start()
+            cluster_id = await cluster_store.cluster_id()
+            check_cluster_id(stored, cluster_id)
+            broker_id = await decide_broker_id(
+                cluster_store,
                 stored,
                 configured=config.broker_id,
                 is_generation_enabled=config.broker_id_generation_enable,
@@ -227,139 +216,107 @@ class BrokerServer:
             )
         except BrokerIdentityError as error:
             raise BrokerStartError(str(error)) from None
-        self._stored = stored
-
-    async def _check_coordination(self, stored: Mapping[str, MetaProperties]) -> None:
-        """Refuse to begin a new cluster over the logs of one: lost coordination data must not pass unseen."""
-        if await self._cluster.zookeeper.exists(paths.CLUSTER_ID) is not None:
-            return
-        for directory, properties in stored.items():
-            if properties.cluster_id:
-                raise BrokerStartError(
-                    f"{directory} belongs to cluster.id={properties.cluster_id}, but coordination knows no "
-                    "cluster: its data is missing or damaged; restore it from a copy, or give the broker an "
-                    "empty log directory"
-                )
-
-    async def _open_storage(self) -> None:
-        services, config = self.services, self._config
-        # Settings first: logs are opened with them.
-        services.config_store = ConfigStore(config, self._topics_with_logs)
-        await services.config_store.start(self._cluster, services.broker_id)
-        services.log_manager = LogManager(
+        # The settings come first: the logs are opened with them.
+        config_store = ConfigStore(config, lambda: {partition.topic for partition in log_manager.logs()})
+        log_manager = LogManager(
             config.log_dirs,
-            services.config_store.log_config,
+            config_store.log_config,
             self._clock,
             self._file_system,
             self._executor,
             LogCaches(open_files_max(raise_descriptor_limit())),
         )
-        services.config_store.on_topic_change(services.log_manager.update_topic_config)
-        services.log_manager.load()
-        self._is_loaded = True
-        # Before the broker registers: an id that was made for it must be the same at the next start.
-        identity = MetaProperties(services.cluster_id, services.broker_id)
-        for directory in services.log_manager.live_directories:
-            if directory not in self._stored:
-                write_meta_properties(self._file_system, directory, identity)
-        services.registration = BrokerRegistration(
-            self._cluster,
-            self._registration_info,
+        undo.push_async_callback(config_store.close)
+        await config_store.start(cluster_store, broker_id)
+        config_store.on_topic_change(log_manager.update_topic_config)
+        log_manager.load()
+        undo.callback(log_manager.close)
+        # Before the broker registers: a generated id must be the same at the next start.
+        for directory in log_manager.live_directories:
+            if directory not in stored:
+                write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
+        logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
+        registration = BrokerRegistration(
+            cluster_store,
+            lambda: self._registration_info(broker_id),
             clock=self._clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            memory=SessionMemory(self._file_system, services.log_manager.live_directories),
+            memory=SessionMemory(self._file_system, log_manager.live_directories),
         )
-        logs = services.log_manager.logs()
-        logger.info("opened %d logs in %s", len(logs), ", ".join(config.log_dirs))
+        return Foundation(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            config=config,
+            config_store=config_store,
+            clock=self._clock,
+            metrics=Metrics(),
+            cluster_store=cluster_store,
+            features=features,
+            log_manager=log_manager,
+            registration=registration,
+        )
 
-    def _topics_with_logs(self) -> set[str]:
-        return {partition.topic for partition in self.services.log_manager.logs()}
+    async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
+        """Refuse to create a cluster over the logs of another: ZooKeeper may have lost its data."""
+        if await self._cluster_store.zookeeper.exists(paths.CLUSTER_ID) is not None:
+            return
+        for directory, properties in stored.items():
+            if properties.cluster_id:
+                raise BrokerStartError(
+                    f"{directory} belongs to cluster.id={properties.cluster_id}, but ZooKeeper has no "
+                    "cluster: its data is missing or damaged; restore it from a copy, or give the broker an "
+                    "empty log directory"
+                )
 
-    async def _bind(self, machinery: Machinery) -> dict[str, int]:
+    async def _bind(self, server: Server) -> dict[str, int]:
         """Bind every listener and return the ports by listener name."""
         ports = {}
         for listener in self._config.listeners:
             try:
-                ports[listener.name] = await machinery.server.listen(
+                ports[listener.name] = await server.listen(
                     listener.name, listener.host, listener.port, accept=False
                 )
             except OSError as error:
                 raise BrokerStartError(error.strerror or str(error)) from None
         return ports
 
-    def _registration_info(self) -> BrokerInfo:
+    def _registration_info(self, broker_id: int) -> BrokerInfo:
         return BrokerInfo(
-            self.services.broker_id,
+            broker_id,
             tuple(_endpoint(listener, self._ports) for listener in self._config.advertised_listeners),
             self._config.broker_rack,
             timestamp_ms=self._clock.time_ms(),
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
         )
 
-    def _endpoints(self) -> tuple[BrokerEndpoint, ...]:
-        info = self._registration_info()
-        return tuple(BrokerEndpoint(info.id, each.host, each.port, info.rack) for each in info.endpoints)
-
-    async def _wait_told(self, early: EarlyRequests) -> None:
-        """Return when the controller has sent this broker its roles and every partition's metadata.
-
-        Clients whose requests wait for it are sent away every `_TELL_SECONDS`.
-        """
-        services = self.services
-        while True:
-            try:
-                async with asyncio.timeout(_TELL_SECONDS):
-                    await services.controller.wait_ready()
-                    await services.controller_requests.wait_metadata()
-                    return
-            except TimeoutError:
-                logger.warning(
-                    "broker %d waits for the cluster's metadata; controller %s has not sent it yet",
-                    services.broker_id,
-                    services.controller.controller_id,
-                )
-                early.give_up()
-
-    async def _serve_metrics(self) -> None:
-        if self._config.metrics_port is None:
+    async def _serve_metrics(self, parts: BrokerParts) -> None:
+        first = self._registration_info(self.services.broker_id).endpoints[0]
+        register_broker_info(parts.foundation.metrics, self.services.broker_id, f"{first.host}:{first.port}")
+        if parts.metrics_server is None:
             return
-        # Imported only when asked for: it is no part of a broker that nobody scrapes.
-        from kalda.net.metrics_http import MetricsServer
-
-        self._health.register_metrics(self.metrics)
-        server = MetricsServer(self.metrics, self._health.unready_reason)
-        host = self._config.listeners[0].host
+        host, port = self._config.listeners[0].host, self._config.metrics_port
+        assert port is not None, "a metrics server without `metrics.port`"
         try:
-            port = await server.listen(host, self._config.metrics_port)
+            port = await parts.metrics_server.listen(host, port)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise BrokerStartError(f"`metrics.port`={self._config.metrics_port}: {reason}") from None
-        self._stop_metrics = server.close_nowait
+            raise BrokerStartError(f"`metrics.port`={port}: {error.strerror or error}") from None
         logger.info("metrics are served at http://%s:%d/metrics", host or "0.0.0.0", port)
 
-    async def _abandon_start(self) -> None:
-        """Let go of what a start that failed had taken: ports, files and locks. Nothing was served yet."""
-        services, machinery = self.services, self._machinery
-        if self._upkeep is not None:
-            self._upkeep.cancel()
-        if machinery is not None:
-            if self._stop_metrics is not None:
-                self._stop_metrics()
-            machinery.controller_channel.close()
-            await services.replica_fetchers.close()
-            await machinery.server.close(drain_seconds=0.0)
-            machinery.timer.close()
-            await self._withdraw()
-        if hasattr(services, "config_store"):
-            await services.config_store.close()
-        if self._is_loaded:
-            services.log_manager.close()
+    async def _undo_assembly(self, parts: BrokerParts) -> None:
+        """Release the ports and connections of a start that failed. No client was served yet."""
+        parts.service_tasks.cancel()
+        parts.close_metrics()
+        parts.controller_channel.close()
+        await parts.replication.fetchers.close()
+        await parts.server.close(drain_seconds=0.0)
+        parts.timer.close()
+        await self._withdraw(parts.foundation.registration)
 
     # Stopping.
 
     async def _hand_over(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
-        """Have the controller move what this broker leads, and log what it does not."""
-        moving = asyncio.ensure_future(shut_down_gracefully(self.services, self._dialer))
+        """Have the controller move the leaderships of this broker; log those that it still has."""
+        moving = asyncio.ensure_future(build_controlled_shutdown(self.parts, self._dialer).run())
         hurry = asyncio.ensure_future(hurried.wait())
         try:
             await asyncio.wait(
@@ -372,28 +329,51 @@ class BrokerServer:
         if not moving.cancelled():
             reason = moving.result()
         elif silent.done():
-            reason = f"coordination has not answered for {SILENCE_SECONDS_MAX:g} s"
+            reason = f"ZooKeeper has not answered for {SILENCE_SECONDS_MAX:g} s"
         elif hurried.is_set():
             reason = "a second signal, or the end of its parent process, hurries the shutdown"
         else:
             reason = f"they did not move within {HAND_OVER_SECONDS_MAX:g} s"
         if reason:
-            report_leaderships(self.services, reason)
+            report_leaderships(self.services.broker_id, self.services.replica_manager, reason)
 
-    async def _withdraw(self) -> None:
-        """Leave the cluster, unless coordination takes its time: the session's end does the same, later."""
-        if self._cluster.zookeeper.state is SessionState.SUSPENDED:
-            # Nobody is there to be told, as when the coordinator was ended first.
+    async def _withdraw(self, registration: BrokerRegistration) -> None:
+        """Unregister the broker. The end of its session does the same later if ZooKeeper does not answer."""
+        if self._cluster_store.zookeeper.state is SessionState.SUSPENDED:
+            # ZooKeeper cannot be reached, as when the coordination server was stopped first.
             return
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
-                await self.services.registration.withdraw()
+            async with asyncio.timeout(RESIGN_SECONDS_MAX):
+                await registration.withdraw()
         except TimeoutError:
-            logger.warning("broker %d is left to its session's end", self.services.broker_id)
+            logger.warning(
+                "broker %d is not unregistered; its ZooKeeper session will expire", self.services.broker_id
+            )
+
+
+async def wait_metadata(parts: BrokerParts) -> None:
+    """Return when the controller has sent this broker its roles and the metadata of every partition.
+
+    Every `_METADATA_SECONDS` the connections of clients whose requests wait for the metadata are closed.
+    """
+    services = parts.services
+    while True:
+        try:
+            async with asyncio.timeout(_METADATA_SECONDS):
+                await services.controller.wait_ready()
+                await services.controller_requests.wait_metadata()
+                return
+        except TimeoutError:
+            logger.warning(
+                "broker %d waits for the cluster's metadata; controller %s has not sent it yet",
+                services.broker_id,
+                services.controller.controller_id,
+            )
+            parts.early_requests.give_up()
 
 
 def _endpoint(listener: ListenerConfig, ports: dict[str, int]) -> ListenerEndpoint:
-    """Fill in what the settings leave open: the port of 0, and this host's name for "every interface"."""
+    """Replace a port of 0 by the bound port, and an empty host (all interfaces) by the name of this host."""
     port = listener.port or ports[listener.name]
     return ListenerEndpoint(
         listener.name, listener.host or socket.gethostname(), port, listener.security_protocol

@@ -88,7 +88,7 @@ class Server:
         self.bytes_in = 0
         self.bytes_out = 0
         self._config = config
-        self.on_frame = on_frame
+        self._on_frame = on_frame
         """What handles the requests of connections from now on; those that are open keep theirs."""
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[int, Connection] = {}
@@ -195,6 +195,10 @@ class Server:
             bytes_in=self.bytes_in,
             bytes_out=self.bytes_out,
         )
+
+    def set_frame_handler(self, on_frame: FrameHandler) -> None:
+        """Pass the frames of connections that are accepted from now on to another handler."""
+        self._on_frame = on_frame
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Publish the figures under the names of Kafka's socket server."""
@@ -309,7 +313,7 @@ class Server:
         self._accepted += 1
         self._per_ip[peer[0]] += 1
         loop = asyncio.get_running_loop()
-        connection = SocketConnection(self, self.on_frame, self._accepted, listener, peer, sock, loop)
+        connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
         self._connections[connection.id] = connection
 
     def _accept_if_not_full(self) -> None:

@@ -112,7 +112,7 @@ async def test_the_number_of_fetchers_changes_while_they_fetch(tmp_path: Path) -
             busy = {
                 client_id
                 for broker in cluster.brokers.values()
-                for client_id, _ in broker.services.replica_fetchers.states()
+                for client_id, _ in broker.parts.replication.fetchers.states()
                 if client_id.startswith("broker-0")
             }
             assert count >= len(busy) >= min(2, count)
@@ -129,7 +129,7 @@ async def test_a_throttled_replica_that_is_behind_waits_until_the_rate_is_lifted
             await produce(cluster, b"x" * 1500, acks=1)
         away = await cluster.start(broker_id, follower_replication_throttled_rate="1000")
         away.services.config_store.set_topic(TOPIC, {FOLLOWER_REPLICAS: "*"})
-        fetchers = away.services.replica_fetchers
+        fetchers = away.parts.replication.fetchers
 
         def is_throttled() -> bool:
             state = fetchers.state(NAME)

@@ -28,7 +28,7 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
     def is_agreed() -> bool:
         found.clear()
         for broker_id in cluster.running:
-            coordinators = cluster.server(broker_id).services.coordinators
+            coordinators = cluster.server(broker_id).services.internal_topics
             endpoint = coordinators.coordinator("__consumer_offsets", group, "PLAINTEXT")
             found.add(-1 if endpoint is None else endpoint.id)
         return len(found) == 1 and found <= set(cluster.running)

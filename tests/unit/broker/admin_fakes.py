@@ -10,7 +10,6 @@ from kalda.broker.api import RequestContext
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
-from kalda.broker.services import BrokerServices
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError
@@ -27,6 +26,7 @@ from kalda.zk.client.schema import (
     TopicAssignment,
 )
 from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, ZooKeeperError
+from tests.unit.broker.partial_services import services_with
 
 LISTENER = "PLAINTEXT"
 
@@ -153,13 +153,14 @@ class AdminHarness:
             random.Random(1),
             complete_deletions=self.cluster.complete_deletions,
         )
-        self.services = BrokerServices()
-        self.services.broker_id = 0
-        self.services.cluster_id = "cluster"
-        self.services.config = self.config
-        self.services.metadata_cache = self.cache
-        self.services.config_store = self.store
-        self.services.topic_admin = self.admin
+        self.services = services_with(
+            broker_id=0,
+            cluster_id="cluster",
+            config=self.config,
+            metadata_cache=self.cache,
+            config_store=self.store,
+            topic_admin=self.admin,
+        )
         self.apply([])
 
     def apply(self, partitions: list[PartitionLeadership], *, controller_id: int = 0) -> None:

@@ -17,7 +17,7 @@ from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.broker.refused_batches import RefusedBatches
 from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.replication.leader.isr_changes import IsrChanges
-from kalda.broker.services import BrokerServices
+from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.timing_wheel import TimingWheel
@@ -44,6 +44,7 @@ from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from tests.unit.broker.partial_services import services_with
 
 BROKER_ID = 1
 TOPIC = "orders"
@@ -125,35 +126,46 @@ class DataPath:
         self.logs.load()
         self.errors = CountedErrors()
         self.connection = FakeConnection()
-        services = self.services = BrokerServices()
-        services.broker_id = BROKER_ID
-        services.clock = self.clock
-        services.log_manager = self.logs
-        services.refused_batches = RefusedBatches(self.clock)
-        services.config = cast("Any", type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}))
-        services.purgatories = {
+        self.purgatories = {
             name: DelayedOperationPurgatory(name, self.wheel)
             for name in ("fetch", "produce", "delete_records")
         }
-        cache = self.cache = services.metadata_cache = MetadataCache()
+        cache = self.cache = MetadataCache()
         ids = iter(range(1000, 2000))
-        services.fetch_sessions = FetchSessionCache(10, self.clock, lambda: next(ids))
-        self.replicas = services.replica_manager = ReplicaManager(
+        self.replicas = ReplicaManager(
             BROKER_ID,
             self.logs,
             self.clock,
-            services.purgatories["fetch"],
-            services.purgatories["produce"],
+            self.purgatories["fetch"],
+            self.purgatories["produce"],
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
             isr_changes=isr_changes(self.clock) if isr_changes is not None else None,
-            delete_purgatory=services.purgatories["delete_records"],
+            delete_purgatory=self.purgatories["delete_records"],
             is_alive=lambda broker: broker in cache.brokers,
             **replication,
+        )
+        self.services = services_with(
+            broker_id=BROKER_ID,
+            clock=self.clock,
+            log_manager=self.logs,
+            refused_batches=RefusedBatches(self.clock),
+            config=type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}),
+            purgatories=self.purgatories,
+            metadata_cache=cache,
+            fetch_sessions=FetchSessionCache(10, self.clock, lambda: next(ids)),
+            replica_manager=self.replicas,
         )
 
     def close(self) -> None:
         self.logs.close()
+
+    def marker_appends(self) -> MarkerAppends:
+        """Return what appends the markers of transactions, without a group coordinator."""
+        internal_topics = cast("Any", SimpleNamespace(complete_transaction=lambda *_: None))
+        return MarkerAppends(
+            self.replicas, internal_topics, self.purgatories["produce"], self.clock, timeout_ms=1000
+        )
 
     def host(
         self, *partitions: PartitionLeadership, is_full: bool = False

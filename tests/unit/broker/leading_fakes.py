@@ -29,7 +29,6 @@ class Leading(DataPath):
         self.zookeeper = zookeeper
         self.store = IsrStore(zookeeper)
         super().__init__(*directories, isr_changes=self._make_changes, lag_seconds=LAG_SECONDS, **settings)
-        self.services.isr_changes = self.changes
 
     def _make_changes(self, clock: Clock) -> IsrChanges:
         self.changes = IsrChanges(self.store, clock)

@@ -4,18 +4,17 @@ import pytest
 
 from kalda.broker.features import Features
 from kalda.broker.handlers import HANDLERS, api_versions
-from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.unit.broker.admin_fakes import context
+from tests.unit.broker.partial_services import services_with
 
 
 def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    services = BrokerServices()
-    services.features = Features(cast("Any", None))
+    services = services_with(features=Features(cast("Any", None)))
     services.features.levels, services.features.epoch = {"transaction.version": 2}, 5
     return api_versions.handle(services, request, context(version))
 

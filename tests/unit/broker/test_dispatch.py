@@ -11,7 +11,6 @@ import pytest
 from kalda.broker import dispatch as dispatch_module
 from kalda.broker.api import ApiHandler, Pending, RawResult, RequestContext
 from kalda.broker.dispatch import Dispatcher
-from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Counter, DerivedHistogram, Metrics
@@ -27,6 +26,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from tests.unit.broker.partial_services import services_with
 from tests.unit.net.fakes import Harness, framed
 
 Handle = Callable[[Any, Any, RequestContext], Any]
@@ -88,7 +88,7 @@ class Broker:
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self.services = BrokerServices()
+        self.services = services_with()
         handlers = [
             ApiHandler(
                 key=ApiKey.PRODUCE,

@@ -9,12 +9,12 @@ import pytest
 from kalda.broker import dispatch as dispatch_module
 from kalda.broker.api import ApiHandler, RequestContext
 from kalda.broker.dispatch import Dispatcher
-from kalda.broker.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.metrics import Metrics
 from kalda.protocol import codec
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.unit.broker.partial_services import services_with
 from tests.unit.broker.test_dispatch import find_frame, request_frame
 from tests.unit.net.fakes import Harness, framed
 
@@ -31,7 +31,7 @@ async def test_a_header_without_a_client_id_is_read() -> None:
         return ControlledShutdownResponse()
 
     shutdown = handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)
-    harness = Harness(Dispatcher(BrokerServices(), [shutdown], Metrics()).on_frame)
+    harness = Harness(Dispatcher(services_with(), [shutdown], Metrics()).on_frame)
     # The id's first half must not be taken for the length of a client id.
     for broker_id in (5, 0x00030001, 0x7FFFFFFF):
         harness.receive(framed(struct.pack(">hhii", 7, 0, 9, broker_id)))
@@ -56,7 +56,7 @@ async def test_brokers_do_not_wait_behind_clients_that_wait_for_them(monkeypatch
 
     handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        harness = Harness(Dispatcher(BrokerServices(), handlers, Metrics(), tasks).on_frame)
+        harness = Harness(Dispatcher(services_with(), handlers, Metrics(), tasks).on_frame)
         for frame in [find_frame()] * 5 + [request_frame(7, 1, struct.pack(">i", 4))]:
             harness.receive(framed(frame))
     assert harness.connection.is_quiet
@@ -81,7 +81,7 @@ async def test_queued_requests_keep_their_order_when_a_brokers_request_ends(
 
     handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        harness = Harness(Dispatcher(BrokerServices(), handlers, Metrics(), tasks).on_frame)
+        harness = Harness(Dispatcher(services_with(), handlers, Metrics(), tasks).on_frame)
         frames = [find_frame(key) for key in ("a", "b", "c")]
         for frame in [*frames, request_frame(7, 1, struct.pack(">i", 4))]:
             harness.receive(framed(frame))

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.coordinators import Coordinators
 from kalda.broker.handlers.find_coordinator import error_response, handle
+from kalda.broker.internal_topics import InternalTopics
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics
@@ -22,6 +22,7 @@ from kalda.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
+from tests.unit.broker.partial_services import provide
 from tests.unit.coordinator.fakes import FakeLoop, TableShard
 
 PARTITIONS = 4
@@ -43,12 +44,14 @@ class FakeTopicAdmin:
 def broker(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
     services = path.services
-    services.metrics = Metrics()
-    services.topic_admin = cast("Any", FakeTopicAdmin())
+    admin = cast("Any", FakeTopicAdmin())
     services.config.offsets_topic_num_partitions = PARTITIONS
     services.config.transaction_state_log_num_partitions = PARTITIONS
-    coordinators = services.coordinators = Coordinators(services, FakeLoop(path.clock))
-    coordinators.add(TableShard, RuntimeConfig(GROUP_METADATA_TOPIC))
+    internal_topics = InternalTopics(
+        services.config, path.clock, path.cache, path.replicas, admin, FakeLoop(path.clock)
+    )
+    internal_topics.add(TableShard, RuntimeConfig(GROUP_METADATA_TOPIC), Metrics())
+    provide(services, topic_admin=admin, internal_topics=internal_topics)
     path.host(leadership())
     yield path
     path.close()
@@ -123,7 +126,7 @@ async def test_what_is_not_served_is_refused_for_good(
 
 
 async def test_transactional_ids_have_a_topic_of_their_own(broker: DataPath) -> None:
-    broker.services.coordinators.add(TableShard, RuntimeConfig(TRANSACTION_STATE_TOPIC))
+    broker.services.internal_topics.add(TableShard, RuntimeConfig(TRANSACTION_STATE_TOPIC), Metrics())
     create_topic(broker, TRANSACTION_STATE_TOPIC)
     request = FindCoordinatorRequest(key="t", key_type=KEY_TYPE_TRANSACTION)
     response = await find(broker, request, 3)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -31,6 +31,7 @@ from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
+from tests.unit.broker.partial_services import provide
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -106,9 +107,13 @@ class OffsetsHarness:
         self.groups = FakeGroupCoordinator()
         self.gate = FakeGate()
         services = self.broker.services
-        services.group_coordinator = cast("Any", self.groups)
-        services.produce_gate = cast("Any", self.gate)
-        services.transactions = cast("Any", SimpleNamespace(offsets_partition=lambda group_id: group_id))
+        internal_topics = SimpleNamespace(offsets_partition=lambda group_id: group_id)
+        provide(
+            services,
+            group_coordinator=self.groups,
+            produce_gate=self.gate,
+            internal_topics=internal_topics,
+        )
 
     def commit(self, wanted: Any = WANTED) -> dict[tuple[str, int], ErrorCode]:
         topics = [

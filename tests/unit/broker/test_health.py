@@ -23,8 +23,8 @@ from kalda.broker.registration import RegistrationState
 def test_a_broker_is_ready_while_it_serves(
     state: BrokerState, registration: RegistrationState, reason: str | None
 ) -> None:
-    services = SimpleNamespace(registration=SimpleNamespace(state=registration))
-    health = BrokerHealth(cast("Any", services))
+    registered = SimpleNamespace(state=registration)
+    health = BrokerHealth(cast("Any", registered))
     health.state = state
     found = health.unready_reason()
     assert reason == (None if found is None else found.split(":")[0])

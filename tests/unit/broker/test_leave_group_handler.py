@@ -17,6 +17,7 @@ from kalda.protocol.messages.leave_group import (
     MemberResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath
+from tests.unit.broker.partial_services import provide
 
 
 def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
@@ -32,7 +33,7 @@ def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
 def leave(directory: Path, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
     broker = DataPath(directory)
     services: BrokerServices = broker.services
-    services.group_coordinator = cast("Any", SimpleNamespace(leave_group=refuse_all))
+    provide(services, group_coordinator=cast("Any", SimpleNamespace(leave_group=refuse_all)))
     answer = handle(services, request, broker.context(version))
     broker.close()
     return answer.value if isinstance(answer, Pending) else answer

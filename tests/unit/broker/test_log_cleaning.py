@@ -2,7 +2,6 @@
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.log_cleaning import cleaner_config, register_cleaner_metrics
-from kalda.broker.services import BrokerServices
 from kalda.common.metrics import Metrics
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from tests.unit.storage.cleaning_fixtures import CompactedBroker
@@ -27,9 +26,8 @@ def test_settings_are_those_in_force() -> None:
 def test_metrics_have_kafkas_names() -> None:
     """Read when they are collected; what belongs to a directory says which."""
     broker = CompactedBroker()
-    services = BrokerServices()
-    services.metrics, services.log_manager, services.clock = Metrics(), broker.manager, broker.clock
-    register_cleaner_metrics(services, broker.cleaner)
+    metrics = Metrics()
+    register_cleaner_metrics(metrics, broker.cleaner, broker.manager, broker.clock)
     for number in range(20):
         broker.put((b"k", b"%d" % number))
     broker.roll()
@@ -38,11 +36,11 @@ def test_metrics_have_kafkas_names() -> None:
     broker.clock.advance(3)
     broker.cleaner.uncleanable[broker.log.topic_partition] = "for the test"
     found: dict[str, float] = {}
-    for family in services.metrics.families():
+    for family in metrics.families():
         for read in family.samples.values():
             assert callable(read)
             found[family.name] = read()
-    for table in services.metrics.tables():
+    for table in metrics.tables():
         for labels, values in filter(None, table.rows()):
             for column, value in zip(table.columns, values, strict=True):
                 assert value is not None

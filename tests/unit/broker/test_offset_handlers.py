@@ -34,6 +34,7 @@ from kalda.storage.log_config import CleanupPolicy
 from kalda.zk.client.schema import ProducerIdBlock
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+from tests.unit.broker.partial_services import provide
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ async def answer_of(broker: DataPath, request: InitProducerIdRequest) -> InitPro
 
 async def test_producer_ids_are_unique_though_many_ask_at_once(broker: DataPath) -> None:
     cluster = FakeCluster()
-    broker.services.producer_ids = ProducerIds(1, cast("Any", cluster))
+    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", cluster)))
     answers = await asyncio.gather(*(init_producer(broker) for _ in range(7)))
     assert list(range(7)) == sorted(answer.producer_id for answer in answers)
     assert {(0, 0)} == {(answer.error_code, answer.producer_epoch) for answer in answers}
@@ -236,7 +237,7 @@ async def test_producer_ids_are_unique_though_many_ask_at_once(broker: DataPath)
 async def test_without_coordination_the_producer_is_told_to_try_again(broker: DataPath) -> None:
     cluster = FakeCluster()
     cluster.fails = True
-    broker.services.producer_ids = ProducerIds(1, cast("Any", cluster))
+    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", cluster)))
     code = ErrorCode((await init_producer(broker)).error_code)
     assert code.retriable
     cluster.fails = False
@@ -247,6 +248,6 @@ async def test_without_coordination_the_producer_is_told_to_try_again(broker: Da
 async def test_id_and_epoch_come_together_or_not_at_all(
     broker: DataPath, producer_id: int, epoch: int, expected: int
 ) -> None:
-    broker.services.producer_ids = ProducerIds(1, cast("Any", FakeCluster()))
+    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", FakeCluster())))
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
     assert expected == (await answer_of(broker, request)).error_code

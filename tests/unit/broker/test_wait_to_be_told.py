@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from kalda.broker import server as broker_server
-from kalda.broker.early_requests import EarlyRequests
-from kalda.broker.server import BrokerServer
+from kalda.broker.assembly import BrokerParts
+from kalda.broker.server import wait_metadata
 from tests.unit.broker.admin_fakes import AdminHarness
 from tests.unit.broker.controller_link.test_controller_requests import Replicas, full_metadata, receiver
 
@@ -25,7 +25,7 @@ class Starting:
             controller_requests=self.requests,
             controller=SimpleNamespace(wait_ready=self._wait_ready, controller_id=1),
         )
-        self.server = cast("BrokerServer", SimpleNamespace(services=services))
+        self.parts = cast("BrokerParts", SimpleNamespace(services=services, early_requests=self))
 
     async def _wait_ready(self) -> None:
         return
@@ -34,7 +34,7 @@ class Starting:
         self.sent_away += 1
 
     async def wait(self) -> None:
-        await BrokerServer._wait_told(self.server, cast("EarlyRequests", self))
+        await wait_metadata(self.parts)
 
 
 async def test_what_the_controller_sent_while_the_broker_still_registered_counts() -> None:
@@ -48,11 +48,11 @@ async def test_what_the_controller_sent_while_the_broker_still_registered_counts
 async def test_clients_are_sent_away_while_no_controller_sends_metadata(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_server, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(broker_server, "_METADATA_SECONDS", 0.0)
     starting = Starting()
     waiting = asyncio.ensure_future(starting.wait())
     while starting.sent_away < 2:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    monkeypatch.setattr(broker_server, "_TELL_SECONDS", 10.0)
+    monkeypatch.setattr(broker_server, "_METADATA_SECONDS", 10.0)
     await starting.requests.apply(full_metadata(), 5)
     await waiting

@@ -101,18 +101,18 @@ class Simulation:
             self.clock,
             self.markers,
             self.ids,
+            self._make_runtime,
             partition_for=lambda _: PARTITION,
-            coordinator_epoch=lambda partition: self.runtime.leader_epoch(partition),
             transaction_version=lambda: self.version,
         )
-        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            self.log,
-            self.coordinator.make_shard,
-            self.clock,
-            self.loop,
-            RuntimeConfig(name="__transaction_state"),
+
+    def _make_runtime(
+        self, make_shard: Callable[[int], TransactionShard]
+    ) -> CoordinatorRuntime[TransactionShard]:
+        self.runtime = CoordinatorRuntime(
+            self.log, make_shard, self.clock, self.loop, RuntimeConfig(name="__transaction_state")
         )
-        self.coordinator.runtime = self.runtime
+        return self.runtime
 
     def load(self) -> None:
         """Become the leader and load."""

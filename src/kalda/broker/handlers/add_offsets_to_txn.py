@@ -32,7 +32,7 @@ def handle(
     decided = services.transaction_coordinator.add_partitions(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        [services.transactions.offsets_partition(request.group_id)],
+        [services.internal_topics.offsets_partition(request.group_id)],
     )
     return decided.then(answer)
 

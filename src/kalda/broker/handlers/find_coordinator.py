@@ -42,7 +42,7 @@ def handle(
     if topic is None:
         message = f"There is no coordinator for key type {request.key_type}."
         return _response([_failure(key, ErrorCode.INVALID_REQUEST, message) for key in keys], many)
-    if not services.coordinators.is_served(topic):
+    if not services.internal_topics.is_served(topic):
         # Producers do not ask again after this one.
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = "This version of the broker does not serve transactions."
@@ -64,12 +64,12 @@ async def _find_many(
 async def _create(
     services: BrokerServices, topic: str, keys: list[str], many: bool
 ) -> FindCoordinatorResponse:
-    await services.coordinators.create_topic(topic)
+    await services.internal_topics.create_topic(topic)
     return _response([_failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys], many)
 
 
 def _find(services: BrokerServices, topic: str, key: str, listener: str) -> Coordinator:
-    endpoint = services.coordinators.coordinator(topic, key, listener)
+    endpoint = services.internal_topics.coordinator(topic, key, listener)
     if endpoint is None:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(

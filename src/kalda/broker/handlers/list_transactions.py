@@ -30,7 +30,7 @@ def handle(
     services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
     """List what passes every filter."""
-    if services.transactions.is_loading:
+    if services.transaction_coordinator.is_loading:
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     now_ms = services.clock.time_ms()
     found = [

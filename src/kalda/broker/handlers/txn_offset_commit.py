@@ -74,7 +74,7 @@ def handle(
     services.produce_gate.verify(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        services.transactions.offsets_partition(request.group_id),
+        services.internal_topics.offsets_partition(request.group_id),
         adds=version >= ADDS_FROM,
     ).add_done(verified)
     return answer

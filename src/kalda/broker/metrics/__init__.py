@@ -1,13 +1,10 @@
-"""What a broker publishes about itself beside requests and connections, under the names that dashboards know.
+"""Publishes the metrics of a broker, apart from those of requests and connections, under established names.
 
-`replicas` has Kafka's own figures of the broker, `partitions` those of single partitions and topics,
-`consumer_groups` the progress of groups, `process` those of the process and its event loop. All are read
-when the metrics are rendered; the data path only adds to plain integers.
+`broker` has Kafka's own figures of the broker, `partitions` those of partitions, topics and log directories,
+`consumer_groups` the progress of groups, `process` those of the process and its event loop. The values are
+read when the metrics are rendered; the data path only adds to plain integers. The package reads from the
+other packages of the broker, and only `kalda.broker.assembly` and `kalda.broker.server` import it.
 
-Series of a partition are published by its leader, and those of a group by its coordinator, so that a sum
-over all brokers counts each once.
+The leader of a partition publishes its series, and the coordinator of a group those of the group, so that a
+sum over all brokers counts each once.
 """
-
-from kalda.broker.metrics.replicas import register_broker_metrics
-
-__all__ = ["register_broker_metrics"]

@@ -7,18 +7,13 @@ would need it.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
+from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.metrics import Column, Labels, Metrics
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
-from kalda.net.peer.dialer import Dialer
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
-
-__all__ = ["build_remote_end_offsets", "register_consumer_group_metrics"]
 
 EndOffset = Callable[[TopicPartition], int | None]
 
@@ -28,28 +23,19 @@ _SUM_COLUMNS: Final = (
 )
 
 
-def build_remote_end_offsets(services: "BrokerServices", dialer: Dialer) -> RemoteEndOffsets:
-    """Make what asks other brokers for ends; needs settings, clock and metadata cache."""
-    config = services.config
-    return RemoteEndOffsets(
-        services.broker_id,
-        services.metadata_cache,
-        services.clock,
-        dialer,
-        listener=config.inter_broker_listener_name,
-        timeout_ms=config.request_timeout_ms,
-    )
-
-
-def register_consumer_group_metrics(metrics: Metrics, services: "BrokerServices") -> None:
+def register_consumer_group_metrics(
+    metrics: Metrics,
+    coordinator: GroupCoordinator,
+    replicas: ReplicaManager,
+    remote_end_offsets: RemoteEndOffsets,
+) -> None:
     """Publish members, committed offsets and lag of the groups that are coordinated here."""
-    coordinator = services.group_coordinator
 
     def end_offset(topic_partition: TopicPartition) -> int | None:
-        partition = services.replica_manager.partitions.get(topic_partition)
+        partition = replicas.partitions.get(topic_partition)
         if partition is not None:
             return partition.log.high_watermark
-        return services.remote_end_offsets.get(topic_partition)
+        return remote_end_offsets.get(topic_partition)
 
     metrics.table(
         lambda: _member_rows(coordinator),

@@ -6,17 +6,15 @@ sizes of the logs that it has. What belongs to a whole topic is published by the
 partition.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
+from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.partition import Partition
+from kalda.broker.replica_manager import ReplicaManager
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
+from kalda.storage.log_manager import LogManager
 from kalda.storage.volume import UNKNOWN_BYTES, volume_bytes
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
-
-__all__ = ["register_partition_metrics"]
 
 Row = tuple[Labels, tuple[float | None, ...]]
 
@@ -69,30 +67,48 @@ _DIRECTORY_COLUMNS: Final = (
 )
 
 
-def register_partition_metrics(metrics: Metrics, services: "BrokerServices") -> None:
-    """Publish tables of partitions, topics and log directories."""
-    metrics.table(lambda: _partition_rows(services), *_EXPORTER_COLUMNS, *_KAFKA_COLUMNS)
+def register_partition_metrics(
+    metrics: Metrics, broker_id: int, replicas: ReplicaManager, cache: MetadataCache
+) -> None:
+    """Publish tables of partitions and topics."""
+    metrics.table(lambda: _partition_rows(replicas), *_EXPORTER_COLUMNS, *_KAFKA_COLUMNS)
     metrics.table(
-        lambda: _log_rows(services),
+        lambda: _log_rows(replicas),
         Column(metric_name("kafka.log", "Log", "Size"), "gauge", "Bytes of a log on this broker."),
     )
     metrics.table(
-        lambda: _topic_rows(services), Column("kafka_topic_partitions", "gauge", "Partitions of a topic.")
+        lambda: _topic_rows(broker_id, cache),
+        Column("kafka_topic_partitions", "gauge", "Partitions of a topic."),
     )
-    metrics.table(lambda: _traffic_rows(services), *_TOPIC_COLUMNS)
-    metrics.table(lambda: _directory_rows(services), *_DIRECTORY_COLUMNS)
+    metrics.table(lambda: _traffic_rows(replicas), *_TOPIC_COLUMNS)
+
+
+def register_directory_metrics(metrics: Metrics, logs: LogManager) -> None:
+    """Publish a table of log directories."""
+    metrics.table(lambda: _directory_rows(logs), *_DIRECTORY_COLUMNS)
+
+
+def register_cluster_metrics(
+    metrics: Metrics, cache: MetadataCache, is_controller: Callable[[], bool]
+) -> None:
+    """Publish the number of live brokers, on the controller only."""
     metrics.table(
-        lambda: _broker_rows(services),
-        Column("kafka_broker_info", "gauge", "Always 1; the labels name the broker and its address."),
-    )
-    metrics.table(
-        lambda: _cluster_rows(services),
+        lambda: [((), (len(cache.brokers),))] if is_controller() else [],
         Column("kafka_brokers", "gauge", "Live brokers of the cluster; published by the controller."),
     )
 
 
-def _partition_rows(services: "BrokerServices") -> Iterator[Row]:
-    for partition in tuple(services.replica_manager.partitions.values()):
+def register_broker_info(metrics: Metrics, broker_id: int, address: str) -> None:
+    """Publish the address of this broker, ``host:port``."""
+    labels = ("id", str(broker_id)), ("address", address)
+    metrics.table(
+        lambda: [(labels, (1,))],
+        Column("kafka_broker_info", "gauge", "Always 1; the labels name the broker and its address."),
+    )
+
+
+def _partition_rows(replicas: ReplicaManager) -> Iterator[Row]:
+    for partition in tuple(replicas.partitions.values()):
         if partition.is_leader:
             yield _labels(partition), _leader_values(partition)
 
@@ -115,8 +131,8 @@ def _leader_values(partition: Partition) -> tuple[float, ...]:
     )
 
 
-def _log_rows(services: "BrokerServices") -> Iterator[Row]:
-    for partition in tuple(services.replica_manager.partitions.values()):
+def _log_rows(replicas: ReplicaManager) -> Iterator[Row]:
+    for partition in tuple(replicas.partitions.values()):
         yield _labels(partition), (partition.log.size,)
 
 
@@ -125,16 +141,15 @@ def _labels(partition: Partition) -> Labels:
     return ("topic", topic), ("partition", str(number))
 
 
-def _topic_rows(services: "BrokerServices") -> Iterator[Row]:
-    own_id = services.broker_id
-    for topic in services.metadata_cache.all_topics():
+def _topic_rows(own_id: int, cache: MetadataCache) -> Iterator[Row]:
+    for topic in cache.all_topics():
         leaders = (each.leader for each in topic.partitions.values())
         if next((leader for leader in leaders if leader >= 0), None) == own_id:
             yield (("topic", topic.name),), (len(topic.partitions),)
 
 
-def _traffic_rows(services: "BrokerServices") -> Iterator[Row]:
-    stats = services.replica_manager.topic_stats
+def _traffic_rows(replicas: ReplicaManager) -> Iterator[Row]:
+    stats = replicas.topic_stats
     for labels, each in (
         ((), stats.total()),
         *(((("topic", topic),), each) for topic, each in stats.by_topic.items()),
@@ -153,8 +168,7 @@ def _traffic_rows(services: "BrokerServices") -> Iterator[Row]:
         )
 
 
-def _directory_rows(services: "BrokerServices") -> Iterator[Row | None]:
-    logs = services.log_manager
+def _directory_rows(logs: LogManager) -> Iterator[Row | None]:
     used: dict[str, int] = {}
     for number, log in enumerate(tuple(logs.logs().values())):
         if number % _LOGS_PER_PIECE == 0:
@@ -173,13 +187,3 @@ def _directory_rows(services: "BrokerServices") -> Iterator[Row | None]:
                 int(is_offline),
             ),
         )
-
-
-def _broker_rows(services: "BrokerServices") -> Iterator[Row]:
-    for endpoint in services.listeners[:1]:
-        yield (("id", str(services.broker_id)), ("address", f"{endpoint.host}:{endpoint.port}")), (1,)
-
-
-def _cluster_rows(services: "BrokerServices") -> Iterator[Row]:
-    if services.controller.is_active:
-        yield (), (len(services.metadata_cache.brokers),)

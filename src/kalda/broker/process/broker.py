@@ -73,7 +73,7 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                     ),
                 )
             finally:
-                if zookeeper.state is SessionState.SUSPENDED or broker.is_coordination_silent:
+                if zookeeper.state is SessionState.SUSPENDED or broker.is_zookeeper_silent:
                     zookeeper.abandon()
                 else:
                     await close_session(zookeeper)

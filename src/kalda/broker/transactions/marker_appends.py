@@ -8,19 +8,20 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kalda.broker.delayed.produce import DelayedProduce, ProduceWait
+from kalda.broker.internal_topics import InternalTopics
 from kalda.broker.partition import ACKS_ALL
+from kalda.broker.purgatory import DelayedOperationPurgatory
+from kalda.broker.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
+from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.producer_state_manager import AppendOrigin
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
 
@@ -41,8 +42,19 @@ class Marker:
 class MarkerAppends:
     """Appends markers to the partitions that this broker leads."""
 
-    def __init__(self, services: "BrokerServices", *, timeout_ms: int) -> None:
-        self._services: Final = services
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        internal_topics: InternalTopics,
+        produce_purgatory: DelayedOperationPurgatory,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._replicas: Final = replicas
+        self._internal_topics: Final = internal_topics
+        self._produce_purgatory: Final = produce_purgatory
+        self._clock: Final = clock
         self._timeout_ms: Final = timeout_ms
 
     def write(self, markers: list[Marker], on_done: Callable[[list[Codes]], None]) -> None:
@@ -69,7 +81,7 @@ class MarkerAppends:
             [wait for _, _, wait in waits],
             partial(_after_wait, codes, waits, on_done),
         )
-        self._services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
+        self._produce_purgatory.try_complete_else_watch(operation, operation.keys)
 
     def _append(self, marker: Marker, topic_partition: TopicPartition) -> ProduceWait | None:
         """Append one marker; return what to wait for, if anything."""
@@ -78,18 +90,17 @@ class MarkerAppends:
                 ErrorCode.INVALID_REQUEST,
                 f"a marker has producer {marker.producer_id}, epoch {marker.producer_epoch}; they are >= 0",
             )
-        replicas = self._services.replica_manager
-        partition = replicas.partition(topic_partition)
+        partition = self._replicas.partition(topic_partition)
         control_type = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
         batch = build_end_transaction_marker(
             EndTransactionMarker(control_type, marker.coordinator_epoch),
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
-            timestamp=self._services.clock.time_ms(),
+            timestamp=self._clock.time_ms(),
         )
-        info = replicas.append(partition, memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
+        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
         if topic_partition.topic == GROUP_METADATA_TOPIC:
-            self._services.coordinators.complete_transaction(
+            self._internal_topics.complete_transaction(
                 topic_partition.topic,
                 topic_partition.partition,
                 marker.producer_id,

@@ -18,9 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kalda.broker.transactions.verification import PASSING
+from kalda.broker.partition import Partition
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.transactions.verification import PASSING, TransactionVerification
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
@@ -28,10 +30,6 @@ from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.fast.produce import ProduceRequestFields
 from kalda.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, TRANSACTIONAL_FLAG, read_producer
 from kalda.storage.producer_state_manager import ProducerStateManager, VerificationGuard
-
-if TYPE_CHECKING:
-    from kalda.broker.partition import Partition
-    from kalda.broker.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
 
@@ -49,7 +47,6 @@ RETRY_SECONDS_MAX: Final = 0.02
 within milliseconds, or when some leader is there again."""
 
 _ATTRIBUTES: Final = Struct(">h")
-"""What passes by itself; producers are told NOT_ENOUGH_REPLICAS, which all of them retry as it is."""
 
 Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
 Later = Callable[[float, Callable[[], None]], object]
@@ -108,10 +105,16 @@ class ProduceGate:
     """Where transactional batches wait."""
 
     def __init__(
-        self, services: "BrokerServices", *, is_verifying: Callable[[], bool], later: Later = _loop_later
+        self,
+        replicas: ReplicaManager,
+        verification: TransactionVerification,
+        *,
+        is_verifying: Callable[[], bool],
+        later: Later = _loop_later,
     ) -> None:
         """`is_verifying` is ``transaction.partition.verification.enable``."""
-        self._services: Final = services
+        self._replicas: Final = replicas
+        self._verification: Final = verification
         self._is_verifying: Final = is_verifying
         self._later: Final = later
         self._queues: Final[dict[int, deque[_Entry]]] = {}
@@ -171,7 +174,7 @@ class ProduceGate:
         self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, adds: bool
     ) -> Pending[ErrorCode]:
         answer: Pending[ErrorCode] = Pending()
-        partition = self._services.replica_manager.partitions.get(topic_partition)
+        partition = self._replicas.partitions.get(topic_partition)
         if partition is None or not partition.is_leader:
             answer.complete(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return answer
@@ -192,14 +195,12 @@ class ProduceGate:
             finally:
                 state.end_verification(producer.producer_id, guard)
 
-        self._services.transaction_verification.ask(
-            transactional_id, producer, (topic_partition,), adds=adds
-        ).add_done(answered)
+        self._verification.ask(transactional_id, producer, (topic_partition,), adds=adds).add_done(answered)
         return answer
 
     def _unverified(
         self, fields: ProduceRequestFields, version: int
-    ) -> "tuple[Identity, dict[TopicPartition, Partition]] | None":
+    ) -> tuple[Identity, dict[TopicPartition, Partition]] | None:
         """The producer and its partitions whose logs do not have its transaction open.
 
         None if the request has no transactional batch that could wait.
@@ -215,7 +216,7 @@ class ProduceGate:
                     continue
                 identity = Identity(*read_producer(records)[:2])
                 producer = producer or identity
-                partition = self._services.replica_manager.find(name, index)
+                partition = self._replicas.find(name, index)
                 if (
                     asks
                     and partition is not None
@@ -228,7 +229,7 @@ class ProduceGate:
         return None if producer is None else (producer, unverified)
 
     def _wait(
-        self, transactional_id: str, unverified: "dict[TopicPartition, Partition]", entry: _Entry
+        self, transactional_id: str, unverified: dict[TopicPartition, Partition], entry: _Entry
     ) -> None:
         producer = entry.producer
         queue = self._queues.setdefault(producer.producer_id, deque())
@@ -242,7 +243,7 @@ class ProduceGate:
     def _ask(
         self,
         transactional_id: str,
-        unverified: "dict[TopicPartition, Partition]",
+        unverified: dict[TopicPartition, Partition],
         entry: _Entry,
         pauses: Iterator[float],
     ) -> None:
@@ -268,9 +269,9 @@ class ProduceGate:
             entry.is_ready = True
             self._advance(producer.producer_id)
 
-        self._services.transaction_verification.ask(
-            transactional_id, producer, tuple(unverified), adds=entry.adds
-        ).add_done(answered)
+        self._verification.ask(transactional_id, producer, tuple(unverified), adds=entry.adds).add_done(
+            answered
+        )
 
     def _advance(self, producer_id: int) -> None:
         """Let go on whatever is first in line and has its answer."""

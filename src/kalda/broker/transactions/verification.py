@@ -5,10 +5,10 @@ its transaction ended would stay open for ever. Questions for one coordinator tr
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.api_keys import ApiKey
@@ -16,6 +16,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
@@ -25,9 +26,6 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
 
@@ -73,26 +71,29 @@ class TransactionVerification:
 
     def __init__(
         self,
-        services: "BrokerServices",
+        broker_id: int,
+        cache: MetadataCache,
+        coordinator: TransactionCoordinator,
         dialer: Dialer,
         *,
-        partition_for: Callable[[str], int],
         listener: str,
         timeout_ms: int,
     ) -> None:
-        self._services: Final = services
-        self._partition_for: Final = partition_for
+        """`coordinator` answers where this broker leads; other brokers are asked over `listener`."""
+        self._broker_id: Final = broker_id
+        self._cache: Final = cache
+        self._coordinator: Final = coordinator
         self._timeout_seconds: Final = timeout_ms / 1000
         self._peers: Final = PeerBatches[Question](
             "transaction verification",
             dialer,
-            client_id=str(services.broker_id),
-            endpoint=lambda other: services.metadata_cache.endpoint(other, listener),
+            client_id=str(broker_id),
+            endpoint=lambda other: cache.endpoint(other, listener),
             timeout_ms=timeout_ms,
             request=self._request,
             failed=_fail_all,
         )
-        services.metadata_cache.on_change(lambda _: self._peers.drop_gone())
+        cache.on_change(lambda _: self._peers.drop_gone())
 
     def ask(
         self,
@@ -105,12 +106,11 @@ class TransactionVerification:
         """Return the coordinator's word on each partition, when it is there."""
         answer: Pending[Codes] = Pending()
         question = Question(transactional_id, producer, partitions, adds, answer)
-        services = self._services
-        state = TopicPartition(TRANSACTION_STATE_TOPIC, self._partition_for(transactional_id))
-        leadership = services.metadata_cache.partition(state)
+        state = TopicPartition(TRANSACTION_STATE_TOPIC, self._coordinator.partition_for(transactional_id))
+        leadership = self._cache.partition(state)
         if leadership is None or leadership.leader < 0:
             question.give_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif leadership.leader == services.broker_id:
+        elif leadership.leader == self._broker_id:
             self._ask_here(question)
         else:
             self._peers.submit(leadership.leader, question)
@@ -121,7 +121,7 @@ class TransactionVerification:
         await self._peers.run()
 
     def _ask_here(self, question: Question) -> None:
-        coordinator = self._services.transaction_coordinator
+        coordinator = self._coordinator
         if question.adds:
 
             def added(pending: Pending[Decision]) -> None:

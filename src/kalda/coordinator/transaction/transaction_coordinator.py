@@ -5,7 +5,7 @@ Answers are pending values that come once everything they tell is replicated.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -14,6 +14,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
+from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
@@ -44,6 +45,14 @@ class Runtime(Protocol):
         """Give what an operation found, when what it saw is replicated."""
         ...
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the leader epoch of a partition that is coordinated here."""
+        ...
+
+    def states(self) -> Mapping[int, PartitionState]:
+        """Return the state of each partition that is coordinated here."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
@@ -65,27 +74,28 @@ class TransactionCoordinator:
         clock: Clock,
         markers: MarkerSender,
         producer_ids: ProducerIdSource,
+        make_runtime: Callable[[Callable[[int], TransactionShard]], Runtime],
         *,
         partition_for: Callable[[str], int],
-        coordinator_epoch: Callable[[int], int],
         transaction_version: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`partition_for` maps an id to its partition; `coordinator_epoch` is the leader epoch of one."""
+        """`make_runtime` returns a runtime that makes its shards with the given function.
+
+        `partition_for` maps a transactional id to its partition of ``__transaction_state``.
+        """
         self._config: Final = config
         self._clock: Final = clock
         self._markers: Final = markers
         self._producer_ids: Final = producer_ids
         self._partition_for: Final = partition_for
-        self._coordinator_epoch: Final = coordinator_epoch
         self._transaction_version: Final = transaction_version
         self._shards: Final[dict[int, TransactionShard]] = {}
         """The partitions that are loaded."""
         self._works: Final[dict[str, MarkerWork]] = {}
         """By transactional id: the markers on their way."""
-        self.runtime: Runtime
-        """Set once by whoever makes both: the runtime makes shards with `make_shard`."""
+        self._runtime: Final = make_runtime(self._make_shard)
 
-    def make_shard(self, partition: int) -> TransactionShard:
+    def _make_shard(self, partition: int) -> TransactionShard:
         """Make the empty state of a partition, for the runtime to fill."""
         return TransactionShard(partition, self, self._clock, self._transaction_version)
 
@@ -165,7 +175,7 @@ class TransactionCoordinator:
                 return dict.fromkeys(partitions, coordinator_error(done.error))
             return done.value
 
-        return self.runtime.read(self._partition_for(transactional_id), look).then(found)
+        return self._runtime.read(self._partition_for(transactional_id), look).then(found)
 
     def end(
         self, transactional_id: str, producer: Identity, *, is_commit: bool, client_version: int = 0
@@ -200,7 +210,7 @@ class TransactionCoordinator:
                 return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
             return ErrorCode.NONE, done.value
 
-        read = self.runtime.read(
+        read = self._runtime.read(
             self._partition_for(transactional_id), lambda shard: shard.get(transactional_id)
         )
         return read.then(found)
@@ -216,7 +226,12 @@ class TransactionCoordinator:
         """Return every transactional id that is coordinated here."""
         return [each for shard in self._shards.values() for each in shard.transactions.values()]
 
-    # Upkeep.
+    @property
+    def is_loading(self) -> bool:
+        """Whether the state of a partition that is coordinated here is still being loaded."""
+        return PartitionState.LOADING in self._runtime.states().values()
+
+    # Periodic work.
 
     def abort_timed_out(self) -> int:
         """Abort what was open for too long; return how many transactions that were."""
@@ -249,7 +264,7 @@ class TransactionCoordinator:
             count += len(expired)
             for start in range(0, len(expired), EXPIRED_PER_WRITE):
                 names = expired[start : start + EXPIRED_PER_WRITE]
-                self.runtime.write(
+                self._runtime.write(
                     partition, partial(self._forget, names), timeout_ms=self._config.request_timeout_ms
                 )
         return count
@@ -281,7 +296,7 @@ class TransactionCoordinator:
 
     def on_prepared(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         """Send the markers of a transaction whose outcome is decided for good."""
-        epoch = self._coordinator_epoch(shard.partition)
+        epoch = self._runtime.leader_epoch(shard.partition)
         work = MarkerWork(shard.partition, epoch, metadata, self._on_markers_written)
         self._works[metadata.transactional_id] = work
         if work.remaining:
@@ -338,7 +353,7 @@ class TransactionCoordinator:
             else:
                 self._try(transactional_id, decide, producer_id, answer)
 
-        self.runtime.write(
+        self._runtime.write(
             self._partition_for(transactional_id), operation, timeout_ms=self._config.request_timeout_ms
         ).add_done(written)
 

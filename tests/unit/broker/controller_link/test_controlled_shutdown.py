@@ -9,16 +9,12 @@ import pytest
 from kalda.broker.config import BrokerConfig
 from kalda.broker.controller_link import controlled_shutdown
 from kalda.broker.controller_link.controlled_shutdown import (
+    ControlledShutdown,
     report_leaderships,
-    shut_down_gracefully,
-    wait_coordination_silent,
+    wait_zookeeper_silent,
 )
-from kalda.broker.controller_link.requests import ControllerRequests
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.registration import BrokerRegistration
 from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.replication.follower.manager import ReplicaFetcherManager
-from kalda.broker.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
@@ -50,16 +46,16 @@ class StoppingBroker:
         self.closed = 0
         self.is_silent = False
         self.cache = MetadataCache()
-        self.services = BrokerServices()
-        self.services.broker_id = OURS
-        self.services.config = BrokerConfig.from_properties(properties)
-        self.services.metadata_cache = self.cache
         controller = SimpleNamespace(controller_id=controller_id, controlled_shutdown=self.by_call)
-        self.services.controller = cast("ControllerDriver", controller)
-        self.services.replica_fetchers = cast("ReplicaFetcherManager", SimpleNamespace(unfollow=None))
-        requests = SimpleNamespace(follow_no_more=lambda unfollow: None)
-        self.services.controller_requests = cast("ControllerRequests", requests)
-        self.services.registration = cast("BrokerRegistration", SimpleNamespace(broker_epoch=7))
+        self.shutdown = ControlledShutdown(
+            OURS,
+            BrokerConfig.from_properties(properties),
+            self.cache,
+            cast("ControllerDriver", controller),
+            self,
+            broker_epoch=lambda: 7,
+            stop_following=lambda: None,
+        )
         self.live(OURS, OTHER)
 
     def live(self, *broker_ids: int, controller_id: int = -1) -> None:
@@ -67,7 +63,7 @@ class StoppingBroker:
         self.cache.apply(UpdateMetadata(controller_id, 1, [], brokers))
 
     async def run(self) -> str:
-        return await shut_down_gracefully(self.services, self)
+        return await self.shutdown.run()
 
     def outcome(self) -> Outcome:
         self.asked += 1
@@ -209,24 +205,23 @@ class SomeCoordination:
 async def test_coordination_is_silent_only_once_it_does_not_answer() -> None:
     zookeeper = SomeCoordination(None, None, None)
     silent = asyncio.ensure_future(
-        wait_coordination_silent(cast("ZooKeeperClient", zookeeper), seconds=3600, probe_seconds=0)
+        wait_zookeeper_silent(cast("ZooKeeperClient", zookeeper), seconds=3600, probe_seconds=0)
     )
     while zookeeper.outcomes:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert not silent.done()
     silent.cancel()
-    await wait_coordination_silent(cast("ZooKeeperClient", zookeeper), seconds=0)
+    await wait_zookeeper_silent(cast("ZooKeeperClient", zookeeper), seconds=0)
 
 
 async def test_coordination_that_only_fails_is_silent_too() -> None:
     """A session without a connection fails every call at once."""
     failing = SomeCoordination(*[ConnectionLossError("lost")] * 3)
-    await wait_coordination_silent(cast("ZooKeeperClient", failing), seconds=0)
+    await wait_zookeeper_silent(cast("ZooKeeperClient", failing), seconds=0)
 
 
 def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptureFixture) -> None:
     """Only those that another broker could have: the others were never to be moved."""
-    stopping = StoppingBroker(OURS)
 
     def hosted(topic: str, number: int, replicas: tuple[int, ...], *, leads: bool) -> SimpleNamespace:
         name = TopicPartition(topic, number)
@@ -235,8 +230,7 @@ def test_one_line_says_how_many_leaderships_stay_and_why(caplog: pytest.LogCaptu
     partitions = [hosted("t", number, (1, 2), leads=True) for number in range(7)]
     partitions += [hosted("alone", 0, (1,), leads=True), hosted("followed", 0, (1, 2), leads=False)]
     manager = SimpleNamespace(partitions={each.topic_partition: each for each in partitions})
-    stopping.services.replica_manager = cast("ReplicaManager", manager)
-    report_leaderships(stopping.services, "no other broker is left")
+    report_leaderships(OURS, cast("ReplicaManager", manager), "no other broker is left")
     assert [
         "broker 1 stops while it leads 7 partitions (t-0, t-1, t-2, t-3, t-4, ...): no other broker is left"
     ] == [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

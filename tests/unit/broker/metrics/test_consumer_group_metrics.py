@@ -20,12 +20,12 @@ class Published:
             TopicPartition("t", number): SimpleNamespace(log=SimpleNamespace(high_watermark=end))
             for number, end in local.items()
         }
-        services = SimpleNamespace(
-            group_coordinator=self.groups.coordinator,
-            replica_manager=SimpleNamespace(partitions=partitions),
-            remote_end_offsets=SimpleNamespace(get=lambda partition: remote.get(partition.partition)),
+        register_consumer_group_metrics(
+            self.metrics,
+            self.groups.coordinator,
+            cast("Any", SimpleNamespace(partitions=partitions)),
+            cast("Any", SimpleNamespace(get=lambda partition: remote.get(partition.partition))),
         )
-        register_consumer_group_metrics(self.metrics, cast("Any", services))
 
     def commit(self, partition: int, offset: int) -> None:
         self.groups.commit("", offset, partition=partition)

@@ -2,22 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
-from kalda.broker.metrics.partitions import register_partition_metrics
+from kalda.broker.metrics.partitions import register_directory_metrics, register_partition_metrics
 from kalda.common.metrics import Metrics
 from kalda.net.metrics_text import render
-from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+from tests.unit.broker.data_path_fakes import BROKER_ID, DataPath, batch, leadership
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
-    path.services.listeners = ()
-    path.services.controller = cast("Any", SimpleNamespace(is_active=False))
     yield path
     path.close()
 
@@ -25,7 +21,8 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 def published(broker: DataPath, name: str) -> dict[str, str]:
     """Return the values of one metric by its labels."""
     metrics = Metrics()
-    register_partition_metrics(metrics, broker.services)
+    register_partition_metrics(metrics, BROKER_ID, broker.replicas, broker.cache)
+    register_directory_metrics(metrics, broker.logs)
     lines = render(metrics).decode().splitlines()
     series = (line.rpartition(" ") for line in lines if line.startswith((f"{name}{{", f"{name} ")))
     return {labels.removeprefix(name): value for labels, _, value in series}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.replication.leader.assembly import LeadershipCheck
 from kalda.broker.replication.leader.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
+from kalda.broker.replication.leader.leadership_check import LeadershipCheck
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.zk.client import paths, schema
@@ -415,7 +415,7 @@ async def test_a_notice_that_fails_is_sent_later(broker: Leading) -> None:
 async def test_a_session_that_was_lost_and_is_anew_makes_leadership_doubtful(broker: Leading) -> None:
     await broker.lead(0, 1)
     await broker.elect(2, 4, index=1)
-    check = LeadershipCheck(broker.services)
+    check = LeadershipCheck(broker.replicas, broker.changes)
     task = asyncio.ensure_future(check.run())
     for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
         check.on_session(state)
@@ -436,5 +436,5 @@ async def test_a_check_of_leadership_that_fails_is_due_again(broker: Leading) ->
         raise ConnectionLossError("gone")
 
     broker.zookeeper.get_many = fail  # type: ignore[assignment,method-assign]  # a fault
-    assert not await LeadershipCheck(broker.services).check()
+    assert not await LeadershipCheck(broker.replicas, broker.changes).check()
     assert broker.partition().is_leader

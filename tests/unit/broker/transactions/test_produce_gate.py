@@ -8,7 +8,7 @@ import pytest
 
 from kalda.broker.api import Pending
 from kalda.broker.handlers.produce import handle_produce
-from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
+from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -16,6 +16,7 @@ from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol import codec
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership
+from tests.unit.broker.partial_services import provide
 
 PARTITION = TopicPartition(TOPIC, 0)
 NONE = ErrorCode.NONE
@@ -51,13 +52,14 @@ class Broker(DataPath):
         super().__init__(path)
         self.is_verifying = True
         self.verification = FakeVerification()
-        self.services.transaction_verification = cast("Any", self.verification)
         self.later: list[tuple[float, Callable[[], None]]] = []
-        self.services.produce_gate = ProduceGate(
-            self.services,
+        gate = ProduceGate(
+            self.replicas,
+            cast("Any", self.verification),
             is_verifying=lambda: self.is_verifying,
             later=lambda seconds, call: self.later.append((seconds, call)),
         )
+        provide(self.services, produce_gate=gate)
         self.host(leadership(), leadership(1))
 
     def send(
@@ -90,8 +92,7 @@ class Broker(DataPath):
 
     def mark(self, *, commit: bool = True, epoch: int = 0) -> ErrorCode:
         found: list[list[Codes]] = []
-        appends = MarkerAppends(self.services, timeout_ms=1000)
-        appends.write([Marker(9, epoch, commit, 0, (PARTITION,))], found.append)
+        self.marker_appends().write([Marker(9, epoch, commit, 0, (PARTITION,))], found.append)
         return found[0][0][PARTITION]
 
 
@@ -327,7 +328,7 @@ def test_offsets_whose_every_question_is_voided_get_a_code_that_passes(broker: B
 def test_markers_are_refused_where_they_cannot_be_written(broker: Broker) -> None:
     found: list[list[Codes]] = []
     unknown = TopicPartition("nowhere", 0)
-    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (unknown,))], found.append)
+    broker.marker_appends().write([Marker(9, 0, True, 0, (unknown,))], found.append)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION is found[0][0][unknown]
     broker.is_verifying = False
     broker.send(0, epoch=5)
@@ -337,10 +338,10 @@ def test_markers_are_refused_where_they_cannot_be_written(broker: Broker) -> Non
 def test_a_marker_counts_when_it_is_replicated(broker: Broker) -> None:
     broker.host(leadership(leader_epoch=4, replicas=(1, 2)))
     found: list[list[Codes]] = []
-    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
+    broker.marker_appends().write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
     assert [] == found
     broker.fetch({0: 1}, replica_id=2)
     assert [[{PARTITION: NONE}]] == found
-    MarkerAppends(broker.services, timeout_ms=1000).write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
+    broker.marker_appends().write([Marker(9, 0, True, 0, (PARTITION,))], found.append)
     broker.advance(2000)
     assert [{PARTITION: ErrorCode.REQUEST_TIMED_OUT}] == found[1]

@@ -5,7 +5,6 @@ import uuid
 from typing import Any, cast
 
 from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.services import BrokerServices
 from kalda.broker.transactions.verification import TransactionVerification
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -30,6 +29,9 @@ NONE = ErrorCode.NONE
 
 class FakeCoordinator:
     """This broker's own coordinator."""
+
+    def partition_for(self, transactional_id: str) -> int:
+        return 0
 
     def verify_partitions(
         self, name: str, producer: Identity, partitions: tuple[TopicPartition, ...]
@@ -96,19 +98,17 @@ class Asker:
 
     def __init__(self, leader: int) -> None:
         self.peer = FakePeer()
-        services = BrokerServices()
-        services.broker_id = 1
-        services.metadata_cache = MetadataCache()
-        services.transaction_coordinator = cast("Any", FakeCoordinator())
+        cache = MetadataCache()
         state = leadership(topic="__transaction_state", topic_id=uuid.UUID(int=3), leader=leader)
         brokers = [
             BrokerInfo(each, (ListenerEndpoint("PLAINTEXT", f"host{each}", 9092),), None) for each in (1, 2)
         ]
-        services.metadata_cache.apply(UpdateMetadata(1, 1, [state], brokers))
+        cache.apply(UpdateMetadata(1, 1, [state], brokers))
         self.verification = TransactionVerification(
-            services,
+            1,
+            cache,
+            cast("Any", FakeCoordinator()),
             cast("Any", self.peer),
-            partition_for=lambda _: 0,
             listener="PLAINTEXT",
             timeout_ms=1000,
         )

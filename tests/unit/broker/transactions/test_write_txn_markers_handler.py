@@ -7,7 +7,6 @@ import pytest
 
 from kalda.broker.api import Pending
 from kalda.broker.handlers.write_txn_markers import handle
-from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -15,6 +14,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, leadership
+from tests.unit.broker.partial_services import provide
 
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -23,7 +23,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
-    path.services.marker_appends = MarkerAppends(path.services, timeout_ms=1000)
+    provide(path.services, marker_appends=path.marker_appends())
     path.host(leadership(), leadership(1))
     yield path
     path.close()

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from kalda.broker.coordinators import Coordinators
+from kalda.broker.config import BrokerConfig
+from kalda.broker.internal_topics import InternalTopics
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics
@@ -28,14 +31,20 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.broker = DataPath(directory)
         self.loop = FakeLoop(self.broker.clock)
-        services = self.broker.services
-        services.metrics = Metrics()
-        services.config.offsets_topic_num_partitions = 50
-        services.config.transaction_state_log_num_partitions = 50
-        self.coordinators = Coordinators(services, self.loop)
-        services.replica_manager.listen(self.coordinators)
-        self.runtime: CoordinatorRuntime[TableShard] = self.coordinators.add(
-            TableShard, RuntimeConfig(GROUP_METADATA_TOPIC)
+        config = cast(
+            "BrokerConfig",
+            SimpleNamespace(offsets_topic_num_partitions=50, transaction_state_log_num_partitions=50),
+        )
+        self.internal_topics = InternalTopics(
+            config,
+            self.broker.clock,
+            self.broker.cache,
+            self.broker.replicas,
+            cast("TopicAdmin", None),
+            self.loop,
+        )
+        self.runtime: CoordinatorRuntime[TableShard] = self.internal_topics.add(
+            TableShard, RuntimeConfig(GROUP_METADATA_TOPIC), Metrics()
         )
 
     def role(self, leader: int, epoch: int, replicas: tuple[int, ...] = (BROKER_ID,)) -> None:
@@ -52,7 +61,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.coordinators.close()
+    made.internal_topics.close()
     made.broker.close()
 
 
@@ -93,7 +102,7 @@ def test_a_deleted_topic_made_anew_is_coordinated_again(bench: Bench) -> None:
 
 
 def test_after_the_end_nothing_is_coordinated(bench: Bench) -> None:
-    bench.coordinators.close()
+    bench.internal_topics.close()
     bench.role(BROKER_ID, 1)
     assert {} == bench.runtime.states()
 
@@ -101,5 +110,5 @@ def test_after_the_end_nothing_is_coordinated(bench: Bench) -> None:
 def test_other_topics_are_nobodys(bench: Bench) -> None:
     bench.broker.host(leadership(topic_id=TOPIC_ID))
     assert {} == bench.runtime.states()
-    assert not bench.coordinators.is_served("__transaction_state")
-    bench.coordinators.complete_transaction("__transaction_state", 0, 1, 0, committed=True)
+    assert not bench.internal_topics.is_served("__transaction_state")
+    bench.internal_topics.complete_transaction("__transaction_state", 0, 1, 0, committed=True)

@@ -1,18 +1,24 @@
-"""Runs the coordinators on this broker: one runtime per internal topic, fed by the roles of its partitions.
+"""Runs a coordinator runtime for each internal topic and finds the coordinators of groups and transactions.
 
-A partition of an internal topic is coordinated by the broker that leads it. The replica manager tells of
-every change of role and every high watermark that moved; both are passed on here. What is not here: what the
-coordinators do (`kalda.coordinator`), and requests.
+The broker that leads a partition of ``__consumer_offsets`` or ``__transaction_state`` coordinates what the
+partition keeps. `InternalTopics` forwards changes of roles and high watermarks from the replica manager to
+the runtime of the topic, and it creates an internal topic at the first request for a coordinator. What a
+coordinator decides is in `kalda.coordinator`.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from kalda.broker.internal_log import ReplicaLog
+from kalda.broker.config import BrokerConfig
+from kalda.broker.metadata_cache import MetadataCache
 from kalda.broker.partition import Partition
+from kalda.broker.replica_log import ReplicaLog
+from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -20,9 +26,6 @@ from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, Loop
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
-
-if TYPE_CHECKING:
-    from kalda.broker.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
 
@@ -34,14 +37,24 @@ _METRICS_TYPE: Final = {
 }
 
 
-class Coordinators:
-    """The runtimes of one broker, and who coordinates what in the cluster."""
+class InternalTopics:
+    """The runtimes of one broker by internal topic, and the coordinators of the cluster."""
 
-    def __init__(self, services: "BrokerServices", loop: Loop) -> None:
-        """Needs settings, clock, metrics, metadata cache, replica manager and topic administration."""
-        self._services: Final = services
-        self._loop: Final = loop
-        config = services.config
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        cache: MetadataCache,
+        replicas: ReplicaManager,
+        topic_admin: TopicAdmin,
+        loop: Loop | None = None,
+    ) -> None:
+        """`loop` runs the timers of the runtimes; it is the running event loop by default."""
+        self._clock: Final = clock
+        self._cache: Final = cache
+        self._replicas: Final = replicas
+        self._topic_admin: Final = topic_admin
+        self._loop: Final = loop or asyncio.get_running_loop()
         self._partition_counts: Final = {
             GROUP_METADATA_TOPIC: config.offsets_topic_num_partitions,
             TRANSACTION_STATE_TOPIC: config.transaction_state_log_num_partitions,
@@ -49,38 +62,36 @@ class Coordinators:
         self._runtimes: Final[dict[str, CoordinatorRuntime[Any]]] = {}
         self._being_created: Final[set[str]] = set()
         self._is_closed = False
+        replicas.listen(self)
 
-    def add(self, make_shard: Callable[[int], S], config: RuntimeConfig) -> CoordinatorRuntime[S]:
-        """Make the runtime of the topic that `config` names; from now on it hears of its partitions."""
-        services = self._services
+    def add(
+        self, make_shard: Callable[[int], S], config: RuntimeConfig, metrics: Metrics
+    ) -> CoordinatorRuntime[S]:
+        """Make the runtime of the topic that `config` names and forward changes of its partitions to it."""
         topic = config.name
         runtime = CoordinatorRuntime(
-            ReplicaLog(topic, services.replica_manager),
-            make_shard,
-            services.clock,
-            self._loop,
-            config,
+            ReplicaLog(topic, self._replicas), make_shard, self._clock, self._loop, config
         )
         self._runtimes[topic] = runtime
-        register_runtime_metrics(services.metrics, _METRICS_TYPE[topic], runtime)
+        register_runtime_metrics(metrics, _METRICS_TYPE[topic], runtime)
         return runtime
 
     def close(self) -> None:
-        """Give everything up: whatever waits is told to look for another coordinator."""
+        """Stop coordinating: requests that wait are answered with NOT_COORDINATOR."""
         self._is_closed = True
         for runtime in self._runtimes.values():
             runtime.close()
 
-    # What the replica manager tells.
+    # `PartitionListener`, called by the replica manager.
 
     def on_role(self, partition: Partition) -> None:
-        """Take note that a partition is led here, followed here, or gone."""
+        """Load a partition that this broker now leads, or unload one that it no longer leads."""
         name = partition.topic_partition
         runtime = self._runtimes.get(name.topic)
         if runtime is None or self._is_closed:
             return
         if partition.is_gone:
-            # Its topic may be made anew, with leader epochs that begin again.
+            # The topic may be created again, with leader epochs that start from 0.
             runtime.resign(name.partition)
         elif partition.is_leader:
             runtime.become_leader(name.partition, partition.leader_epoch)
@@ -88,7 +99,7 @@ class Coordinators:
             runtime.resign(name.partition, partition.leader_epoch)
 
     def on_high_watermark(self, partition: Partition) -> None:
-        """Take note that a high watermark may have moved."""
+        """Complete the writes of a partition whose high watermark may have advanced."""
         name = partition.topic_partition
         runtime = self._runtimes.get(name.topic)
         if runtime is not None:
@@ -97,58 +108,55 @@ class Coordinators:
     def complete_transaction(
         self, topic: str, partition: int, producer_id: int, producer_epoch: int, committed: bool
     ) -> None:
-        """Take note that a transaction's marker was appended to a partition that is led here."""
+        """Apply the end of a transaction whose marker was appended to a partition that this broker leads."""
         runtime = self._runtimes.get(topic)
         if runtime is not None:
-            # Whoever appended it waits for the high watermark himself.
+            # The caller that appended the marker waits for the high watermark itself.
             runtime.complete_transaction(partition, producer_id, producer_epoch, committed)
 
-    # Who coordinates what.
+    # Finding coordinators.
 
     def is_served(self, topic: str) -> bool:
-        """Whether brokers of this version coordinate what the topic keeps."""
+        """Whether this broker can coordinate the partitions of the topic."""
         return topic in self._runtimes
 
     def partition_for(self, topic: str, key: str) -> int:
-        """The partition that a group or a transactional id belongs to, whether the topic exists or not."""
+        """Return the partition for a group id or transactional id, whether or not the topic exists."""
         return partition_of(key, self.partition_count(topic))
 
+    def offsets_partition(self, group_id: str) -> TopicPartition:
+        """Return the partition that keeps the offsets of a group."""
+        return TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(GROUP_METADATA_TOPIC, group_id))
+
     def partition_count(self, topic: str) -> int:
-        """How many partitions an internal topic has, or shall have."""
-        return self._services.metadata_cache.partition_count(topic) or self._partition_counts[topic]
+        """Return the number of partitions of an internal topic, or the configured number before it exists."""
+        return self._cache.partition_count(topic) or self._partition_counts[topic]
 
     def coordinator(self, topic: str, key: str, listener: str) -> BrokerEndpoint | None:
-        """The broker that leads the partition of `key`, if there is one and it has this listener."""
-        cache = self._services.metadata_cache
+        """Return the address of the coordinator of `key`, or None if its partition has no leader."""
+        cache = self._cache
         led = cache.partition(TopicPartition(topic, self.partition_for(topic, key)))
         return cache.endpoint(led.leader, listener) if led is not None else None
 
     async def create_topic(self, topic: str) -> None:
-        """Create an internal topic unless it exists; failures are logged, whoever asks will ask again."""
-        if topic in self._services.metadata_cache or topic in self._being_created:
+        """Create an internal topic unless it exists; log a failure, because clients retry the request."""
+        if topic in self._cache or topic in self._being_created:
             return
         self._being_created.add(topic)
         try:
-            codes = await self._services.topic_admin.auto_create([topic])
+            codes = await self._topic_admin.auto_create([topic])
         except (ZooKeeperError, ApiError) as error:
-            logger.warning("%s cannot be created now: %s", topic, error)
+            logger.warning("cannot create internal topic %s now: %s", topic, error)
         else:
             code = codes.get(topic, ErrorCode.NONE)
             if code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
                 logger.warning(
-                    "%s cannot be created: %s; are there as many live brokers as it is to have replicas?",
+                    "cannot create internal topic %s: %s; its replication factor may exceed the live brokers",
                     topic,
                     code.name,
                 )
         finally:
             self._being_created.discard(topic)
-
-
-def build_coordinators(services: "BrokerServices") -> Coordinators:
-    """Make the coordinators of a broker and have the replica manager tell them of partitions."""
-    coordinators = services.coordinators = Coordinators(services, asyncio.get_running_loop())
-    services.replica_manager.listen(coordinators)
-    return coordinators
 
 
 def register_runtime_metrics(metrics: Metrics, kind: str, runtime: CoordinatorRuntime[Any]) -> None:

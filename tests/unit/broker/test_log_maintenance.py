@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.services import BrokerServices
-from kalda.broker.upkeep import Upkeep, start_log_upkeep
+from kalda.broker.log_maintenance import run_log_maintenance
+from kalda.broker.service_tasks import ServiceTasks
 
 
 class Recorder:
-    """Upkeep that notes what is to be done instead of doing it."""
+    """Service tasks that note what is to be done instead of doing it."""
 
     def __init__(self) -> None:
         self.intervals: dict[str, int] = {}
@@ -23,20 +23,20 @@ class Recorder:
 
 def test_idle_producers_are_looked_for_apart_from_retention() -> None:
     """Retention may be switched to hours; sequence numbers are memory."""
-    services, upkeep = BrokerServices(), Recorder()
-    services.config = BrokerConfig.from_properties(
+    tasks = Recorder()
+    config = BrokerConfig.from_properties(
         {"producer.id.expiration.check.interval.ms": "70", "log.retention.check.interval.ms": "9000"}
     )
-    services.log_manager = cast("Any", type("Logs", (), {"__getattr__": lambda *_: None})())
-    start_log_upkeep(cast("Upkeep", upkeep), services)
-    assert (70, 9000) == (upkeep.intervals["producer expiration"], upkeep.intervals["log retention"])
+    anything = cast("Any", type("Logs", (), {"__getattr__": lambda *_: None})())
+    run_log_maintenance(cast("ServiceTasks", tasks), config, anything, anything)
+    assert (70, 9000) == (tasks.intervals["producer expiration"], tasks.intervals["log retention"])
 
 
 async def test_tasks_that_wait_for_coordination_end_when_it_falls_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The controller resigns on its way out; a coordination server that ends meanwhile never answers."""
-    monkeypatch.setattr("kalda.broker.upkeep.FAREWELL_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("kalda.broker.service_tasks.RESIGN_SECONDS_MAX", 3600.0)
     silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     resigning = asyncio.Event()
 
@@ -48,10 +48,10 @@ async def test_tasks_that_wait_for_coordination_end_when_it_falls_silent(
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as tasks:
-        upkeep = Upkeep(tasks)
-        upkeep.run("controller", controller())
+        service_tasks = ServiceTasks(tasks)
+        service_tasks.run("controller", controller())
         await asyncio.sleep(0)
-        ending = asyncio.ensure_future(upkeep.end(silent))
+        ending = asyncio.ensure_future(service_tasks.end(silent))
         await resigning.wait()
         silent.set_result(None)
         async with asyncio.timeout(10):
