@@ -119,6 +119,14 @@ class LeaderEpochFileCache:
         """Sync the file; for the background pool."""
         self._file_system.sync_file(self.path)
 
+    def check_invariants(self, log_end_offset: int) -> None:
+        """Assert that epochs and start offsets ascend and lie within the log."""
+        for before, after in pairwise(self.entries):
+            assert before[0] < after[0], f"{self.path}: {after} follows {before}"
+            assert before[1] <= after[1], f"{self.path}: {after} follows {before}"
+        for _, start_offset in self.entries[-1:]:
+            assert start_offset <= log_end_offset, f"{self.entries} above log end offset {log_end_offset}"
+
     def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
         kept = list(self.entries)
         while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):

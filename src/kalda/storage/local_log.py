@@ -4,6 +4,7 @@ Not here: high watermark, producers, epochs, validation (`unified_log`). Offsets
 """
 
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -193,9 +194,10 @@ class LocalLog:
 
         Segments [0,10)[10,20)[20,30): replacing 0 and 10 gives [0,20)[20,30). The active one stays.
         """
-        gone = [each for each in self.segments.items[:-1] if each.base_offset in base_offsets]
-        assert gone, f"{segment} replaces nothing in {self.segments.items}"
+        gone = list(self.segments.following(segment.base_offset)[: len(base_offsets)])
+        assert [each.base_offset for each in gone] == sorted(base_offsets), f"{gone} are not {base_offsets}"
         assert gone[0].base_offset == segment.base_offset, f"{segment} does not begin where {gone[0]} does"
+        assert self.segments.active not in gone, f"{segment} replaces the active segment"
         kept = [each for each in self.segments if each.base_offset not in base_offsets]
         self.segments = LogSegments(tuple(sorted((*kept, segment), key=_base_offset)))
         self._bound = (-1, None, 0)
@@ -232,6 +234,18 @@ class LocalLog:
         """Let go of all files without writing."""
         for segment in self.segments:
             segment.forget()
+
+    def check_invariants(self) -> None:
+        """Assert that segments and offsets agree, as far as memory shows it."""
+        active, end = self.segments.active, self.log_end_offset
+        assert active.base_offset <= end, f"{active} begins above the log end offset {end}"
+        assert 0 <= self.recovery_point <= end, f"recovery point {self.recovery_point}, log end offset {end}"
+        for segment, following in pairwise(self.segments):
+            segment.check_invariants(following.base_offset)
+        active.check_invariants(end)
+        for offset, position in self._tail.items():
+            assert active.base_offset <= offset < end, f"tail offset {offset} is outside {active}, end {end}"
+            assert position < active.size, f"tail position {position} is behind {active}"
 
     def _find(self, offset: int, bound_offset: int) -> tuple[LogSegment, int, int, int, int] | None:
         """Return segment, position, size of the batch there, end position and an upper bound offset."""

@@ -90,6 +90,7 @@ class LogFlusher:
             if error is not None:
                 self._on_failure(error)
             elif generation == self._generation:
+                assert offset <= local.log_end_offset, f"synced to {offset} of {local.log_end_offset}"
                 local.recovery_point = max(local.recovery_point, offset)
                 self._on_end()
             if done is not None:

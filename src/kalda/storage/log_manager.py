@@ -443,6 +443,7 @@ class LogManager:
             self._checkpoints[directory][name].note_stale(found.keys() - here)
 
     def _add(self, topic_partition: TopicPartition, log: UnifiedLog) -> None:
+        assert topic_partition not in self._closed, f"{topic_partition} is open and closed for want of space"
         self._logs[topic_partition] = log
         for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
             checkpoint.note(log)

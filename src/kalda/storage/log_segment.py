@@ -396,6 +396,15 @@ class LogSegment:
         self.time_index.check(self.records.size)
         self.transaction_index.entries()
 
+    def check_invariants(self, end_offset: int) -> None:
+        """Assert that what memory holds of the segment lies below `end_offset`, where the next one begins."""
+        size, largest = self.records.size, self._largest
+        assert size or not self.offset_index.entries, f"{self} has {self.offset_index.entries} index entries"
+        if largest is not None and largest.timestamp >= 0:
+            assert self.base_offset <= largest.offset < end_offset, f"{self} ends at {end_offset}: {largest}"
+        self.offset_index.check_invariants(end_offset, size)
+        self.time_index.check_invariants(end_offset)
+
     def mark_deleted(self, file_system: FileSystem) -> list[str]:
         """Rename the files to ``.deleted`` and return their new names; reads in flight go on.
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import lt
 
 from kalda.storage.log_segment import LogSegment
 
@@ -15,7 +16,8 @@ class LogSegments:
         assert items, "a log has at least one segment"
         self.items = items
         self.active = items[-1]
-        self._base_offsets = tuple(segment.base_offset for segment in items)
+        offsets = self._base_offsets = tuple(segment.base_offset for segment in items)
+        assert all(map(lt, offsets, offsets[1:])), f"segments do not ascend: {offsets}"
 
     def __len__(self) -> int:
         return len(self.items)
@@ -38,5 +40,4 @@ class LogSegments:
 
     def with_added(self, segment: LogSegment) -> "LogSegments":
         """Return the segments with one more at the end."""
-        assert segment.base_offset > self.active.base_offset, f"{segment} does not follow {self.active}"
         return LogSegments((*self.items, segment))

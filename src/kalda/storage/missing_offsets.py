@@ -80,6 +80,12 @@ class MissingOffsets:
             clipped = [(max(first, start_offset), min(end, end_offset)) for first, end in self.ranges]
             self._set(_merged(clipped))
 
+    def check_invariants(self, log_end_offset: int) -> None:
+        """Assert that the ranges ascend, do not touch, and lie within the log."""
+        assert self.ranges == _merged(self.ranges), f"missing ranges are not in order: {self.ranges}"
+        for last in self.ranges[-1:]:
+            assert last.end <= log_end_offset, f"{last} missing above the log end offset {log_end_offset}"
+
     def _set(self, ranges: tuple[OffsetRange, ...]) -> None:
         if ranges == self.ranges:
             return

@@ -8,6 +8,7 @@ rebuilt after a crash for every segment that was not flushed, and never decides 
 """
 
 import struct
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kalda.storage.errors import CorruptIndexError
@@ -178,6 +179,14 @@ class SparseIndex:
         self._read_window(slot)
         return self._window_slot + last_at_or_below(self._window, entry, target, field)
 
+    def pending_fields(self) -> list[tuple[int, int]]:
+        """Return the entries that wait to be written, after asserting that they ascend."""
+        found = list(self.entry.iter_unpack(self._pending))
+        for before, after in pairwise(found):
+            assert before[0] < after[0], f"{self.path}: {after} follows {before}"
+            assert before[1] <= after[1], f"{self.path}: {after} follows {before}"
+        return found
+
     def _find_window(self, target: int, field: int) -> int:
         """Return the first slot of the window that holds the answer, or -1 if all entries are above."""
         entry = self.entry
@@ -276,6 +285,13 @@ class OffsetIndex(SparseIndex):
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at `offset` and above."""
         self.keep_entries(self.slot_at_or_below(offset - self.base_offset - 1, 0) + 1)
+
+    def check_invariants(self, end_offset: int, log_size: int) -> None:
+        """Assert that entries in memory point into a log of `log_size` bytes that ends at `end_offset`."""
+        for relative, position in self.pending_fields()[-1:]:
+            offset = self.base_offset + relative
+            assert offset < end_offset, f"{self.path}: entry for offset {offset}, log end offset {end_offset}"
+            assert position < log_size, f"{self.path}: entry at {position}, log has {log_size} bytes"
 
     def check(self, log_size: int) -> None:
         """Look at the ends; raises `CorruptIndexError` if they cannot belong to a log of `log_size` bytes."""

@@ -69,6 +69,12 @@ class TimeIndex(SparseIndex):
         super().keep_entries(count)
         self._last_timestamp = None
 
+    def check_invariants(self, end_offset: int) -> None:
+        """Assert that the entries in memory name offsets of a log that ends at `end_offset`."""
+        for _, relative in self.pending_fields()[-1:]:
+            offset = self.base_offset + relative
+            assert offset < end_offset, f"{self.path}: entry for offset {offset}, log end offset {end_offset}"
+
     def check(self, log_size: int) -> None:
         """Look at the last entry; raises `CorruptIndexError` if it cannot belong to the log."""
         fields = self.last_fields()

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection
 from typing import Final
 
+from kalda.common import invariants
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     CONTROL_FLAG,
@@ -109,6 +110,7 @@ class UnifiedLog:
         self.is_being_cleaned = False
         self._flusher: Final = LogFlusher(local, resources, leader_epochs, self._mark_clean, self._mark_moved)
         producer_state.on_high_watermark(self.high_watermark)
+        self._check()
 
     @property
     def config(self) -> LogConfig:
@@ -348,6 +350,8 @@ class UnifiedLog:
         self.producer_state.on_high_watermark(offset)
         if not self._is_moved:
             self._mark_moved()
+        if invariants.enabled:
+            self.check_invariants()
         return True
 
     def delete_records_before(self, offset: int) -> int:
@@ -367,12 +371,14 @@ class UnifiedLog:
                 f"the high watermark is {self.high_watermark}"
             )
         self._advance_start(offset)
+        self._check()
         return self.log_start_offset
 
     def roll(self) -> None:
         """Begin a new segment at the log's end; raises `LogStorageError`."""
         with self.disk_errors.raised("roll"):
             self._roll(self.log_end_offset)
+        self._check()
 
     def flush(self, done: Callable[[], None] | None = None) -> None:
         """Bring everything appended so far to the device, in the background; `done` follows.
@@ -401,6 +407,7 @@ class UnifiedLog:
             for expired, reason in rules:
                 facts = retention.facts_of(self.segments, self.log_end_offset)
                 count += self._drop(expired(facts), reason)
+        self._check()
         return count
 
     def truncate_to(self, offset: int) -> bool:
@@ -436,6 +443,7 @@ class UnifiedLog:
         self._mark_dirty()
         self._mark_moved()
         self._resources.on_truncation(self.topic_partition)
+        self._check()
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -456,6 +464,7 @@ class UnifiedLog:
         # A producer snapshot that cannot be removed belongs to no segment, and goes at the next start.
         with contextlib.suppress(OSError):
             self.producer_state.remove_snapshots_of([each.base_offset for each in gone[1:]])
+        self._check()
         return gone
 
     def insert_segment(self, segment: LogSegment, end_offset: int) -> None:
@@ -468,6 +477,7 @@ class UnifiedLog:
             self._resources.cleaner.on_truncation(self.topic_partition, segment.base_offset)
         self.missing.remove(segment.base_offset, end_offset)
         self._local.insert(segment, end_offset)
+        self._check()
 
     def update_config(self, config: LogConfig) -> None:
         """Put new settings in force."""
@@ -535,6 +545,23 @@ class UnifiedLog:
         self._resources.moved.discard(self.topic_partition)
         self._local.forget()
 
+    def check_invariants(self) -> None:
+        """Assert that the offsets and the parts of the log agree; see `kalda.common.invariants`."""
+        local, start, high_watermark = self._local, self.log_start_offset, self.high_watermark
+        end, first, stable = local.log_end_offset, local.segments.items[0], self.last_stable_offset
+        assert first.base_offset <= start, f"log start offset {start} lies below {first}"
+        assert start <= high_watermark, f"log start offset {start} > high watermark {high_watermark}"
+        assert high_watermark <= end, f"high watermark {high_watermark} > log end offset {end}"
+        assert start <= stable <= high_watermark, f"last stable offset {stable} not in {self}"
+        local.check_invariants()
+        self.producer_state.check_invariants(end, high_watermark)
+        self.leader_epochs.check_invariants(end)
+        self.missing.check_invariants(end)
+
+    def _check(self) -> None:
+        if invariants.enabled:
+            self.check_invariants()
+
     def _write(
         self,
         records: WritableBuffer,
@@ -561,6 +588,8 @@ class UnifiedLog:
             self._mark_dirty()
         if end - local.recovery_point >= local.config.flush_messages:
             self.flush()
+        if invariants.enabled:
+            self.check_invariants()
 
     def _update_producer(
         self, header: BatchHeader, marker: EndTransactionMarker | None, first_offset: int, last_offset: int
@@ -618,6 +647,7 @@ class UnifiedLog:
         self._mark_dirty()
         self._mark_moved()
         self._resources.on_truncation(self.topic_partition)
+        self._check()
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True
