@@ -2,9 +2,10 @@
 
 A page links to a source file by its path relative to the page, as GitHub resolves it. The text of the link
 names a function or class, optionally after its file:
-``[`Dispatcher.on_frame`](../src/kalda/broker/dispatch.py)`` or
-``[`dispatch.py:Dispatcher.on_frame`](../src/kalda/broker/dispatch.py)``. `problem` returns what is wrong
-with such a link, so that a test fails when a function is renamed and the page is not. Fenced code is skipped.
+``[`Dispatcher.on_frame`](../src/kalda/broker/requests/dispatch.py)`` or
+``[`dispatch.py:Dispatcher.on_frame`](../src/kalda/broker/requests/dispatch.py)``. `problem` returns what is
+wrong with such a link, so that a test fails when a function is renamed and the page is not. Fenced code is
+skipped.
 """
 
 import ast

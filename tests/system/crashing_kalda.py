@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kalda.broker.replica_log import ReplicaLog
+from kalda.broker.internal_topics.replica_log import ReplicaLog
 from kalda.cli import main
 from kalda.coordinator.runtime.commit_queue import CommitQueue
 

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
-ALLOWED_CIRCLES = {"kalda.broker.handlers": 2}
+ALLOWED_CIRCLES: dict[str, int] = {}
 """The import circles that are still there, as package and number of modules. This list only shrinks."""
 
 
@@ -45,8 +45,8 @@ def test_module_is_tidy(path: Path) -> None:
 
 def test_every_message_has_a_module_and_every_handler_is_registered() -> None:
     """Adding an API is one module with its declaration and one with its handler; none is forgotten."""
-    registered = (SOURCE / "kalda/broker/handlers/__init__.py").read_text()
-    handlers = {path.stem for path in (SOURCE / "kalda/broker/handlers").glob("*.py")} - {"__init__"}
+    registered = (SOURCE / "kalda/broker/requests/handlers/__init__.py").read_text()
+    handlers = {path.stem for path in (SOURCE / "kalda/broker/requests/handlers").glob("*.py")} - {"__init__"}
     messages = {path.stem for path in (SOURCE / "kalda/protocol/messages").glob("*.py")} - {"__init__"}
 
     assert handlers <= messages
@@ -55,7 +55,7 @@ def test_every_message_has_a_module_and_every_handler_is_registered() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((SOURCE / "kalda/broker/handlers").glob("[a-z]*.py")), ids=lambda p: p.stem
+    "path", sorted((SOURCE / "kalda/broker/requests/handlers").glob("[a-z]*.py")), ids=lambda p: p.stem
 )
 def test_every_handler_lists_its_versions(path: Path) -> None:
     """The docstring tells what each version changed and what is not implemented."""

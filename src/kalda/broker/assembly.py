@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.controller_link.channel import ControllerChannel
-from kalda.broker.controller_link.controlled_shutdown import ControlledShutdown
-from kalda.broker.controller_link.requests import ControllerRequests
-from kalda.broker.dispatch import Dispatcher
-from kalda.broker.early_requests import EarlyRequests
-from kalda.broker.fetch_session import FetchSessionCache
-from kalda.broker.foundation import Foundation
-from kalda.broker.groups import build_consumer_group_coordinator, build_group_coordinator
-from kalda.broker.handlers import HANDLERS
-from kalda.broker.health import BrokerHealth, BrokerState
-from kalda.broker.internal_topics import InternalTopics
-from kalda.broker.log_cleaning import run_log_cleaner
-from kalda.broker.log_maintenance import run_log_maintenance
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.control_plane.channel import ControllerChannel
+from kalda.broker.control_plane.controlled_shutdown import ControlledShutdown
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.broker.fetching.fetch_session import FetchSessionCache
+from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.foundation.health import BrokerHealth, BrokerState
+from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.groups.assembly import build_consumer_group_coordinator, build_group_coordinator
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.logs.log_cleaning import run_log_cleaner
+from kalda.broker.logs.log_maintenance import run_log_maintenance
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.metrics.broker import (
     register_controller_metrics,
     register_fetch_session_metrics,
@@ -39,17 +37,19 @@ from kalda.broker.metrics.partitions import (
 )
 from kalda.broker.metrics.process import register_loop_metrics, register_process_metrics
 from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
-from kalda.broker.producer_ids import ProducerIds
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
-from kalda.broker.refused_batches import RefusedBatches
-from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.replication.assembly import Replication, build_replication
-from kalda.broker.replication.follower.metrics import register_fetcher_metrics
-from kalda.broker.service_tasks import ServiceTasks
-from kalda.broker.services import BrokerServices
+from kalda.broker.replicas.assembly import Replication, build_replication
+from kalda.broker.replicas.follower.fetcher_metrics import register_fetcher_metrics
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.requests.dispatch import Dispatcher
+from kalda.broker.requests.early_requests import EarlyRequests
+from kalda.broker.requests.handlers import HANDLERS, advertised_versions
+from kalda.broker.requests.refused_batches import RefusedBatches
+from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
+from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.common.loop_timer import LoopTimer
+from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
@@ -129,6 +129,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         foundation, dialer, cache, replicas, purgatories["produce"], internal_topics, producer_ids
     )
     services = BrokerServices(
+        api_versions=advertised_versions(),
         broker_id=foundation.broker_id,
         cluster_id=foundation.cluster_id,
         config=config,

@@ -17,26 +17,26 @@ from typing import Final
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
-from kalda.broker.controller_link.controlled_shutdown import (
+from kalda.broker.control_plane.controlled_shutdown import (
     SILENCE_SECONDS_MAX,
     report_leaderships,
     wait_zookeeper_silent,
 )
-from kalda.broker.features import SUPPORTED, Features
-from kalda.broker.foundation import Foundation
-from kalda.broker.health import BrokerState
-from kalda.broker.metrics.partitions import register_broker_info
-from kalda.broker.process.errors import ProcessError
-from kalda.broker.registration import (
+from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.foundation.health import BrokerState
+from kalda.broker.foundation.service_tasks import RESIGN_SECONDS_MAX
+from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.metadata.features import SUPPORTED, Features
+from kalda.broker.metadata.registration import (
     BrokerIdentityError,
     BrokerRegistration,
     check_cluster_id,
     decide_broker_id,
     read_stored_identities,
 )
-from kalda.broker.service_tasks import RESIGN_SECONDS_MAX
-from kalda.broker.services import BrokerServices
-from kalda.broker.session_memory import SessionMemory
+from kalda.broker.metadata.session_file import SessionMemory
+from kalda.broker.metrics.partitions import register_broker_info
+from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer, TcpDialer
@@ -66,10 +66,6 @@ HAND_OVER_SECONDS_MAX: Final = 30.0
 _METADATA_SECONDS: Final = 10.0
 """How long requests of clients wait for the controller's metadata while the broker starts. Most clients give
 a request up after 30 s."""
-
-
-class BrokerStartError(ProcessError):
-    """The broker cannot start for a reason that an operator can remove; the message states the reason."""
 
 
 class BrokerServer:

@@ -1,9 +1,9 @@
 """A follower's life, word by word: what it asks, what it is told, and how its log stands then."""
 
-from kalda.broker.replication.follower.truncation import LeaderOffsets
+from kalda.broker.replicas.follower.truncation import LeaderOffsets
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch_response import FetchedPartition
-from tests.unit.broker.replication.follower_fixtures import Follower, at, fetched
+from tests.unit.broker.replicas.follower_fixtures import Follower, at, fetched
 
 EXPECTED = """\
 follow at epoch 5

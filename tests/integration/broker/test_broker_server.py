@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import pytest
 
+from kalda.broker.foundation.start_error import BrokerStartError
 from kalda.broker.process.config import started_config
-from kalda.broker.server import BrokerServer, BrokerStartError
+from kalda.broker.server import BrokerServer
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import SystemClock
 from kalda.protocol import codec, registry

@@ -7,7 +7,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from kalda.broker.partition import Partition
+from kalda.broker.replicas.partition import Partition
 from kalda.common.types import TopicPartition
 from kalda.testing import Cluster
 from tests.integration.cluster.helpers import create_topic, wait_until

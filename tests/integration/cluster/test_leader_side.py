@@ -4,7 +4,7 @@ import uuid
 
 import confluent_kafka
 
-from kalda.broker.partition import Partition
+from kalda.broker.replicas.partition import Partition
 from kalda.common.types import TopicPartition
 from kalda.storage.log_types import FetchIsolation
 from kalda.testing.cluster import Cluster

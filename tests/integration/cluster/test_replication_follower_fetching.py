@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.partition import Partition
-from kalda.broker.replication.follower.manager import ReplicaFetcherManager
-from kalda.broker.replication.leader.in_sync import FollowerState
-from kalda.broker.replication.quota import FOLLOWER_REPLICAS, ReplicationQuota
+from kalda.broker.replicas.follower.replica_fetcher_manager import ReplicaFetcherManager
+from kalda.broker.replicas.in_sync import FollowerState
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.common.types import BrokerEndpoint, TopicPartition

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from kalda.broker.partition import Partition
-from kalda.broker.replication.follower.fetch_state import FetchStatus
-from kalda.broker.replication.quota import FOLLOWER_REPLICAS, UNLIMITED
+from kalda.broker.replicas.follower.fetch_state import FetchStatus
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, UNLIMITED
 from kalda.broker.server import BrokerServer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

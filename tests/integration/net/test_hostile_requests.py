@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kalda.broker.handlers import HANDLERS
+from kalda.broker.requests.handlers import HANDLERS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, registry

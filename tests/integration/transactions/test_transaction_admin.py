@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import InvalidUpdateVersionError
 
-from kalda.broker.features import GROUP_VERSION, TRANSACTION_VERSION
+from kalda.broker.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

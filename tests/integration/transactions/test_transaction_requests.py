@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from kalda.broker.features import TRANSACTION_VERSION
+from kalda.broker.metadata.features import TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.net.peer.connection import PeerConnection

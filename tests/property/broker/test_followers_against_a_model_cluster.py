@@ -13,15 +13,16 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kalda.broker.fetch_session import FetchAnswer, FetchSessionCache
-from kalda.broker.partition import Partition
-from kalda.broker.replication.follower.fetcher_core import FetcherCore
-from kalda.broker.replication.follower.session import FollowerFetchSession
-from kalda.broker.replication.follower.truncation import LeaderOffsets
-from kalda.broker.replication.quota import FOLLOWER_REPLICAS, ReplicationQuota
+from kalda.broker.fetching.fetch_session import FetchSessionCache
+from kalda.broker.replicas.follower.fetcher_core import FetcherCore
+from kalda.broker.replicas.follower.follower_fetch_session import FollowerFetchSession
+from kalda.broker.replicas.follower.truncation import LeaderOffsets
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
+    FetchAnswer,
     FetchPartitionFields,
     PartitionFetchResult,
     fetch_response,

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kalda.broker.partition import Partition
-from kalda.broker.replication.leader.in_sync import IsrChange, ReplicationRules
+from kalda.broker.replicas.in_sync import IsrChange, ReplicationRules
+from kalda.broker.replicas.partition import Partition
 from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership

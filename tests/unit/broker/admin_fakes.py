@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from kalda.broker.api import RequestContext
 from kalda.broker.config import BrokerConfig, ConfigStore
-from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.requests.api import RequestContext
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError
+from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata

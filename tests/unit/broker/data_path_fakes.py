@@ -7,19 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kalda.broker.api import Pending, RequestContext
-from kalda.broker.fetch_session import FetchSessionCache
-from kalda.broker.handlers.fetch import handle_fetch
-from kalda.broker.handlers.produce import handle_produce
-from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.partition import Partition
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
-from kalda.broker.refused_batches import RefusedBatches
-from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.replication.leader.isr_changes import IsrChanges
+from kalda.broker.fetching.fetch_session import FetchSessionCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.requests.api import Pending, RequestContext
+from kalda.broker.requests.handlers.fetch import handle_fetch
+from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
+from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, UpdateMetadata

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from kalda.broker.partition import Partition
-from kalda.broker.replication.leader.in_sync import IsrChange
-from kalda.broker.replication.leader.isr_changes import IsrChanges
+from kalda.broker.replicas.in_sync import IsrChange
+from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.partition import Partition
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

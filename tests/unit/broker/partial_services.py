@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kalda.broker.services import BrokerServices
+from kalda.broker.requests.services import BrokerServices
 
 
 def services_with(**parts: Any) -> BrokerServices:

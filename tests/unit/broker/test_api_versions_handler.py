@@ -2,8 +2,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.features import Features
-from kalda.broker.handlers import HANDLERS, api_versions
+from kalda.broker.metadata.features import Features
+from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
@@ -14,7 +14,7 @@ from tests.unit.broker.partial_services import services_with
 
 def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    services = services_with(features=Features(cast("Any", None)))
+    services = services_with(api_versions=advertised_versions(), features=Features(cast("Any", None)))
     services.features.levels, services.features.epoch = {"transaction.version": 2}, 5
     return api_versions.handle(services, request, context(version))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.broker.api import ApiHandler, Pending, error_codes
+from kalda.broker.requests.api import ApiHandler, Pending, error_codes
 from kalda.common.api_keys import ApiKey
 from kalda.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorResponse

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kalda.broker.broker_loggers import check_level, describe_loggers, set_level
+from kalda.broker.config.broker_loggers import check_level, describe_loggers, set_level
 from kalda.common.errors import ApiError, ErrorCode
 from tests.unit.broker.admin_fakes import AdminHarness
 from tests.unit.broker.test_config_admin import change, described

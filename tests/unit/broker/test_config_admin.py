@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
+from kalda.broker.config.config_admin import ConfigChangeRequest, ConfigOperation, changed_settings
 from kalda.broker.config.definitions import TOPIC_CONFIG
-from kalda.broker.config_admin import ConfigChangeRequest, ConfigOperation, changed_settings
-from kalda.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
+from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol import codec
 from kalda.protocol.messages import alter_configs as legacy

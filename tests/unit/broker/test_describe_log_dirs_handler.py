@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.handlers.describe_log_dirs import HANDLER, handle
+from kalda.broker.requests.handlers.describe_log_dirs import HANDLER, handle
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,

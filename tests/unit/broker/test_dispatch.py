@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kalda.broker import dispatch as dispatch_module
-from kalda.broker.api import ApiHandler, Pending, RawResult, RequestContext
-from kalda.broker.dispatch import Dispatcher
+from kalda.broker.requests import dispatch as dispatch_module
+from kalda.broker.requests.api import ApiHandler, Pending, RawResult, RequestContext
+from kalda.broker.requests.dispatch import Dispatcher
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Counter, DerivedHistogram, Metrics

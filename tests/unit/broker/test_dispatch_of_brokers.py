@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kalda.broker import dispatch as dispatch_module
-from kalda.broker.api import ApiHandler, RequestContext
-from kalda.broker.dispatch import Dispatcher
+from kalda.broker.requests import dispatch as dispatch_module
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.dispatch import Dispatcher
 from kalda.common.api_keys import ApiKey
 from kalda.common.metrics import Metrics
 from kalda.protocol import codec

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from kalda.broker import early_requests
-from kalda.broker.early_requests import EarlyRequests
+from kalda.broker.requests import early_requests
+from kalda.broker.requests.early_requests import EarlyRequests
 from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection
 

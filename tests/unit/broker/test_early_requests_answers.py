@@ -2,7 +2,7 @@
 
 import struct
 
-from kalda.broker.early_requests import EarlyRequests
+from kalda.broker.requests.early_requests import EarlyRequests
 from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection
 from tests.unit.net.fakes import Harness, framed

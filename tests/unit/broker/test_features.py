@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kalda.broker.features import (
+from kalda.broker.metadata.features import (
     SUPPORTED,
     Features,
     FeatureUpdate,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.api import Pending
+from kalda.broker.requests.api import Pending
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica

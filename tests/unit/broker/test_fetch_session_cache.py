@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.broker.fetch_session import (
+from kalda.broker.fetching.fetch_session import (
     EVICTION_MS,
     FetchSessionCache,
     FullContext,

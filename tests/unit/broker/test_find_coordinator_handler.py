@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.handlers.find_coordinator import error_response, handle
-from kalda.broker.internal_topics import InternalTopics
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.requests.handlers.find_coordinator import error_response, handle
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.api import Pending
-from kalda.broker.handlers import delete_records
-from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replication.leader.replica_selector import (
+from kalda.broker.replicas.replica_selector import (
     LEADER_ONLY,
     RACK_AWARE,
     RackAwareReplicaSelector,
     make_replica_selector,
 )
-from kalda.broker.replication.quota import LEADER_REPLICAS, ReplicationQuota
+from kalda.broker.replicas.replication_quota import LEADER_REPLICAS, ReplicationQuota
+from kalda.broker.requests.api import Pending
+from kalda.broker.requests.handlers import delete_records
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import ZERO_UUID, BrokerEndpoint
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,

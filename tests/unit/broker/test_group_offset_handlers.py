@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.handlers import offset_commit, offset_delete, txn_offset_commit
+from kalda.broker.requests.handlers import offset_commit, offset_delete, txn_offset_commit
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.offset_commit import (

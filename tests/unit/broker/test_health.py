@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.health import BrokerHealth, BrokerState
-from kalda.broker.registration import RegistrationState
+from kalda.broker.foundation.health import BrokerHealth, BrokerState
+from kalda.broker.metadata.registration import RegistrationState
 
 
 @pytest.mark.parametrize(

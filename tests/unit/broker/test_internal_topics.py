@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.internal_topics import InternalTopics
+from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.errors import ApiError, ErrorCode

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.handlers.leave_group import handle
-from kalda.broker.services import BrokerServices
+from kalda.broker.requests.handlers.leave_group import handle
+from kalda.broker.requests.services import BrokerServices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.leave_group import (

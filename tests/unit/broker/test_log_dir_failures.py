@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.log_dir_failures import LogDirFailures
-from kalda.broker.partition import Partition
+from kalda.broker.replicas.log_dir_failures import LogDirFailures
+from kalda.broker.replicas.partition import Partition
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica

@@ -7,10 +7,10 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from kalda.broker.api import RequestContext
-from kalda.broker.handlers import delete_groups, describe_groups
-from kalda.broker.services import BrokerServices
-from kalda.broker.slices import SLICE, in_slices
+from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.handlers import delete_groups, describe_groups
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.slices import SLICE, in_slices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata

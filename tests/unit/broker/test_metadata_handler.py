@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from kalda.broker.handlers import describe_cluster, describe_topic_partitions, metadata
+from kalda.broker.requests.handlers import describe_cluster, describe_topic_partitions, metadata
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID
 from kalda.protocol import codec

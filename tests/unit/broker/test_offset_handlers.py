@@ -7,9 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.api import Pending
-from kalda.broker.handlers import delete_records, init_producer_id, list_offsets, offset_for_leader_epoch
-from kalda.broker.producer_ids import ProducerIds
+from kalda.broker.requests.api import Pending
+from kalda.broker.requests.handlers import (
+    delete_records,
+    init_producer_id,
+    list_offsets,
+    offset_for_leader_epoch,
+)
+from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,

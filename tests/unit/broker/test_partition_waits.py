@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from kalda.broker.delayed.partition_waits import DelayedByPartitions
-from kalda.broker.partition import Partition
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.partition_waits import DelayedByPartitions
 
 
 class Wait:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.api import Pending
-from kalda.broker.delayed.produce import ProduceWait
+from kalda.broker.replicas.delayed_produce import ProduceWait
+from kalda.broker.requests.api import Pending
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker import refused_batches
-from kalda.broker.refused_batches import GAP_SECONDS, KEPT_SECONDS, RefusedBatches
+from kalda.broker.requests import refused_batches
+from kalda.broker.requests.refused_batches import GAP_SECONDS, KEPT_SECONDS, RefusedBatches
 from kalda.common.errors import ErrorCode
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from kalda.broker import registration as registration_module
-from kalda.broker.registration import (
+from kalda.broker.metadata import registration as registration_module
+from kalda.broker.metadata.registration import (
     BrokerIdentityError,
     BrokerRegistration,
     RegistrationState,
@@ -14,7 +14,7 @@ from kalda.broker.registration import (
     decide_broker_id,
     read_stored_identities,
 )
-from kalda.broker.session_memory import SESSION_FILE, SessionMemory
+from kalda.broker.metadata.session_file import SESSION_FILE, SessionMemory
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore

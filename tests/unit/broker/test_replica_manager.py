@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.replication.leader.in_sync import FollowerState
-from kalda.broker.replication.role_changes import RETRIES_PER_STEP, RETRY_FAILURES_MAX
+from kalda.broker.replicas.in_sync import FollowerState
+from kalda.broker.replicas.role_changes import RETRIES_PER_STEP, RETRY_FAILURES_MAX
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica

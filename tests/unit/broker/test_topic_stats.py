@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.topic_stats import BrokerTopicStats
+from kalda.broker.replicas.topic_stats import BrokerTopicStats
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership

@@ -10,7 +10,7 @@ from kalda.broker import server as broker_server
 from kalda.broker.assembly import BrokerParts
 from kalda.broker.server import wait_metadata
 from tests.unit.broker.admin_fakes import AdminHarness
-from tests.unit.broker.controller_link.test_controller_requests import Replicas, full_metadata, receiver
+from tests.unit.broker.control_plane.test_controller_requests import Replicas, full_metadata, receiver
 
 
 class Starting:

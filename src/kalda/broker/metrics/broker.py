@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from kalda.broker.fetch_session import FetchSessionCache
-from kalda.broker.partition import Partition
-from kalda.broker.registration import BrokerRegistration
-from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.replication.leader.isr_changes import IsrChanges
+from kalda.broker.fetching.fetch_session import FetchSessionCache
+from kalda.broker.metadata.registration import BrokerRegistration
+from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.metrics import Metrics, metric_name
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.statistics import ControllerStatistics

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
-from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.metrics import Column, Labels, Metrics
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.group_coordinator import GroupCoordinator

@@ -9,9 +9,9 @@ partition.
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.partition import Partition
-from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.storage.log_manager import LogManager
 from kalda.storage.volume import UNKNOWN_BYTES, volume_bytes

@@ -8,7 +8,7 @@ scrape after a pause lacks these lags, and later ones show ends that are at most
 
 from typing import Final
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode

@@ -1,1 +1,4 @@
-"""The processes that `kalda` commands run: a broker, coordination, one of each, a group of brokers."""
+"""Runs brokers and the coordination server as operating system processes: arguments, signals, exit codes.
+
+It uses `kalda.broker.server` and `config`; no other package of the broker uses it.
+"""

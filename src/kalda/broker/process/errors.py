@@ -6,6 +6,7 @@ Imports nothing heavy: the coordination server's process uses it too.
 import logging
 from typing import Final
 
+from kalda.broker.foundation.start_error import BrokerStartError
 from kalda.common.config_def import ConfigError
 from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
@@ -24,6 +25,7 @@ class ProcessError(Exception):
 
 MENDABLE_ERRORS: Final = (
     ProcessError,
+    BrokerStartError,
     BrokerIdInUseError,
     ConfigError,
     ZooKeeperError,

@@ -1,1 +1,5 @@
-"""Topics as clients ask for them: what is allowed, where replicas go, and waiting until it is done."""
+"""Creates and deletes topics, adds partitions, and assigns replicas to brokers.
+
+The changes are written to ZooKeeper, where the controller reads them. The package uses `config` and
+`metadata`.
+"""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from kalda.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 
 class TopicWait:

@@ -1,1 +1,6 @@
-"""Transactions as brokers carry them out: markers in logs, and what brokers tell each other about both."""
+"""Connects the transaction coordinator of `kalda.coordinator` to the broker.
+
+It allocates producer ids, writes and sends transaction markers, and verifies with the coordinator that the
+partitions of a batch belong to an open transaction (KIP-890). It uses `foundation`, `replicas`, `metadata`
+and `internal_topics`. What the coordinator decides is not here.
+"""

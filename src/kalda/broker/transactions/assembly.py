@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation import Foundation
-from kalda.broker.internal_topics import InternalTopics
-from kalda.broker.metadata_cache import MetadataCache
-from kalda.broker.producer_ids import ProducerIds
-from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replica_manager import ReplicaManager
-from kalda.broker.service_tasks import ServiceTasks
+from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.marker_sender import TransactionMarkers
 from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.broker.transactions.verification import TransactionVerification
 from kalda.common.metrics import Metrics, metric_name
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
 from kalda.net.peer.dialer import Dialer

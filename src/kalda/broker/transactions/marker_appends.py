@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kalda.broker.delayed.produce import DelayedProduce, ProduceWait
-from kalda.broker.internal_topics import InternalTopics
-from kalda.broker.partition import ACKS_ALL
-from kalda.broker.purgatory import DelayedOperationPurgatory
-from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
+from kalda.broker.replicas.partition import ACKS_ALL
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.storage.errors import LOG_ERRORS

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
 from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock

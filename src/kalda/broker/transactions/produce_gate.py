@@ -20,8 +20,8 @@ from functools import partial
 from struct import Struct
 from typing import Final
 
-from kalda.broker.partition import Partition
-from kalda.broker.replica_manager import ReplicaManager
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.transactions.verification import PASSING, TransactionVerification
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending

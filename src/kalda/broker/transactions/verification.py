@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.api_keys import ApiKey

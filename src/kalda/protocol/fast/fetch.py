@@ -259,6 +259,15 @@ def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequ
         position = end
 
 
+FetchEntry = tuple[bytes, FetchPartitionFields]
+"""A topic key (the name, or the id from version 13) and the request's fields of one partition."""
+FetchAnswer = tuple[bytes, PartitionFetchResult]
+"""A topic key and the result for one partition."""
+PartitionName = tuple[bytes, int]
+"""A topic key and the index of a partition."""
+TopicAnswers = list[tuple[bytes, list[PartitionFetchResult]]]
+"""The results of a response by topic key."""
+
 Chunk = bytes | SizedRecords
 
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from kalda.broker.registration import BrokerRegistration
+from kalda.broker.metadata.registration import BrokerRegistration
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.zk.client import paths

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.metrics.remote_end_offsets import (
     AGE_SECONDS_MAX,
     REFRESH_SECONDS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kalda.broker.handlers import create_partitions, create_topics, delete_topics
+from kalda.broker.requests.handlers import create_partitions, create_topics, delete_topics
 from kalda.broker.topics.topic_admin import CreatedTopic, Outcome
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.marker_sender import UNKNOWN_SECONDS_MAX, TransactionMarkers
 from kalda.broker.transactions.peer_batches import PeerBatches

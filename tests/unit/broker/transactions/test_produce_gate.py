@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.api import Pending
-from kalda.broker.handlers.produce import handle_produce
+from kalda.broker.requests.api import Pending
+from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.common.errors import ErrorCode

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from typing import Any, cast
 
-from kalda.broker.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.verification import TransactionVerification
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending

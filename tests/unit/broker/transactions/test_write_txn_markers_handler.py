@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.api import Pending
-from kalda.broker.handlers.write_txn_markers import handle
+from kalda.broker.requests.api import Pending
+from kalda.broker.requests.handlers.write_txn_markers import handle
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -1,0 +1,319 @@
+"""Changing the settings of topics and brokers while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
+
+The levels of loggers (KIP-412) are changed here too, though nothing stores them.
+
+Decisions are pure: what the stored settings become, and whether that is allowed. What is stored is the truth
+for all brokers; this one puts it in force at once, so that a client that asks again sees its own change.
+
+Two codes look odd but are Kafka's: a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. A value
+that asks for a feature that Kalda does not have is INVALID_CONFIG for both.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
+from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
+from kalda.broker.config.broker_loggers import check_level, set_level
+from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.schema import SchemaError
+
+logger: Final = logging.getLogger(__name__)
+
+
+class ResourceType(IntEnum):
+    """What has settings, by its number on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+class ConfigOperation(IntEnum):
+    """What an incremental change does."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChangeRequest:
+    """One change of one setting; `value` counts for all operations but DELETE."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+class ConfigAdmin:
+    """The changes of settings that this broker performs for clients."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        cluster: ClusterStore,
+        metadata_cache: MetadataCache,
+        config_store: ConfigStore,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._config: Final = config
+        self._cluster: Final = cluster
+        self._cache: Final = metadata_cache
+        self._config_store: Final = config_store
+        # Reading the stored settings and writing them back must not interleave with another request's.
+        self._lock: Final = asyncio.Lock()
+
+    async def replace(
+        self, resource_type: int, name: str, settings: Mapping[str, str | None], *, validate_only: bool
+    ) -> None:
+        """Give a resource exactly these dynamic settings.
+
+        Raises:
+            ApiError: they are not allowed, or the resource does not exist.
+            ZooKeeperError: coordination could not be asked.
+        """
+        changes = [ConfigChangeRequest(key, ConfigOperation.SET, value) for key, value in settings.items()]
+        await self._change(resource_type, name, changes, keeps_others=False, validate_only=validate_only)
+
+    async def change(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Sequence[ConfigChangeRequest],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Change single dynamic settings of a resource.
+
+        Raises:
+            ApiError: a change is not allowed, or the resource does not exist.
+            ZooKeeperError: coordination could not be asked.
+        """
+        await self._change(resource_type, name, changes, keeps_others=True, validate_only=validate_only)
+
+    async def _change(
+        self,
+        resource_type: int,
+        name: str,
+        changes: Sequence[ConfigChangeRequest],
+        *,
+        keeps_others: bool,
+        validate_only: bool,
+    ) -> None:
+        _require_values(changes)
+        if resource_type == ResourceType.BROKER_LOGGER and keeps_others:
+            require_this_broker(name, self._broker_id)
+            _change_loggers(changes, validate_only=validate_only)
+            return
+        if resource_type == ResourceType.TOPIC:
+            entity_type, entity_name, definitions = "topics", self._topic(name), TOPIC_CONFIG
+        elif resource_type == ResourceType.BROKER:
+            entity_type, entity_name, definitions = "brokers", self._broker(name), BROKER_CONFIG
+        else:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Settings of resource type {resource_type} cannot change."
+            )
+        async with self._lock:
+            stored = await self._stored(entity_type, entity_name) if keeps_others else {}
+            changed = changed_settings(stored, changes, definitions)
+            self._validate(entity_type, entity_name, changed)
+            if validate_only:
+                return
+            await self._cluster.set_config(entity_type, entity_name, changed)
+        logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
+        self._put_in_force(entity_type, entity_name, changed)
+
+    async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
+        try:
+            return await self._cluster.config(entity_type, entity_name)
+        except SchemaError as error:
+            # Somebody broke it by hand. What clients are told is in force is what they alter.
+            logger.error("a change replaces what is no configuration: %s", error)
+            return self._in_force(entity_type, entity_name)
+
+    def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
+        if entity_type == "topics":
+            return self._config_store.topic_overrides(entity_name)
+        is_default = entity_name == paths.DEFAULT_ENTITY
+        return self._config.dynamic_default if is_default else self._config.dynamic_broker
+
+    def _topic(self, name: str) -> str:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if name not in self._cache:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return name
+
+    def _broker(self, name: str) -> str:
+        if not name:
+            return paths.DEFAULT_ENTITY
+        require_this_broker(name, self._broker_id)
+        return name
+
+    def _validate(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
+        if entity_type == "topics":
+            try:
+                self._config.topics.validate(settings)
+            except ConfigError as error:
+                raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            return
+        is_default = entity_name == paths.DEFAULT_ENTITY
+        try:
+            for setting in settings:
+                _require_dynamic(setting, is_default=is_default)
+            if is_default:
+                values = self._config.validated(self._config.dynamic_broker, settings)
+            else:
+                values = self._config.validated(settings, self._config.dynamic_default)
+            _check_cleaner_threads(self._config.log_cleaner_threads, values)
+        except MissingFeatureError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+    def _put_in_force(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
+        if entity_type == "topics":
+            self._config_store.set_topic(entity_name, settings)
+        elif entity_name == paths.DEFAULT_ENTITY:
+            self._config_store.set_broker_default(settings)
+        else:
+            self._config_store.set_broker(settings)
+
+
+def require_this_broker(name: str, broker_id: int) -> None:
+    """Refuse a broker resource that is not this broker: only itself knows its settings.
+
+    Raises:
+        ApiError: INVALID_REQUEST.
+    """
+    if not name.lstrip("-").isascii() or not name.lstrip("-").isdigit():
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"A broker's id must be an integer, but it is: {name}")
+    if int(name) != broker_id:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id: this is {broker_id}, but {name} was asked."
+        )
+
+
+def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bool) -> None:
+    levels: dict[str, str | None] = {}
+    for change in changes:
+        if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{change.operation.name} is not possible for the loggers of a broker.",
+            )
+        levels[change.name] = change.value if change.operation is ConfigOperation.SET else None
+        check_level(change.name, levels[change.name])
+    if validate_only:
+        return
+    for name, level in levels.items():
+        set_level(name, level)
+
+
+def changed_settings(
+    stored: Mapping[str, str], changes: Iterable[ConfigChangeRequest], definitions: ConfigDef
+) -> dict[str, str]:
+    """Return what stored settings become.
+
+    APPEND and SUBTRACT work on lists, and on the default where nothing is stored (KIP-339):
+    ``cleanup.policy`` unset, APPEND ``compact`` -> ``delete,compact``.
+
+    Raises:
+        ApiError: INVALID_CONFIG, a list operation on something that is no list.
+    """
+    changed = dict(stored)
+    for change in changes:
+        if change.operation is ConfigOperation.DELETE:
+            changed.pop(change.name, None)
+            continue
+        assert change.value is not None, f"{change.name} has no value"
+        if change.operation is ConfigOperation.SET:
+            changed[change.name] = change.value
+            continue
+        key = definitions.keys.get(change.name)
+        if key is None or key.type is not ConfigType.LIST:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"`{change.name}` is not a list, so {change.operation.name.lower()} is not possible.",
+            )
+        text = changed.get(change.name, key.format(key.default) or "")
+        current = text.split(",") if text else []
+        operands = change.value.split(",")
+        if change.operation is ConfigOperation.APPEND:
+            current += [operand for operand in operands if operand not in current]
+        else:
+            current = [element for element in current if element not in operands]
+        changed[change.name] = ",".join(current)
+    return changed
+
+
+def _require_values(changes: Sequence[ConfigChangeRequest]) -> None:
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A setting is named twice for one resource.")
+    without = [
+        change.name
+        for change in changes
+        if change.value is None and change.operation is not ConfigOperation.DELETE
+    ]
+    if without:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"A value is missing for: {', '.join(without)}")
+
+
+def _require_dynamic(name: str, *, is_default: bool) -> None:
+    """Refuse a setting that cannot change while a broker runs, or not for all brokers at once.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    key = find_key(name)
+    of_listener = name.startswith(LISTENER_PREFIX)
+    if key.update_mode is UpdateMode.READ_ONLY:
+        raise ConfigError(
+            name, f"`{name}` cannot change while the broker runs; set it in its file and restart"
+        )
+    if key.type.is_sensitive:
+        raise ConfigError(name, f"`{name}` is a password, which cannot be set dynamically yet")
+    if key.update_mode is UpdateMode.PER_BROKER:
+        # All of these are security settings; Kafka changes them for one listener of one broker at a time.
+        if is_default:
+            raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
+        if not of_listener:
+            raise ConfigError(
+                name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
+            )
+
+
+def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> None:
+    """Refuse what Kafka refuses: cleaners that stop, and changes by more than a factor of two at once.
+
+    Raises:
+        ConfigError: it is such a change.
+    """
+    name = "log.cleaner.threads"
+    wanted = values.get(name, BROKER_CONFIG.defaults[name])
+    assert isinstance(wanted, int), f"{name} is {wanted!r}, not a number"
+    if wanted == current:
+        return
+    low, high = max(1, current // 2), 2 * current
+    if not low <= wanted <= high:
+        raise ConfigError(
+            name, f"`{name}`={wanted} is not allowed: from {current} it may go to {low} to {high} at a time"
+        )
+
+
+def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:
+    # Settings that hold secrets cannot be changed (see _require_dynamic), so values may be shown.
+    return [f"{change.operation.name.lower()} {change.name}={change.value}" for change in changes]

@@ -1,0 +1,180 @@
+"""The controller's way to every broker: its own by a call, the others over one connection each.
+
+It fills `kalda.controller.ports.BrokerChannel`, which promises at-least-once delivery in order; retries, and
+giving up on brokers that are gone, are the driver's. A connection is opened anew when it failed, when the
+broker registered again, or when its endpoint changed.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple, assert_never
+
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.broker.control_plane.wire import (
+    error_code,
+    leader_and_isr_request,
+    read_leader_and_isr_response,
+    read_stop_replica_response,
+    stop_replica_request,
+    update_metadata_request,
+)
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.dialer import Dialer
+from kalda.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from kalda.protocol.messages.stop_replica import StopReplicaResponse
+from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
+from kalda.protocol.schema import Message
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+
+logger: Final = logging.getLogger(__name__)
+
+PARTITIONS_PER_REQUEST: Final = 1000
+"""What one request carries at most: to encode or decode it takes some five milliseconds, in which the loop
+does nothing else, and on a slow disk a broker still makes that many logs before the time is up."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class _Link(NamedTuple):
+    """A connection, and the registration that it was opened for."""
+
+    connection: PeerConnection
+    endpoint: ListenerEndpoint
+    epoch: int
+
+
+class ControllerChannel:
+    """Delivers the controller's requests to brokers; a `kalda.controller.ports.BrokerChannel`."""
+
+    def __init__(
+        self, broker_id: int, requests: ControllerRequests, dialer: Dialer, *, listener: str, timeout_ms: int
+    ) -> None:
+        """`listener` is the one that brokers use among themselves; `requests` are this broker's own."""
+        self._broker_id: Final = broker_id
+        self._requests: Final = requests
+        self._dialer: Final = dialer
+        self._listener: Final = listener
+        self._timeout_seconds: Final = timeout_ms / 1000
+        self._links: Final[dict[int, _Link]] = {}
+        self._brokers: dict[int, BrokerInfo] = {}
+        """The live brokers as the last UpdateMetadata named them: LeaderAndIsr names leaders' addresses."""
+
+    async def send(self, broker: BrokerInfo, request: BrokerRequest) -> Errors:
+        """Deliver one request; see the port.
+
+        Raises:
+            ConnectionError: the broker could not be reached or did not answer.
+        """
+        if isinstance(request, UpdateMetadata):
+            self._brokers = {each.id: each for each in request.brokers}
+        if broker.id == self._broker_id:
+            return await self._apply(broker, request)
+        errors: Errors = {}
+        for part in _split(request):
+            errors.update(await self._send_part(broker, part))
+        return errors
+
+    def close(self) -> None:
+        """Close every connection; a request under way fails."""
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+
+    async def _apply(self, broker: BrokerInfo, request: BrokerRequest) -> Errors:
+        try:
+            return await self._requests.apply(request, broker.epoch)
+        except ApiError as error:
+            return _refused(broker, request, error.code)
+
+    async def _send_part(self, broker: BrokerInfo, part: BrokerRequest) -> Errors:
+        link = await self._link(broker)
+        response = await link.connection.request(
+            self._message(broker, part), timeout_seconds=self._timeout_seconds
+        )
+        code = error_code(getattr(response, "error_code", ErrorCode.NONE))
+        if code is not ErrorCode.NONE:
+            return _refused(broker, part, code)
+        if isinstance(response, LeaderAndIsrResponse):
+            assert isinstance(part, LeaderAndIsr), f"an answer to {part}"
+            return read_leader_and_isr_response(part, response)
+        if isinstance(response, StopReplicaResponse):
+            return read_stop_replica_response(response)
+        assert isinstance(response, UpdateMetadataResponse), f"a {type(response).__name__}"
+        return {}
+
+    def _message(self, broker: BrokerInfo, part: BrokerRequest) -> Message:
+        if isinstance(part, LeaderAndIsr):
+            leaders = sorted({each.leader for each in part.partitions if each.leader in self._brokers})
+            addresses = {leader: self._brokers[leader].endpoint(self._listener) for leader in leaders}
+            return leader_and_isr_request(part, broker.epoch, addresses)
+        if isinstance(part, StopReplica):
+            return stop_replica_request(part, broker.epoch)
+        if isinstance(part, UpdateMetadata):
+            return update_metadata_request(part, broker.epoch)
+        assert_never(part)
+
+    async def _link(self, broker: BrokerInfo) -> _Link:
+        """The connection to a broker as it is registered now, opened if there is none."""
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is None:
+            raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
+        link = self._links.get(broker.id)
+        if link is not None:
+            if not link.connection.is_closed and (link.endpoint, link.epoch) == (endpoint, broker.epoch):
+                return link
+            link.connection.close()
+            del self._links[broker.id]
+        connection = await self._dialer.dial(
+            endpoint.host,
+            endpoint.port,
+            client_id=str(self._broker_id),
+            timeout_seconds=self._timeout_seconds,
+        )
+        link = self._links[broker.id] = _Link(connection, endpoint, broker.epoch)
+        return link
+
+
+def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
+    """Cut a large request; not a full LeaderAndIsr, whose receiver must see all its roles at once.
+
+    Of a full UpdateMetadata only the last part is full: with it the receiver has heard of every partition.
+    """
+    count = len(request.partitions)
+    if count <= PARTITIONS_PER_REQUEST or (isinstance(request, LeaderAndIsr) and request.is_full):
+        yield request
+        return
+    for start in range(0, count, PARTITIONS_PER_REQUEST):
+        end = start + PARTITIONS_PER_REQUEST
+        # One by one, for mypy: the classes of `partitions` differ.
+        if isinstance(request, StopReplica):
+            yield replace(request, partitions=request.partitions[start:end])
+        elif isinstance(request, UpdateMetadata):
+            is_full = request.is_full and end >= count
+            yield replace(request, partitions=request.partitions[start:end], is_full=is_full)
+        else:
+            yield replace(request, partitions=request.partitions[start:end])
+
+
+def _refused(broker: BrokerInfo, request: BrokerRequest, code: ErrorCode) -> Errors:
+    """Return what a refusal of the whole request means for its partitions.
+
+    Raises:
+        ConnectionError: the broker can take it later.
+    """
+    name = type(request).__name__
+    if code is ErrorCode.BROKER_NOT_AVAILABLE:
+        raise ConnectionError(f"broker {broker.id} cannot take {name} now: {code.message}")
+    # Of a controller that was replaced, or for a broker that has restarted: the watches will tell.
+    logger.warning("broker %d refused %s: %s", broker.id, name, code.name)
+    if isinstance(request, UpdateMetadata):
+        return {}
+    partitions = (
+        request.partitions
+        if isinstance(request, StopReplica)
+        else [each.topic_partition for each in request.partitions]
+    )
+    return dict.fromkeys(partitions, code)

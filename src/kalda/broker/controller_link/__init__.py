@@ -1,1 +1,0 @@
-"""Between the controller and the brokers: requests, their way, what a broker makes of them."""

@@ -1,0 +1,378 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, request by request.
+
+A full request (epoch 0) names every partition and may open a session; the incremental ones after it name only
+what changed, and are answered only with what changed. The cache of sessions is bounded by
+``max.incremental.fetch.session.cache.slots``; whose session gives way to whose is Kafka's rule. What is not
+here: reading the log, and the wire.
+
+The one thing to keep: a session's epoch moves when a request is *accepted*, so a duplicate or reordered
+request finds another epoch and is refused, and the client falls back to a full request.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.protocol.fast.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    TOPIC_IDS_FROM,
+    FetchAnswer,
+    FetchEntry,
+    FetchPartitionFields,
+    FetchRequestFields,
+    PartitionFetchResult,
+    PartitionName,
+    TopicAnswers,
+)
+
+EVICTION_MS: Final = 120_000
+"""A session unused for this long may be evicted by anyone; having lived this long makes it a candidate."""
+_EPOCH_MAX: Final = 0x7FFFFFFF
+
+
+class FetchContext(Protocol):
+    """How one request is read and answered, given its session."""
+
+    @property
+    def entries(self) -> Sequence[FetchEntry]:
+        """What to read, in the order in which the limits apply."""
+        ...
+
+    def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
+        """Return the error code, the session id and the partitions that the response carries."""
+        ...
+
+
+class SessionlessContext:
+    """A request that neither has nor wants a session."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Sequence[FetchEntry]) -> None:
+        self.entries = entries
+
+    def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
+        """Answer with everything that was read."""
+        return 0, INVALID_SESSION_ID, group_by_topic(results)
+
+
+class SessionErrorContext:
+    """A request whose session is gone or at another epoch: nothing is read."""
+
+    __slots__ = ("entries", "error_code", "session_id")
+
+    def __init__(self, error_code: ErrorCode, session_id: int = INVALID_SESSION_ID) -> None:
+        self.entries: Sequence[FetchEntry] = ()
+        self.error_code = error_code
+        self.session_id = session_id
+
+    def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
+        """Answer with the error alone."""
+        return int(self.error_code), self.session_id, []
+
+
+class FullContext:
+    """A request that names every partition and asks for a session."""
+
+    __slots__ = ("_cache", "_privileged", "_uses_topic_ids", "entries")
+
+    def __init__(
+        self,
+        cache: "FetchSessionCache",
+        entries: Sequence[FetchEntry],
+        uses_topic_ids: bool,
+        privileged: bool,
+    ) -> None:
+        self.entries = entries
+        self._cache = cache
+        self._uses_topic_ids = uses_topic_ids
+        self._privileged = privileged
+
+    def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
+        """Answer with everything, and with a session where the cache has room for one."""
+        session_id = self._cache.maybe_create(
+            self._privileged, self._uses_topic_ids, len(results), lambda: self._cached_partitions(results)
+        )
+        return 0, session_id, group_by_topic(results)
+
+    def _cached_partitions(self, results: Sequence[FetchAnswer]) -> "PartitionsCached":
+        fields_by_partition = {(key, fields.partition): fields for key, fields in self.entries}
+        partitions: PartitionsCached = {}
+        for key, result in results:
+            name = (key, result.partition)
+            cached = CachedPartition(fields_by_partition[name])
+            cached.high_watermark = result.high_watermark
+            cached.log_start_offset = result.log_start_offset
+            partitions[name] = cached
+        return partitions
+
+
+class IncrementalContext:
+    """A request in a session: everything the session holds is read, what changed is answered.
+
+    `kalda.broker.fetching.follower_watch` reads less for a follower.
+    """
+
+    __slots__ = ("_epoch", "session")
+
+    def __init__(self, session: "FetchSession") -> None:
+        self.session: Final = session
+        self._epoch = session.epoch
+
+    @property
+    def entries(self) -> Sequence[FetchEntry]:
+        """All that the session holds."""
+        return [(name[0], cached.fields) for name, cached in self.session.partitions.items()]
+
+    def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
+        """Answer with the partitions that have records, an error, or moved bounds."""
+        session = self.session
+        if session.epoch != self._epoch:
+            # Another request of the same session overtook this one while it waited.
+            return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session.id, []
+        partitions = session.partitions
+        changed: list[FetchAnswer] = []
+        for answer in results:
+            key, result = answer
+            name = (key, result.partition)
+            cached = partitions.get(name)
+            if cached is None or not cached.update(result):
+                continue
+            changed.append(answer)
+            if result.records is not None and result.records.size:
+                # To the end: a partition with much data must not starve those after it of the next response.
+                del partitions[name]
+                partitions[name] = cached
+        return 0, session.id, group_by_topic(changed)
+
+
+class CachedPartition:
+    """What a session knows of one partition."""
+
+    __slots__ = ("fields", "high_watermark", "log_start_offset")
+
+    def __init__(self, fields: FetchPartitionFields) -> None:
+        self.fields = fields
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def update(self, result: PartitionFetchResult) -> bool:
+        """Take note of an answer and say whether the client must see it."""
+        must_respond = result.records is not None and result.records.size > 0
+        if result.high_watermark != self.high_watermark:
+            self.high_watermark = result.high_watermark
+            must_respond = True
+        if result.log_start_offset != self.log_start_offset:
+            self.log_start_offset = result.log_start_offset
+            must_respond = True
+        if result.error_code != 0:
+            # Forget the bounds, so that the first answer after the error is sent whatever it says.
+            self.high_watermark = -1
+            must_respond = True
+        return must_respond or result.preferred_read_replica != -1 or result.diverging_epoch is not None
+
+
+PartitionsCached = dict[PartitionName, CachedPartition]
+
+
+class SessionWatch(Protocol):
+    """Whoever listens for what happens to a session's partitions."""
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+class FetchSession:
+    """One client's set of partitions; the order is that in which limits are used up."""
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "uses_topic_ids",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        privileged: bool,
+        uses_topic_ids: bool,
+        partitions: PartitionsCached,
+        now_ms: int,
+    ) -> None:
+        self.id: Final = session_id
+        self.privileged: Final = privileged
+        self.uses_topic_ids: Final = uses_topic_ids
+        self.partitions: Final = partitions
+        self.created_ms: Final = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.watch: SessionWatch | None = None
+        """Set while somebody listens; closed with the session."""
+
+    def close(self) -> None:
+        """Let go of whoever listens: the session is dropped."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+
+    def update(self, fields: FetchRequestFields) -> None:
+        """Add, change and forget partitions as an incremental request says."""
+        partitions = self.partitions
+        for key, requested in fields.topics:
+            for partition in requested:
+                name = (key, partition.partition)
+                cached = partitions.get(name)
+                if cached is None:
+                    partitions[name] = CachedPartition(partition)
+                else:
+                    cached.fields = partition
+        for key, indexes in fields.forgotten:
+            for index in indexes:
+                partitions.pop((key, index), None)
+
+
+class FetchSessionCache:
+    """The sessions of one broker, at most `slots_max`.
+
+    `random_id` gives a number from 1 to 2^31 - 1; ids are random so that a client that outlives a broker's
+    restart does not meet another client's session.
+    """
+
+    def __init__(self, slots_max: int, clock: Clock, random_id: Callable[[], int]) -> None:
+        self._slots_max = slots_max
+        self._clock = clock
+        self._random_id = random_id
+        # Ordered by last use, the least recent first: `touch` moves a session to the end.
+        self._sessions: dict[int, FetchSession] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions_cached(self) -> int:
+        """How many partitions all sessions hold together."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def context(self, version: int, fields: FetchRequestFields) -> FetchContext:
+        """Find or close the session that a request speaks of and say how the request is served."""
+        epoch = fields.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if fields.session_id != INVALID_SESSION_ID:
+                self._drop(fields.session_id)
+            entries = entries_of(fields)
+            if epoch == FINAL_EPOCH:
+                return SessionlessContext(entries)
+            return FullContext(self, entries, version >= TOPIC_IDS_FROM, fields.replica_id >= 0)
+        session = self._sessions.get(fields.session_id)
+        if session is None:
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return SessionErrorContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
+            return SessionErrorContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if fields.topics or fields.forgotten:
+            session.update(fields)
+            if not session.partitions:
+                self._drop(session.id)
+                return SessionlessContext(entries_of(fields))
+        self._touch(session)
+        session.epoch = next_epoch(epoch)
+        return IncrementalContext(session)
+
+    def maybe_create(
+        self,
+        privileged: bool,
+        uses_topic_ids: bool,
+        size: int,
+        create_partitions: Callable[[], PartitionsCached],
+    ) -> int:
+        """Open a session and return its id, or `INVALID_SESSION_ID` where nothing may be evicted for it."""
+        now_ms = self._now_ms()
+        if len(self._sessions) >= self._slots_max and not self._try_evict(privileged, size, now_ms):
+            return INVALID_SESSION_ID
+        session_id = self._random_id()
+        while session_id in self._sessions or session_id == INVALID_SESSION_ID:
+            session_id = self._random_id()
+        self._sessions[session_id] = FetchSession(
+            session_id, privileged, uses_topic_ids, create_partitions(), now_ms
+        )
+        return session_id
+
+    def _touch(self, session: FetchSession) -> None:
+        session.last_used_ms = self._now_ms()
+        del self._sessions[session.id]
+        self._sessions[session.id] = session
+
+    def _now_ms(self) -> int:
+        # Not the wall clock's: a jump of that would evict every session, or none for as long.
+        return round(self._clock.monotonic() * 1000)
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
+        """Evict for a new session: a stale one, else the one worth least if that is less than the new one.
+
+        Followers are privileged; among equals a bigger session is worth more, and a session is safe from
+        clients (and a follower's from all) until it has lived `EVICTION_MS`.
+        """
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
+            candidates = [
+                session
+                for session in self._sessions.values()
+                if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+            ]
+            if not candidates:
+                return False
+            oldest = min(candidates, key=_worth)
+            if (privileged, size, 0) < _worth(oldest):
+                return False
+        self._drop(oldest.id)
+        self.evictions += 1
+        return True
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch after `epoch`: it wraps to 1, since 0 means a full request."""
+    return 1 if epoch >= _EPOCH_MAX else epoch + 1
+
+
+def entries_of(fields: FetchRequestFields) -> list[FetchEntry]:
+    """List the partitions that a request names, the last mention of a partition counts."""
+    entries = [(key, partition) for key, partitions in fields.topics for partition in partitions]
+    if len(entries) > 1:
+        unique = {(key, partition.partition): (key, partition) for key, partition in entries}
+        if len(unique) != len(entries):
+            return list(unique.values())
+    return entries
+
+
+def group_by_topic(results: Sequence[FetchAnswer]) -> TopicAnswers:
+    """Put neighbours of one topic together, as the response lists them."""
+    topics: TopicAnswers = []
+    key_before: bytes | None = None
+    for key, result in results:
+        if key != key_before:
+            topics.append((key, []))
+            key_before = key
+        topics[-1][1].append(result)
+    return topics
+
+
+def _worth(session: FetchSession) -> tuple[bool, int, int]:
+    return session.privileged, len(session.partitions), session.id

@@ -1,0 +1,31 @@
+"""The parts of a broker that exist before it is assembled: identity, settings, ZooKeeper session and logs.
+
+`kalda.broker.server` makes a `Foundation` once the settings are read and the logs are open. The functions
+that build the rest of the broker take it; the objects that they build take the parts that they use.
+"""
+
+from dataclasses import dataclass
+
+from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.metadata.features import Features
+from kalda.broker.metadata.registration import BrokerRegistration
+from kalda.common.clock import Clock
+from kalda.common.metrics import Metrics
+from kalda.storage.log_manager import LogManager
+from kalda.zk.client.cluster_store import ClusterStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """The parts that the functions building a broker start from."""
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    config_store: ConfigStore
+    clock: Clock
+    metrics: Metrics
+    cluster_store: ClusterStore
+    features: Features
+    log_manager: LogManager
+    registration: BrokerRegistration

@@ -1,0 +1,4 @@
+"""Connects the group coordinator of `kalda.coordinator` to the broker: settings, metadata and its topic.
+
+It uses `foundation`, `metadata` and `internal_topics`. What a coordinator decides is not here.
+"""

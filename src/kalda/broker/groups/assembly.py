@@ -1,0 +1,104 @@
+"""Builds the group coordinator of a broker, for the classic protocol and the consumer protocol (KIP-848)."""
+
+import uuid
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.groups.cached_topics import CachedTopics
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
+from kalda.common.config_def import ConfigError
+from kalda.common.types import uuid_to_text
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
+from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
+from kalda.coordinator.group.group_coordinator_metrics import register_group_metrics
+from kalda.coordinator.group.partition import GroupPartition
+from kalda.coordinator.group.statistics import GroupStatistics
+from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
+from kalda.records.compression import Compression
+
+
+def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
+    """Read and check the settings of consumer groups.
+
+    Raises:
+        ConfigError: they contradict each other, or name an assignor that there is not.
+    """
+    try:
+        return config.part(ConsumerGroupConfig)
+    except ValueError as error:
+        raise ConfigError("group.consumer", str(error)) from None
+
+
+def build_group_coordinator(
+    foundation: Foundation, cache: MetadataCache, internal_topics: InternalTopics
+) -> GroupCoordinator:
+    """Make the group coordinator and its runtime for ``__consumer_offsets``."""
+    config, metrics = foundation.config, foundation.metrics
+    settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
+    statistics, topics = GroupStatistics(), CachedTopics(cache)
+
+    def make_shard(partition: int) -> GroupPartition:
+        shard = GroupPartition(partition, settings, statistics, new_id=lambda: str(uuid.uuid4()))
+        # Member ids are random, as in Kafka: a client that has one can act for the member.
+        shard.consumer = ConsumerProtocol(
+            shard, consumer_settings, topics, lambda: uuid_to_text(uuid.uuid4()), shard.classic
+        )
+        return shard
+
+    runtime = internal_topics.add(
+        make_shard,
+        RuntimeConfig(
+            name=GROUP_METADATA_TOPIC,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+            compression=Compression.from_id(config.offsets_topic_compression_codec),
+            write_timeout_ms=settings.offsets_commit_timeout_ms,
+        ),
+        metrics,
+    )
+    coordinator = GroupCoordinator(
+        runtime,
+        settings,
+        statistics,
+        lambda group_id: internal_topics.partition_for(GROUP_METADATA_TOPIC, group_id),
+    )
+    register_group_metrics(metrics, coordinator)
+    cache.on_change(_DeletedTopics(cache, coordinator).on_change)
+    return coordinator
+
+
+def build_consumer_group_coordinator(
+    config: BrokerConfig, groups: GroupCoordinator
+) -> ConsumerGroupCoordinator:
+    """Make the coordinator of KIP-848; it refuses requests unless the protocol ``consumer`` is enabled."""
+    protocols = config.group_coordinator_rebalance_protocols
+    return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)
+
+
+class _DeletedTopics:
+    """Removes the committed offsets of topics that were deleted, or deleted and created again.
+
+    Offsets of a topic that is deleted while no broker coordinates the group expire later, as in Kafka.
+    """
+
+    def __init__(self, cache: MetadataCache, coordinator: GroupCoordinator) -> None:
+        self._cache: Final = cache
+        self._coordinator: Final = coordinator
+        self._known: Final[dict[str, uuid.UUID]] = {}
+
+    def on_change(self, changed: frozenset[str]) -> None:
+        """Compare the ids of changed topics with those seen before and report the deleted topics."""
+        deleted = set()
+        for name in changed:
+            before = self._known.pop(name, None)
+            topic = self._cache.topic(name)
+            if topic is not None:
+                self._known[name] = topic.topic_id
+            if before is not None and (topic is None or topic.topic_id != before):
+                deleted.add(name)
+        self._coordinator.on_topics_deleted(deleted)

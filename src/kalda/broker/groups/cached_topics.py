@@ -1,0 +1,45 @@
+"""The topics of the metadata cache, as the group coordinator looks at them."""
+
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.coordinator.group.consumer.topics import TopicInfo
+
+__all__ = ["CachedTopics"]
+
+
+class CachedTopics:
+    """A `kalda.coordinator.group.consumer.topics.TopicsView`."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self._cache: Final = cache
+        self._seen: Final[dict[str, tuple[UUID, int]]] = {}
+        self.generation = 0
+        """Grows with changes that members could notice; elections are none."""
+        self._on_change(frozenset(cache.topic_names))
+        cache.on_change(self._on_change)
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic of that name."""
+        found = self._cache.topic(name)
+        return TopicInfo(found.topic_id, name, len(found.partitions)) if found is not None else None
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with that id."""
+        return self._cache.topic_name(topic_id)
+
+    def names(self) -> Collection[str]:
+        """All topics."""
+        return self._cache.topic_names
+
+    def _on_change(self, names: frozenset[str]) -> None:
+        for name in names:
+            found = self._cache.topic(name)
+            before = self._seen.pop(name, None)
+            now = None
+            if found is not None:
+                now = self._seen[name] = (found.topic_id, len(found.partitions))
+            if now != before:
+                self.generation += 1

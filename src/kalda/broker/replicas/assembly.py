@@ -1,0 +1,131 @@
+"""Builds the replica manager of one broker, the fetchers of followed partitions and their quotas."""
+
+import asyncio
+from dataclasses import dataclass
+
+from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.follower.replica_fetcher_manager import ReplicaFetcherManager
+from kalda.broker.replicas.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
+from kalda.broker.replicas.leadership_check import LeadershipCheck
+from kalda.broker.replicas.log_dir_failures import LogDirFailures
+from kalda.broker.replicas.missing_records import MissingRecords
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.replica_selector import make_replica_selector
+from kalda.broker.replicas.replication_quota import (
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    ReplicationQuota,
+)
+from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.common.types import BrokerEndpoint
+from kalda.net.peer.dialer import Dialer
+from kalda.zk.client.isr_store import IsrStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    """The parts of one broker that host, lead and follow replicas."""
+
+    replica_manager: ReplicaManager
+    fetchers: ReplicaFetcherManager
+    isr_changes: IsrChanges
+    missing_records: MissingRecords
+
+    def run(self, tasks: ServiceTasks, foundation: Foundation) -> None:
+        """Start the work that keeps ISRs current, handles failed directories and restores missing records."""
+        replicas, zookeeper = self.replica_manager, foundation.cluster_store.zookeeper
+        failures = LogDirFailures(foundation.broker_id, foundation.log_manager, replicas, IsrStore(zookeeper))
+        replicas.watch_recovery(failures.announce_recovery)
+        check = LeadershipCheck(replicas, self.isr_changes)
+        zookeeper.add_state_listener(check.on_session)
+        shrink_interval_ms = max(foundation.config.replica_lag_time_max_ms // 2, 1)
+        tasks.every("ISR expiration", shrink_interval_ms, replicas.shrink_isrs)
+        tasks.every("ISR change notices", ANNOUNCE_CHECK_MS, self.isr_changes.announce)
+        tasks.run("ISR changes", self.isr_changes.run(replicas))
+        tasks.run("log directory failures", failures.run())
+        tasks.run("leadership check", check.run())
+        tasks.run("missing records", self.missing_records.run())
+
+
+def build_replication(
+    foundation: Foundation,
+    cache: MetadataCache,
+    purgatories: dict[str, DelayedOperationPurgatory],
+    dialer: Dialer,
+    tasks: asyncio.TaskGroup,
+) -> Replication:
+    """Make the replica manager and the fetchers; `tasks` runs the fetchers.
+
+    Raises:
+        ConfigError: `replica.selector.class` names a class that does not exist here.
+    """
+    broker_id, config, clock = foundation.broker_id, foundation.config, foundation.clock
+
+    def find_broker(broker_id: int) -> BrokerEndpoint | None:
+        return cache.endpoint(broker_id, config.inter_broker_listener_name)
+
+    missing = MissingRecords(broker_id, foundation.log_manager.resources, dialer, find_broker, clock)
+    isr_changes = IsrChanges(IsrStore(foundation.cluster_store.zookeeper), clock)
+    fetchers = ReplicaFetcherManager(
+        broker_id,
+        config,
+        dialer=dialer,
+        find_broker=find_broker,
+        quota=_quota(foundation, FOLLOWER_REPLICAS),
+        wake=lambda partition: replicas.wake(partition),
+        broker_epoch=lambda: foundation.registration.broker_epoch,
+        clock=clock,
+        tasks=tasks,
+    )
+    foundation.config_store.on_broker_change(fetchers.on_settings_change)
+    cache.on_change(fetchers.on_cluster_change)
+    replicas = ReplicaManager(
+        broker_id,
+        foundation.log_manager,
+        clock,
+        purgatories["fetch"],
+        purgatories["produce"],
+        lambda partition: cache.partition(partition) is not None,
+        cache.topic_name_by_bytes,
+        fetchers,
+        isr_changes=isr_changes,
+        delete_purgatory=purgatories["delete_records"],
+        is_alive=lambda broker_id: broker_id in cache.brokers,
+        lag_seconds=config.replica_lag_time_max_ms / 1000,
+        selector=make_replica_selector(config.replica_selector_class, cache.endpoint),
+        leader_quota=_leader_quota(foundation),
+        missing=missing,
+    )
+    return Replication(
+        replica_manager=replicas, fetchers=fetchers, isr_changes=isr_changes, missing_records=missing
+    )
+
+
+def _leader_quota(foundation: Foundation) -> ReplicationQuota:
+    """Make the throttle of the bytes that followers fetch, kept at the configured rate."""
+    config, quota = foundation.config, _quota(foundation, LEADER_REPLICAS)
+    quota.set_rate(config.leader_replication_throttled_rate)
+
+    def on_settings_change(names: frozenset[str]) -> None:
+        if LEADER_RATE in names:
+            quota.set_rate(config.leader_replication_throttled_rate)
+
+    foundation.config_store.on_broker_change(on_settings_change)
+    return quota
+
+
+def _quota(foundation: Foundation, setting: str) -> ReplicationQuota:
+    config, store = foundation.config, foundation.config_store
+    quota = ReplicationQuota(
+        setting,
+        foundation.broker_id,
+        store.topic_overrides,
+        foundation.clock,
+        sample_count=config.replication_quota_window_num,
+        sample_seconds=config.replication_quota_window_size_seconds,
+    )
+    store.on_topic_change(lambda topic, _: quota.forget_topic(topic))
+    return quota

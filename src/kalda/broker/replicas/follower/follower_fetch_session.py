@@ -1,0 +1,185 @@
+"""The follower's half of an incremental fetch session (KIP-227): requests that name only what changed.
+
+It decides what a request says and writes its bytes; it neither sends nor reads answers. What it costs grows
+with what changed since the request before, not with the partitions followed: two thousand idle partitions are
+one small request every half second.
+"""
+
+from struct import Struct
+from typing import Final
+
+from kalda.broker.replicas.follower.fetch_state import FetchState
+from kalda.protocol.fast.fetch import INITIAL_EPOCH, INVALID_SESSION_ID
+from kalda.protocol.fast.wire import INT32, write_unsigned_varint
+
+REPLICA_STATE_FROM: Final = 15
+"""The first version that tells the replica, and its broker epoch, in a tag (KIP-903)."""
+
+_HEAD_V13: Final = Struct(">iiiibii")
+_HEAD_V15: Final = Struct(">iiibii")
+_PARTITION: Final = Struct(">iiqiqix")
+"""A partition's fields and, with the padding byte, its empty tags."""
+_REPLICA_STATE: Final = Struct(">bbbiqx")
+_EPOCH_MAX: Final = 0x7FFFFFFF
+_ISOLATION_LEVEL: Final = 0
+_NO_RACK: Final = b"\x01"
+_NO_TAGS: Final = b"\x00"
+
+
+class FollowerFetchSession:
+    """The session with one leader, over however many connections it takes."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._max_wait_ms: Final = max_wait_ms
+        self._min_bytes: Final = min_bytes
+        self._max_bytes: Final = max_bytes
+        self._partition_max_bytes: Final = partition_max_bytes
+        self._members: Final[dict[bytes, dict[int, FetchState]]] = {}
+        self._count = 0
+        self._changed: Final[dict[FetchState, None]] = {}
+        """Members whose fields the leader's session does not have yet."""
+        self._forgotten: Final[dict[tuple[bytes, int], None]] = {}
+        """Members of the leader's session, as far as they were sent, that it should not have."""
+        self._id = INVALID_SESSION_ID
+        self._epoch = INITIAL_EPOCH
+        self._is_refused = False
+        """Whether the leader had no room for a session when it was last asked for one."""
+        self._is_awaited = False
+        """Whether an answer to the last request may open the session: not after a restart."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request names every partition."""
+        return self._epoch == INITIAL_EPOCH
+
+    def members(self) -> list[FetchState]:
+        """Return the partitions that are asked for."""
+        return [state for states in self._members.values() for state in states.values()]
+
+    def find(self, topic_id: bytes, index: int) -> FetchState | None:
+        """Return the member that an answer is for, or None."""
+        states = self._members.get(topic_id)
+        return None if states is None else states.get(index)
+
+    def add(self, state: FetchState) -> None:
+        """Ask for a partition from the next request on."""
+        states = self._members.setdefault(state.topic_id, {})
+        assert state.index not in states, f"{state} is asked for twice"
+        states[state.index] = state
+        self._count += 1
+        state.is_sent = False
+        self._changed[state] = None
+        if (state.topic_id, state.index) in self._forgotten:
+            # The leader's session still has the tenure before, and takes its bounds for told: a high
+            # watermark that only that tenure heard of would never come again.
+            self.restart()
+
+    def change(self, state: FetchState) -> None:
+        """Tell the leader a member's new fields with the next request."""
+        self._changed[state] = None
+
+    def remove(self, state: FetchState) -> None:
+        """Ask for a member no longer; does nothing if it is none."""
+        states = self._members.get(state.topic_id)
+        if states is None or states.get(state.index) is not state:
+            return
+        del states[state.index]
+        if not states:
+            del self._members[state.topic_id]
+        self._count -= 1
+        self._changed.pop(state, None)
+        if state.is_sent:
+            self._forgotten[state.topic_id, state.index] = None
+
+    def restart(self) -> None:
+        """Name every partition in the next request, and believe no answer to the one before.
+
+        For when the leader's session is gone, or may count as told what never arrived here.
+        """
+        self._epoch = INITIAL_EPOCH
+        self._is_awaited = False
+        self._forgotten.clear()
+        for state in self.members():
+            state.is_sent = False
+            self._changed[state] = None
+
+    def answered(self, session_id: int) -> None:
+        """Take note of the session that an answer names: 0 where the leader has no room for one."""
+        if self.is_full:
+            self._id = session_id
+            self._is_refused = session_id == INVALID_SESSION_ID
+            if self._is_awaited and not self._is_refused:
+                self._epoch = 1
+
+    def request(self, version: int, broker_epoch: int) -> bytes:
+        """Write the body of the next request; what it says counts as told."""
+        out = bytearray()
+        # What opens a session does not wait, so that the bounds of all partitions are known at once. Where
+        # there is no session to be had, every request would be of that kind.
+        max_wait_ms = 0 if self.is_full and not self._is_refused else self._max_wait_ms
+        head = (max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, self._id, self._epoch)
+        if version >= REPLICA_STATE_FROM:
+            out += _HEAD_V15.pack(*head)
+        else:
+            out += _HEAD_V13.pack(self._broker_id, *head)
+        if self.is_full:
+            self._changed.update(dict.fromkeys(self.members()))
+            self._forgotten.clear()
+        self._is_awaited = True
+        self._append_changed(out)
+        self._append_forgotten(out)
+        out += _NO_RACK
+        if version >= REPLICA_STATE_FROM:
+            out += _REPLICA_STATE.pack(1, 1, 13, self._broker_id, broker_epoch)
+        else:
+            out += _NO_TAGS
+        if self._epoch != INITIAL_EPOCH:
+            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+        return bytes(out)
+
+    def _append_changed(self, out: bytearray) -> None:
+        by_topic: dict[bytes, list[FetchState]] = {}
+        for state in self._changed:
+            by_topic.setdefault(state.topic_id, []).append(state)
+        self._changed.clear()
+        size = self._partition_max_bytes
+        out += write_unsigned_varint(len(by_topic) + 1)
+        for topic_id, states in by_topic.items():
+            out += topic_id
+            out += write_unsigned_varint(len(states) + 1)
+            for state in states:
+                state.is_sent = True
+                out += _PARTITION.pack(
+                    state.index,
+                    state.leader_epoch,
+                    state.fetch_offset,
+                    state.last_fetched_epoch,
+                    state.log_start_offset,
+                    size,
+                )
+            out += _NO_TAGS
+
+    def _append_forgotten(self, out: bytearray) -> None:
+        by_topic: dict[bytes, list[int]] = {}
+        for topic_id, index in self._forgotten:
+            by_topic.setdefault(topic_id, []).append(index)
+        self._forgotten.clear()
+        out += write_unsigned_varint(len(by_topic) + 1)
+        for topic_id, indexes in by_topic.items():
+            out += topic_id
+            out += write_unsigned_varint(len(indexes) + 1)
+            for index in indexes:
+                out += INT32.pack(index)
+            out += _NO_TAGS

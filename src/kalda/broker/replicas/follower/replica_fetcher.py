@@ -1,0 +1,273 @@
+"""One fetcher: the task that talks to one leader for the partitions of one `FetcherCore`.
+
+It dials, asks, passes answers to the core and waits where the core has nothing to ask. A fetch is parked at
+the leader for up to ``replica.fetch.wait.max.ms``. A partition that begins to be followed meanwhile cannot
+wait for that, as its leader's acks=all producers would: the parked fetch is given up by hanging up, and the
+next one names everybody.
+
+What a maintainer must not break: between an answer and the next request there is no await, and whoever ends a
+tenure does so on the event loop; so no answer is applied to a log that is not followed any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.replicas.follower.fetch_state import FetchState
+from kalda.broker.replicas.follower.fetcher_core import FetcherCore
+from kalda.broker.replicas.follower.leader_bounds import ask_leader_bounds
+from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
+from kalda.common.api_keys import ApiKey
+from kalda.common.clock import Clock
+from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
+
+if TYPE_CHECKING:
+    from kalda.broker.replicas.partition import Partition
+
+logger: Final = logging.getLogger(__name__)
+
+INTERRUPT_SECONDS: Final = 0.01
+"""How long a fetch may be under way when a partition begins to be followed before it is given up. The
+controller names partitions by the hundred; they are taken together."""
+INTERRUPT_SPACING_SECONDS: Final = 0.1
+"""How far apart fetches are given up: a follower that catches up must get somewhere while others join it."""
+FIRST_RECONNECT_SECONDS: Final = 0.05
+"""The first pause after a connection failed; it doubles up to ``replica.fetch.backoff.ms``."""
+IDLE_SECONDS: Final = 10.0
+"""How long a fetcher without partitions keeps its connection: a leader often comes back to the same ones."""
+RESOLVED_PER_REQUEST: Final = 500
+"""Partitions whose leader's bounds are asked for at once: tens of kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    """What a fetcher takes from the broker's settings."""
+
+    backoff_seconds: float
+    socket_timeout_seconds: float
+    receive_buffer_bytes: int
+
+
+class ReplicaFetcher:
+    """Follows partitions at one leader until it has had none for a while."""
+
+    def __init__(
+        self,
+        name: str,
+        core: FetcherCore,
+        settings: FetcherSettings,
+        *,
+        broker_id: int,
+        dialer: LeaderDialer,
+        find_leader: Callable[[], BrokerEndpoint | None],
+        broker_epoch: Callable[[], int],
+        wake: "Callable[[Partition], object]",
+        clock: Clock,
+    ) -> None:
+        """`find_leader` tells where the leader is, as far as it is known; `wake` is told of moved bounds."""
+        self.name: Final = name
+        self.core: Final = core
+        self.is_over = False
+        """Whether it has ended for want of partitions; nothing may be followed here any more."""
+        self._settings: Final = settings
+        self._broker_id: Final = broker_id
+        self._dialer: Final = dialer
+        self._find_leader: Final = find_leader
+        self._broker_epoch: Final = broker_epoch
+        self._wake: Final = wake
+        self._clock: Final = clock
+        self._attention: Final = asyncio.Event()
+        self._connection: LeaderConnection | None = None
+        self._requests = 0
+        self._is_parked = False
+        """Whether a fetch is under way: the only request that may be given up."""
+        self._is_interrupted = False
+        self._interrupted_request = -1
+        """The number of the fetch that the timer is for."""
+        self._interrupt_timer: asyncio.TimerHandle | None = None
+        self._interrupts_from = 0.0
+        """In the loop's time: not before this is a fetch given up."""
+        self._failures = 0
+
+    def follow(self, partition: "Partition") -> None:
+        """Fetch a partition from now on."""
+        assert not self.is_over, f"{self.name} is over"
+        if self.core.follow(partition):
+            self._attention.set()
+            self._interrupt_after(INTERRUPT_SECONDS)
+
+    def unfollow(self, topic_partition: TopicPartition) -> None:
+        """Stop fetching a partition; its log is not touched any more when this returns."""
+        self.core.unfollow(topic_partition)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the leader."""
+        return self._connection is not None
+
+    def nudge(self) -> None:
+        """Try at once what waits for the leader's address: the cluster has changed."""
+        if self._connection is None:
+            self._attention.set()
+
+    async def run(self) -> None:
+        """Fetch until there has been nothing to follow for a while, or until cancelled."""
+        try:
+            while not self.is_over:
+                try:
+                    connection = self._connection = await self._connect()
+                    await self._exchange(connection)
+                except (ConnectionError, ProtocolError) as error:
+                    await self._on_failure(error)
+                finally:
+                    self._hang_up()
+        finally:
+            self._cancel_timer()
+
+    # One connection.
+
+    async def _connect(self) -> LeaderConnection:
+        endpoint = self._find_leader()
+        if endpoint is None:
+            raise ConnectionError(f"where broker {self.core.leader_id} is reached is not known yet")
+        self._attention.clear()
+        return await self._dialer.dial(
+            endpoint.host,
+            endpoint.port,
+            client_id=self.name,
+            timeout_seconds=self._settings.socket_timeout_seconds,
+            receive_buffer_bytes=self._settings.receive_buffer_bytes,
+        )
+
+    async def _exchange(self, connection: LeaderConnection) -> None:
+        """Ask and apply until the connection fails or there is nothing more to follow."""
+        core, clock, timeout = self.core, self._clock, self._settings.socket_timeout_seconds
+        version = min(connection.version_of(ApiKey.FETCH), HIGHEST_VERSION)
+        if version < LOWEST_VERSION:
+            raise ConnectionError(
+                f"broker {core.leader_id} speaks Fetch up to version {version}; a follower needs "
+                f"{LOWEST_VERSION}: upgrade it"
+            )
+        loop = asyncio.get_running_loop()
+        while True:
+            # A follow that comes while something is awaited below is not overlooked: it sets this again.
+            self._attention.clear()
+            if core.resolving:
+                await self._resolve(connection, core.resolving[:RESOLVED_PER_REQUEST])
+            body = core.request(version, self._broker_epoch(), clock.monotonic())
+            if body is None:
+                if not core.resolving and not await self._wait_for_work():
+                    return
+                continue
+            self._requests += 1
+            urgent = core.next_urgent()
+            if urgent is not None:
+                self._interrupt_after(max(INTERRUPT_SECONDS, urgent - clock.monotonic()))
+            self._is_parked = True
+            try:
+                frame = await connection.request_raw(ApiKey.FETCH, version, body, timeout_seconds=timeout)
+            finally:
+                self._is_parked = False
+            advanced = core.on_answer(parse_fetch_response(frame), clock.monotonic())
+            # The next answer is received into the same memory.
+            del frame
+            if self._failures:
+                logger.info("%s: fetching from leader %d again", self.name, core.leader_id)
+                self._failures = 0
+            if advanced:
+                # The next fetch, for which the leader's producers wait, goes out before our own readers wake.
+                loop.call_soon(self._wake_all, advanced)
+
+    async def _resolve(self, connection: LeaderConnection, states: list[FetchState]) -> None:
+        bounds = await ask_leader_bounds(
+            connection, self._broker_id, states, self._settings.socket_timeout_seconds
+        )
+        now = self._clock.monotonic()
+        for state, found in bounds:
+            if isinstance(found, int):
+                self.core.on_bounds_error(state, found, now)
+            else:
+                self.core.on_bounds(state, found, now)
+
+    def _wake_all(self, partitions: "Sequence[Partition]") -> None:
+        for partition in partitions:
+            self._wake(partition)
+
+    async def _wait_for_work(self) -> bool:
+        """Wait until there may be something to ask; return False where the fetcher is over."""
+        core = self.core
+        now = self._clock.monotonic()
+        due = core.next_due(now)
+        if await self._is_attended(IDLE_SECONDS if due is None else max(0.0, due - now)):
+            return True
+        if core.states:
+            return True
+        self.is_over = True
+        return False
+
+    async def _is_attended(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._attention.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # Failures and interruptions.
+
+    async def _on_failure(self, error: Exception) -> None:
+        """Forget the request under way, and pause unless the failure was our own doing."""
+        self._hang_up()
+        self.core.connection_lost()
+        if self._is_interrupted:
+            self._is_interrupted = False
+            return
+        if not self.core.states:
+            self.is_over = True
+            return
+        pause = min(FIRST_RECONNECT_SECONDS * 2 ** min(self._failures, 30), self._settings.backoff_seconds)
+        self._failures += 1
+        if self._failures == 1:
+            logger.info("%s: %s; trying again", self.name, error)
+        elif self._failures % 20 == 0:
+            logger.warning("%s: %d failures in a row, the last: %s", self.name, self._failures, error)
+        self._attention.clear()
+        await self._is_attended(pause)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _interrupt_after(self, seconds: float) -> None:
+        """Give up the fetch under way unless it is answered in this time."""
+        if not self._is_parked:
+            return
+        loop = asyncio.get_running_loop()
+        timer, when = self._interrupt_timer, max(loop.time() + seconds, self._interrupts_from)
+        if timer is not None:
+            if timer.when() <= when and self._interrupted_request == self._requests:
+                return
+            timer.cancel()
+        self._interrupted_request = self._requests
+        self._interrupt_timer = loop.call_at(when, self._interrupt)
+
+    def _interrupt(self) -> None:
+        self._interrupt_timer = None
+        is_same = self._requests == self._interrupted_request
+        if self._is_parked and is_same and self._connection is not None:
+            self._interrupts_from = asyncio.get_running_loop().time() + INTERRUPT_SPACING_SECONDS
+            self._is_interrupted = True
+            self._connection.close()
+
+    def _cancel_timer(self) -> None:
+        if self._interrupt_timer is not None:
+            self._interrupt_timer.cancel()
+            self._interrupt_timer = None
+
+    def __repr__(self) -> str:
+        return f"ReplicaFetcher({self.name}, {len(self.core.states)} partitions)"

@@ -1,0 +1,221 @@
+"""All fetchers of one broker: one per leader and fetcher number, made and let go as leaders change.
+
+Which fetcher a partition belongs to is decided by its leader and by its name, as Kafka does, so that it is
+the same one for as long as ``num.replica.fetchers`` is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from kalda.broker.replicas.follower.fetch_state import FetchState, FetchStatus
+from kalda.broker.replicas.follower.fetcher_core import FetcherCore
+from kalda.broker.replicas.follower.follower_fetch_session import FollowerFetchSession
+from kalda.broker.replicas.follower.ports import LeaderDialer
+from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, ReplicaFetcher
+from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
+from kalda.common.clock import Clock
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+
+if TYPE_CHECKING:
+    from kalda.broker.config import BrokerConfig
+    from kalda.broker.replicas.partition import Partition
+
+logger: Final = logging.getLogger(__name__)
+
+FETCHERS_SETTING: Final = "num.replica.fetchers"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFetcherStatistics:
+    """The state of all fetchers at one moment."""
+
+    fetchers: int
+    partitions: int
+    failed_partitions: int
+    dead_fetchers: int
+    """Fetchers that have partitions and no connection at present."""
+    max_lag: int
+    bytes_in: int
+    """Bytes of records appended from leaders since the start."""
+
+
+class ReplicaFetcherManager:
+    """Follows partitions; a `ports.FollowerFetching`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: "BrokerConfig",
+        *,
+        dialer: LeaderDialer,
+        find_broker: Callable[[int], BrokerEndpoint | None],
+        quota: ReplicationQuota,
+        wake: "Callable[[Partition], object]",
+        broker_epoch: Callable[[], int],
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """`find_broker` tells where a live broker is reached by brokers; `wake` hears of moved bounds."""
+        self._broker_id: Final = broker_id
+        self._config: Final = config
+        self._dialer: Final = dialer
+        self._find_broker: Final = find_broker
+        self.quota: Final = quota
+        self._wake: Final = wake
+        self._broker_epoch: Final = broker_epoch
+        self._clock: Final = clock
+        self._tasks: Final = tasks
+        self._fetchers: Final[dict[tuple[int, int], ReplicaFetcher]] = {}
+        self._fetcher_of: Final[dict[TopicPartition, ReplicaFetcher]] = {}
+        self._running: Final[set[asyncio.Task[None]]] = set()
+        self._bytes_in_before = 0
+        """Of fetchers that are over."""
+        self._is_closed = False
+        quota.set_rate(config.follower_replication_throttled_rate)
+
+    # What `FollowerFetching` promises.
+
+    def follow(self, partitions: "Sequence[Partition]") -> None:
+        """Fetch each partition from its leader at its leader epoch from now on."""
+        for partition in partitions:
+            self._follow(partition)
+
+    def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop fetching these; when it returns nobody here touches their logs any more."""
+        for topic_partition in partitions:
+            fetcher = self._fetcher_of.pop(topic_partition, None)
+            if fetcher is not None:
+                fetcher.unfollow(topic_partition)
+
+    # What else happens.
+
+    def on_cluster_change(self, _topics: frozenset[str]) -> None:
+        """Try again leaders whose address was not known or did not answer: the metadata changed."""
+        for fetcher in self._fetchers.values():
+            fetcher.nudge()
+
+    def on_settings_change(self, names: frozenset[str]) -> None:
+        """Put changed settings in force that may change while the broker runs."""
+        if FOLLOWER_RATE in names:
+            self.quota.set_rate(self._config.follower_replication_throttled_rate)
+        if FETCHERS_SETTING in names:
+            states = [state for _, state in self.states()]
+            self.unfollow([state.topic_partition for state in states])
+            self.follow([state.partition for state in states])
+
+    def close_nowait(self) -> None:
+        """Stop all fetching without waiting for the connections to be closed: as if the process had died."""
+        self._is_closed = True
+        self.unfollow(list(self._fetcher_of))
+        for task in self._running:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop all fetching."""
+        running = list(self._running)
+        self.close_nowait()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def statistics(self) -> ReplicaFetcherStatistics:
+        """Return the state of all fetchers; it visits every partition."""
+        fetchers = self._fetchers.values()
+        states = [state for _, state in self.states()]
+        return ReplicaFetcherStatistics(
+            fetchers=len(fetchers),
+            partitions=len(states),
+            failed_partitions=sum(state.status is FetchStatus.FAILED for state in states),
+            dead_fetchers=sum(not fetcher.is_connected for fetcher in fetchers if fetcher.core.states),
+            max_lag=max((state.lag or 0 for state in states), default=0),
+            bytes_in=self.bytes_in,
+        )
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of records appended from leaders since the start."""
+        return self._bytes_in_before + sum(fetcher.core.bytes_in for fetcher in self._fetchers.values())
+
+    def state(self, topic_partition: TopicPartition) -> FetchState | None:
+        """Return where a partition is in its fetcher, or None if it is not followed."""
+        fetcher = self._fetcher_of.get(topic_partition)
+        return None if fetcher is None else fetcher.core.states.get(topic_partition)
+
+    def states(self) -> Iterator[tuple[str, FetchState]]:
+        """Iterate over the followed partitions, each with the client id that its leader sees."""
+        for fetcher in self._fetchers.values():
+            for state in fetcher.core.states.values():
+                yield fetcher.name, state
+
+    # Internals.
+
+    def _follow(self, partition: "Partition") -> None:
+        topic_partition, leader_id = partition.topic_partition, partition.leader_id
+        if self._is_closed or partition.is_leader or leader_id < 0 or leader_id == self._broker_id:
+            self.unfollow((topic_partition,))
+            return
+        if partition.topic_id == ZERO_UUID:
+            logger.error("%s has no topic id and cannot be followed; fetches name topics by id", partition)
+            self.unfollow((topic_partition,))
+            return
+        fetcher = self._fetcher(leader_id, self._number(topic_partition))
+        if self._fetcher_of.get(topic_partition) is not fetcher:
+            self.unfollow((topic_partition,))
+            self._fetcher_of[topic_partition] = fetcher
+        fetcher.follow(partition)
+
+    def _number(self, topic_partition: TopicPartition) -> int:
+        count = self._config.num_replica_fetchers
+        if count == 1:
+            return 0
+        return (31 * crc32(topic_partition.topic.encode()) + topic_partition.partition) % count
+
+    def _fetcher(self, leader_id: int, number: int) -> ReplicaFetcher:
+        fetcher = self._fetchers.get((leader_id, number))
+        if fetcher is not None and not fetcher.is_over:
+            return fetcher
+        config = self._config
+        backoff_seconds = config.replica_fetch_backoff_ms / 1000
+        session = FollowerFetchSession(
+            self._broker_id,
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            partition_max_bytes=config.replica_fetch_max_bytes,
+        )
+        fetcher = self._fetchers[leader_id, number] = ReplicaFetcher(
+            f"broker-{self._broker_id}-fetcher-{number}",
+            FetcherCore(leader_id, session, self.quota, backoff_seconds),
+            FetcherSettings(
+                backoff_seconds=backoff_seconds,
+                socket_timeout_seconds=config.replica_socket_timeout_ms / 1000,
+                # Left alone the system lets the buffer grow as needed; Kafka's default would hold it small.
+                receive_buffer_bytes=(
+                    config.replica_socket_receive_buffer_bytes
+                    if "replica.socket.receive.buffer.bytes" in config.static
+                    else -1
+                ),
+            ),
+            broker_id=self._broker_id,
+            dialer=self._dialer,
+            find_leader=lambda: self._find_broker(leader_id),
+            broker_epoch=self._broker_epoch,
+            wake=self._wake,
+            clock=self._clock,
+        )
+        task = self._tasks.create_task(
+            self._run(fetcher, (leader_id, number)), name=f"replica fetcher {number} of leader {leader_id}"
+        )
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return fetcher
+
+    async def _run(self, fetcher: ReplicaFetcher, key: tuple[int, int]) -> None:
+        try:
+            await fetcher.run()
+        finally:
+            self._bytes_in_before += fetcher.core.bytes_in
+            if self._fetchers.get(key) is fetcher:
+                del self._fetchers[key]

@@ -1,0 +1,332 @@
+"""Getting back from other replicas what a damaged disk took from the logs here.
+
+A log that was damaged has missing offsets (`kalda.storage.missing_offsets`). Whether the broker leads or
+follows the partition, it asks the other replicas for just these records and puts them where they belong.
+Until then reads there get KAFKA_STORAGE_ERROR, which clients retry, and a follower does not fetch: so it
+cannot join the in-sync replicas without the records.
+
+The search is given up, and readers skip the offsets, when every other replica has answered that it lacks
+them, too, or when the patience with those that do not answer is over. A follower waits for its leader's
+answer in any case. Replicas that come back later are still asked. These decisions are in `gap_search`; this
+module dials, fetches and fills.
+
+The records are asked for as Kafka's tools ask, by replica id -2: any replica answers, up to its own high
+watermark. What was never committed is not worth a search: a follower cuts it off as soon as its leader has
+answered that it has committed nothing there. Without that answer it keeps its end: it may be elected next,
+and a leader with a shorter log would cut committed records off the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
+from kalda.broker.replicas.gap_search import (
+    LATE_PAUSE_SECONDS,
+    PATIENCE_SECONDS,
+    Answer,
+    GapSearch,
+    Verdict,
+    answer_of,
+    fetch_request,
+)
+from kalda.common.api_keys import ApiKey
+from kalda.common.clock import Clock
+from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.messages.fetch import FetchResponse, PartitionData
+from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
+from kalda.storage.gap_filler import GapFiller
+from kalda.storage.log_resources import LogResources
+from kalda.storage.missing_offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from kalda.broker.replicas.partition import Partition
+
+logger: Final = logging.getLogger(__name__)
+
+REQUEST_SECONDS: Final = 10.0
+
+
+class MissingRecords:
+    """Searches for the missing records of this broker's logs; `run` does the work."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        resources: LogResources,
+        dialer: LeaderDialer,
+        find_broker: Callable[[int], BrokerEndpoint | None],
+        clock: Clock,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._resources: Final = resources
+        self._dialer: Final = dialer
+        self._find_broker: Final = find_broker
+        self._clock: Final = clock
+        self._searches: Final[dict[TopicPartition, GapSearch]] = {}
+        self._unreachable: Final[set[int]] = set()
+        """Brokers that could not be dialled in this pass: one time-out for all partitions is enough."""
+        self._attention: Final = asyncio.Event()
+        self.on_settled: Callable[[Partition], None] = lambda _: None
+        """Called with a partition that was held, when it may be followed."""
+
+    # What changes of roles call.
+
+    def take(self, partition: "Partition") -> bool:
+        """Begin to search for what the partition's log lacks; tell whether to follow only when that is over.
+
+        Calling again at a new role goes on with the search.
+        """
+        missing = partition.log.missing
+        if not missing.ranges:
+            return False
+        if not any(replica != self._broker_id for replica in partition.replicas):
+            return False
+        search = self._searches.get(partition.topic_partition)
+        if search is None or search.partition is not partition:
+            self.drop(partition.topic_partition)
+            search = self._searches[partition.topic_partition] = GapSearch(partition, self._clock.monotonic())
+        search.is_held = not missing.is_given_up and not partition.is_leader
+        missing.is_withheld = not missing.is_given_up
+        search.due = self._clock.monotonic()
+        self._attention.set()
+        return search.is_held
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Search no longer; the log is not touched any more when this returns."""
+        search = self._searches.pop(topic_partition, None)
+        if search is not None and search.filler is not None:
+            search.filler.abandon()
+
+    # The search.
+
+    async def run(self) -> None:
+        """Search until cancelled."""
+        try:
+            while True:
+                self._attention.clear()
+                delay = await self.search_due()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._attention.wait()
+        finally:
+            for topic_partition in tuple(self._searches):
+                self.drop(topic_partition)
+
+    async def search_due(self) -> float | None:
+        """Do one round of each search that is due; return the seconds until the next, or ``None``."""
+        now = self._clock.monotonic()
+        self._unreachable.clear()
+        for search in tuple(self._searches.values()):
+            if search.due <= now and self._is_current(search):
+                await self._try(search)
+        due = min((search.due for search in self._searches.values()), default=None)
+        return None if due is None else max(0.0, due - self._clock.monotonic())
+
+    def _is_current(self, search: GapSearch) -> bool:
+        return self._searches.get(search.partition.topic_partition) is search
+
+    async def _try(self, search: GapSearch) -> None:
+        search.begin_round()
+        try:
+            await self._ask_all(search)
+        except Exception:
+            # One partition's trouble must not end the others', nor the broker.
+            logger.exception("%s: the search for missing records failed", search.partition.topic_partition)
+            if self._is_current(search):
+                self._conclude(search)
+                search.due = self._clock.monotonic() + LATE_PAUSE_SECONDS
+        else:
+            if self._is_current(search):
+                self._conclude(search)
+
+    async def _ask_all(self, search: GapSearch) -> None:
+        """Ask every other replica once, until nothing is missing."""
+        partition = search.partition
+        missing = partition.log.missing
+        for broker_id in search.others():
+            if not missing.ranges:
+                return
+            try:
+                await self._ask(search, broker_id)
+            except (ConnectionError, ProtocolError) as error:
+                logger.debug("%s: broker %d not asked: %s", partition.topic_partition, broker_id, error)
+            except GapChangedError as error:
+                logger.info("%s", error)
+            except (OSError, *LOG_ERRORS) as error:
+                search.note_disk_error()
+                logger.debug("%s: missing records not put back: %s", partition.topic_partition, error)
+            if not self._is_current(search):
+                return
+
+    def _conclude(self, search: GapSearch) -> None:
+        """Do what the verdict on a round says."""
+        name = search.partition.topic_partition
+        verdict = search.judge(self._clock.monotonic())
+        if verdict is Verdict.FILLED:
+            logger.info("%s: no offsets are missing any more", name)
+            self._settle(search)
+        elif verdict is not Verdict.GOES_ON:
+            self._give_up(search, verdict)
+        if verdict in (Verdict.FILLED, Verdict.LOST) and self._is_current(search):
+            del self._searches[name]
+
+    def _settle(self, search: GapSearch) -> None:
+        partition = search.partition
+        partition.log.missing.is_withheld = False
+        if search.is_held:
+            search.is_held = False
+            if not (partition.is_leader or partition.is_gone):
+                self.on_settled(partition)
+
+    def _give_up(self, search: GapSearch, verdict: Verdict) -> None:
+        missing = search.partition.log.missing
+        if missing.is_given_up:
+            return
+        missing.is_given_up = True
+        logger.error(
+            "%s: offsets %s are lost here and %s; readers skip them",
+            search.partition.topic_partition,
+            ", ".join(map(str, missing.ranges)),
+            f"not all other replicas answered within {PATIENCE_SECONDS:.0f} s (they are asked again later)"
+            if verdict is Verdict.IMPATIENT
+            else "at all other replicas",
+        )
+        self._settle(search)
+
+    async def _ask(self, search: GapSearch, broker_id: int) -> None:
+        """Take what one replica has of what is missing.
+
+        Raises:
+            ConnectionError, ProtocolError: it does not answer.
+            GapChangedError: the search was stopped, or the log cut.
+            LogStorageError: what it sent could not be put in place.
+        """
+        connection = await self._dial(broker_id)
+        try:
+            after = -1
+            while self._is_current(search):
+                missing = search.partition.log.missing
+                gap = next((each for each in missing.ranges if each.first > after), None)
+                if gap is None:
+                    return
+                after = gap.end - 1
+                first: int | None = gap.first
+                while first is not None:
+                    first = await self._fill(search, broker_id, connection, OffsetRange(first, gap.end))
+        finally:
+            connection.close()
+
+    async def _dial(self, broker_id: int) -> LeaderConnection:
+        endpoint = self._find_broker(broker_id)
+        if endpoint is None:
+            raise ConnectionError("its address is not known")
+        if broker_id in self._unreachable:
+            raise ConnectionError("it could not be reached a moment ago")
+        try:
+            return await self._dialer.dial(
+                endpoint.host,
+                endpoint.port,
+                client_id=f"broker-{self._broker_id}-missing-records",
+                timeout_seconds=REQUEST_SECONDS,
+            )
+        except ConnectionError:
+            self._unreachable.add(broker_id)
+            raise
+
+    async def _fill(
+        self, search: GapSearch, broker_id: int, connection: LeaderConnection, gap: OffsetRange
+    ) -> int | None:
+        """Fill one gap from its beginning; return where the replica has records again after some it lacks."""
+        log = search.partition.log
+        filler = search.filler = GapFiller(log, self._resources, gap)
+        try:
+            resume = await self._fetch_into(filler, search, broker_id, connection, gap)
+            if filler.has_records and self._is_current(search):
+                await self._install(filler)
+            if not self._is_current(search):
+                return None
+            if filler.next_offset >= gap.end and log.missing.holds(gap.end - 1):
+                # Compaction has left nothing of the end of the gap, or of all of it.
+                with log.disk_errors.raised("note what is not missing in"):
+                    log.missing.remove(gap.first, gap.end)
+            if search.is_uncommitted(broker_id, filler.next_offset, gap.end):
+                log.truncate_to(filler.next_offset)
+                logger.warning(
+                    "%s: cut at %d, where records are missing that the leader has not committed",
+                    search.partition.topic_partition,
+                    filler.next_offset,
+                )
+            return resume
+        finally:
+            filler.abandon()
+            search.filler = None
+
+    async def _fetch_into(
+        self,
+        filler: GapFiller,
+        search: GapSearch,
+        broker_id: int,
+        connection: LeaderConnection,
+        gap: OffsetRange,
+    ) -> int | None:
+        """Fetch until the gap is filled or nothing more comes; return as `_fill` does."""
+        while filler.next_offset < gap.end:
+            before = filler.next_offset
+            data = await self._fetch(connection, search.partition, before)
+            if not self._is_current(search):
+                return None
+            answer = answer_of(data)
+            search.note(broker_id, before, answer)
+            if answer is not Answer.RECORDS:
+                return None
+            assert isinstance(data.records, bytes | bytearray | memoryview), f"a {type(data.records)}"
+            resume: int | None = None
+            try:
+                resume = filler.append(data.records)
+            except LogStorageError:
+                raise
+            except LOG_ERRORS as error:
+                logger.info("%s: broker %d: %s", search.partition.topic_partition, broker_id, error)
+                search.note(broker_id, filler.next_offset, Answer.UNFIT)
+                return None
+            if resume is not None or filler.next_offset == before:
+                search.note(broker_id, filler.next_offset, Answer.UNFIT)
+                return resume
+            if filler.is_due:
+                await self._install(filler)
+                if not self._is_current(search):
+                    return None
+        return None
+
+    async def _install(self, filler: GapFiller) -> None:
+        finished: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None) -> None:
+            if not finished.done():
+                finished.set_result(error)
+
+        filler.install(done)
+        error = await finished
+        if error is not None:
+            raise error
+
+    async def _fetch(
+        self, connection: LeaderConnection, partition: "Partition", offset: int
+    ) -> PartitionData:
+        """Ask a replica for records from `offset` on; raises `ConnectionError`."""
+        name = partition.topic_partition
+        version = connection.version_of(ApiKey.FETCH)
+        request = fetch_request(name, partition.topic_id, offset, version)
+        response = await connection.request(request, timeout_seconds=REQUEST_SECONDS)
+        assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
+        if response.error_code:
+            raise ConnectionError(f"a fetch is answered with error {response.error_code}")
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.partition_index == name.partition:
+                    return data
+        raise ConnectionError(f"the answer to a fetch of {name} does not have that partition")

@@ -1,0 +1,524 @@
+"""The replicas that this broker hosts: looked up, appended to, read, and kept in sync.
+
+Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock. What
+is not here: which roles they have (`kalda.broker.replicas.role_changes`), the wire, fetch sessions and
+waiting (`kalda.broker.fetching`).
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from kalda.broker.replicas.follower.ports import FollowerFetching
+from kalda.broker.replicas.hosted_replicas import NO_PARTITIONS, HostedReplicas
+from kalda.broker.replicas.in_sync import ReplicationRules
+from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.missing_records import MissingRecords
+from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, NO_EPOCH, Partition
+from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
+from kalda.broker.replicas.replication_quota import ReplicationQuota
+from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.common.clock import Clock
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFields, PartitionFetchResult
+from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
+from kalda.storage.file_records import EMPTY_SLICE
+from kalda.storage.log_manager import LogManager
+from kalda.storage.producer_state_manager import AppendOrigin
+from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
+from kalda.zk.client.schema import PartitionState
+
+logger: Final = logging.getLogger(__name__)
+
+CONSUMER_ID: Final = -1
+"""The replica id of a reader that is none."""
+
+LAG_SECONDS_DEFAULT: Final = 30.0
+"""``replica.lag.time.max.ms`` unless told otherwise."""
+
+
+class PartitionListener(Protocol):
+    """Hears what happens to the partitions of internal topics."""
+
+    def on_role(self, partition: Partition) -> None:
+        """The partition is led here, followed here, or gone; maybe as before."""
+        ...
+
+    def on_high_watermark(self, partition: Partition) -> None:
+        """The high watermark may have moved."""
+        ...
+
+
+class ConsumerPlace(NamedTuple):
+    """Where a consumer is that may be sent to a replica near it (KIP-392)."""
+
+    rack: str
+    listener: str
+
+
+class FetchParams:
+    """What one fetch request asks for, whatever the partition."""
+
+    __slots__ = (
+        "by_id",
+        "is_follower",
+        "isolation",
+        "leader_only",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "min_one_batch",
+        "place",
+        "replica_epoch",
+        "replica_id",
+        "tells_leader",
+    )
+
+    def __init__(
+        self,
+        *,
+        by_id: bool,
+        replica_id: int,
+        isolation: FetchIsolation,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        min_one_batch: bool,
+        tells_leader: bool,
+        replica_epoch: int = NO_EPOCH,
+        may_read_follower: bool = False,
+        place: ConsumerPlace | None = None,
+    ) -> None:
+        self.by_id: Final = by_id
+        """Whether topic keys are ids instead of names."""
+        self.replica_id: Final = replica_id
+        self.is_follower: Final = replica_id >= 0
+        self.replica_epoch: Final = replica_epoch
+        """The registration of the broker that fetches (KIP-903); -1 if it does not say."""
+        self.leader_only: Final = self.is_follower or (replica_id == CONSUMER_ID and not may_read_follower)
+        self.place: Final = place
+        """Where the consumer says it is; None for everybody else."""
+        self.isolation: Final = isolation
+        self.max_wait_ms: Final = max_wait_ms
+        self.min_bytes: Final = min_bytes
+        self.max_bytes: Final = max_bytes
+        self.min_one_batch: Final = min_one_batch
+        """Whether the first batch is returned however large it is (Fetch v3 on, KIP-74)."""
+        self.tells_leader: Final = tells_leader
+        """Whether an answer names the partition's new leader (Fetch v16 on, KIP-951)."""
+
+
+class ReplicaManager:
+    """The partitions of one broker.
+
+    `partition_is_known` and `is_alive` ask the metadata cache about partitions that are not here and about
+    brokers. Without `fetching` nothing is followed, without `isr_changes` no ISR changes: a broker alone.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        clock: Clock,
+        fetch_purgatory: DelayedOperationPurgatory,
+        produce_purgatory: DelayedOperationPurgatory,
+        partition_is_known: Callable[[TopicPartition], bool],
+        topic_name_by_id: Callable[[bytes], str | None],
+        fetching: FollowerFetching | None = None,
+        *,
+        isr_changes: IsrChanges | None = None,
+        is_alive: Callable[[int], bool] = lambda _: True,
+        delete_purgatory: DelayedOperationPurgatory | None = None,
+        lag_seconds: float = LAG_SECONDS_DEFAULT,
+        selector: RackAwareReplicaSelector | None = None,
+        leader_quota: ReplicationQuota | None = None,
+        missing: MissingRecords | None = None,
+    ) -> None:
+        self._clock: Final = clock
+        self._fetch_purgatory: Final = fetch_purgatory
+        self._produce_purgatory: Final = produce_purgatory
+        self._delete_purgatory: Final = delete_purgatory
+        self._topic_name_by_id: Final = topic_name_by_id
+        self._isr_changes: Final = isr_changes
+        self._selector: Final = selector
+        self._leader_quota: Final = leader_quota
+        self._hosted: Final = HostedReplicas(partition_is_known)
+        self._by_name: Final = self._hosted.by_name
+        self._by_id: Final = self._hosted.by_id
+        rules = ReplicationRules(clock, lag_seconds, is_alive)
+        self._roles: Final = RoleChanges(
+            broker_id, self._hosted, log_manager, rules, fetching, self.wake_all, missing
+        )
+        self._listener: PartitionListener | None = None
+        self.topic_stats: Final = self._hosted.topic_stats
+
+    # Looking up.
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """The hosted partitions."""
+        return self._hosted.partitions
+
+    @property
+    def offline_partitions(self) -> Mapping[TopicPartition, str]:
+        """The replicas in log directories that failed, and which."""
+        return self._hosted.offline
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return a hosted partition.
+
+        Raises:
+            ApiError: as `absence_error`.
+        """
+        partition = self._hosted.partitions.get(topic_partition)
+        if partition is None:
+            raise ApiError(self.absence_error(topic_partition))
+        return partition
+
+    def find(self, name: bytes, index: int) -> Partition | None:
+        """Return a hosted partition by the bytes of its topic's name, or None."""
+        return self._by_name.get(name, NO_PARTITIONS).get(index)
+
+    def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Tell why a partition is not hosted here; see `HostedReplicas.absence_error`."""
+        return self._hosted.absence_error(topic_partition)
+
+    # Roles.
+
+    def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
+        """Lead or follow the partitions of a request; return what went wrong with which."""
+        return self._roles.apply_leader_and_isr(request)
+
+    def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
+        """Stop serving partitions, and delete their logs where the request says so."""
+        return self._roles.apply_stop_replica(request)
+
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+        """Move the logs aside that have no role here and whose topic has another id in the cluster."""
+        self._roles.set_unassigned_strays_aside(topic_id_of)
+
+    def retry_refused(self) -> bool:
+        """Try some roles again that the disk refused; tell whether to go on at once with others."""
+        return self._roles.retry_refused()
+
+    def watch_recovery(self, tell: Callable[[], None]) -> None:
+        """Call `tell` whenever roles could be taken at last that the disk had refused."""
+        self._roles.on_recovered = tell
+
+    def step_down(self, partition: Partition, state: PartitionState) -> None:
+        """Follow the leader that coordination names, without waiting for the controller to say so."""
+        self._roles.step_down(partition, state)
+
+    def take_offline(self, directory: str) -> list[TopicPartition]:
+        """Give up the replicas in a log directory that failed; return them."""
+        return self._roles.take_offline(directory)
+
+    def pause_following(self, directory: str) -> int:
+        """Follow nobody with the replicas in a log directory that is full; return how many they are."""
+        return self._roles.pause_following(directory)
+
+    def resume_following(self, directory: str) -> int:
+        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        return self._roles.resume_following(directory)
+
+    def listen(self, listener: PartitionListener) -> None:
+        """Tell `listener` what happens to the partitions of internal topics from now on."""
+        self._listener = listener
+        self._roles.on_internal_role = listener.on_role
+
+    def wake(self, partition: Partition) -> None:
+        """Complete what waits for the partition's high watermark and can be completed."""
+        if partition.is_internal and self._listener is not None:
+            self._listener.on_high_watermark(partition)
+        self._produce_purgatory.check_and_complete(partition)
+        self._fetch_purgatory.check_and_complete(partition)
+
+    def wake_all(self, partition: Partition) -> None:
+        """Complete whatever a change of the partition's role ends: the fetches of followers too."""
+        self.wake(partition)
+        self._fetch_purgatory.check_and_complete(partition.log_end_key)
+        if self._delete_purgatory is not None:
+            self._delete_purgatory.check_and_complete(partition)
+
+    # In-sync replicas.
+
+    def shrink_isrs(self) -> None:
+        """Ask for the removal of followers that lag; called every half of ``replica.lag.time.max.ms``."""
+        now = self._clock.monotonic()
+        for partition in tuple(self._hosted.partitions.values()):
+            if not partition.followers:
+                continue
+            change = partition.propose_shrink(now)
+            if change is not None and self._isr_changes is not None:
+                self._isr_changes.submit(partition, change)
+            # A follower that was about to join may have held the high watermark back, and be gone by now.
+            elif partition.maybe_advance_high_watermark(now):
+                self.wake(partition)
+
+    # Appending.
+
+    def append(
+        self,
+        partition: Partition,
+        records: memoryview,
+        acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
+        """Append one batch to a partition that this broker leads, and wake the fetches that wait for it.
+
+        Raises:
+            ApiError: as `Partition.append_as_leader`.
+            StorageError, RecordsError: what the log refuses, with the code to answer.
+        """
+        log = partition.log
+        before = log.high_watermark
+        metrics = partition.topic_metrics
+        metrics.produces += 1
+        try:
+            info = partition.append_as_leader(records, acks, origin)
+        except (ApiError, *LOG_ERRORS):
+            metrics.failed_produces += 1
+            raise
+        metrics.bytes_in += info.size
+        metrics.messages_in += info.record_count
+        if partition.followers:
+            self._fetch_purgatory.check_and_complete(partition.log_end_key)
+            if log.high_watermark > before:
+                # The leader is alone in the ISR: what earlier appends wait for may be there too.
+                self.wake(partition)
+        else:
+            self._fetch_purgatory.check_and_complete(partition)
+        return info
+
+    # Reading.
+
+    def find_by_key(self, params: FetchParams, key: bytes, index: int) -> Partition | None:
+        """Return the hosted partition that a fetch request means, or None."""
+        table = self._by_id if params.by_id else self._by_name
+        return table.get(key, NO_PARTITIONS).get(index)
+
+    def read(
+        self, params: FetchParams, entries: Sequence[FetchEntry], *, note_follower: bool = True
+    ) -> tuple[list[FetchAnswer], int, bool]:
+        """Read partitions in order until `max_bytes` is used up.
+
+        Returns the answers, how many bytes of records they have, and whether one of them is an error or
+        something else that must not wait. What a follower's fetch tells of it is noted, once per request.
+        """
+        answers: list[FetchAnswer] = []
+        left = params.max_bytes
+        min_one_batch = params.min_one_batch
+        total = 0
+        urgent = False
+        table = self._by_id if params.by_id else self._by_name
+        moved: list[Partition] | None = [] if note_follower and params.is_follower else None
+        for key, requested in entries:
+            partition = table.get(key, NO_PARTITIONS).get(requested.partition)
+            if partition is None:
+                result = PartitionFetchResult(
+                    requested.partition, self._fetch_absence(params, key, requested)
+                )
+                urgent = True
+            else:
+                max_bytes = requested.max_bytes if requested.max_bytes < left else left
+                result = self._read_partition(params, partition, requested, max_bytes, min_one_batch, moved)
+                records = result.records
+                if records is not None:
+                    size = records.size
+                    if size:
+                        min_one_batch = False
+                        total += size
+                        left = left - size if left > size else 0
+                if (
+                    result.error_code != 0
+                    or result.diverging_epoch is not None
+                    or result.preferred_read_replica >= 0
+                ):
+                    urgent = True
+            answers.append((key, result))
+        if moved:
+            # Last, so that a consumer that waits for many of these partitions finds all of them moved.
+            for partition in moved:
+                self.wake(partition)
+        return answers, total, urgent
+
+    def _read_partition(
+        self,
+        params: FetchParams,
+        partition: Partition,
+        requested: FetchPartitionFields,
+        max_bytes: int,
+        min_one_batch: bool,
+        moved: list[Partition] | None,
+    ) -> PartitionFetchResult:
+        index = requested.partition
+        log = partition.log
+        partition.topic_metrics.fetches += 1
+        try:
+            epoch = requested.current_leader_epoch
+            if epoch not in (NO_EPOCH, partition.leader_epoch) or not partition.is_leader:
+                partition.check_leader_epoch(epoch, params.leader_only)
+            if params.is_follower:
+                if params.replica_id not in partition.followers:
+                    partition.check_follower(params.replica_id, epoch)
+            elif params.place is not None and partition.is_leader:
+                result = self._redirect(params.place, partition, requested)
+                if result is not None:
+                    return result
+            if requested.last_fetched_epoch >= 0:
+                diverging = self._diverging_epoch(partition, requested)
+                if diverging is not None:
+                    return PartitionFetchResult(
+                        index,
+                        0,
+                        log.high_watermark,
+                        log.last_stable_offset,
+                        log.log_start_offset,
+                        diverging_epoch=diverging,
+                    )
+            data = log.read(requested.fetch_offset, max_bytes, params.isolation, min_one_batch)
+            if moved is not None:
+                self._note_follower(params, partition, requested, moved)
+        except ApiError as error:
+            return _read_error(params, partition, index, error.code)
+        except LOG_ERRORS as error:
+            code: ErrorCode = error.code
+            if isinstance(error, RecordsMissingError) and params.replica_id == DEBUGGING_REPLICA_ID:
+                # Another replica searches for the same records: this one does not have them.
+                code = ErrorCode.OFFSET_NOT_AVAILABLE
+            if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                # What the disk did is logged by the log itself, once in a while instead of per request.
+                partition.topic_metrics.failed_fetches += 1
+            return _read_error(params, partition, index, code)
+        records = data.records
+        high_watermark = data.high_watermark
+        if params.is_follower:
+            # Its own fetch may have moved it: the sooner it knows, the sooner its readers do.
+            high_watermark = log.high_watermark
+            if self.is_throttled(params, partition):
+                records = EMPTY_SLICE
+        aborted = data.aborted_transactions
+        return PartitionFetchResult(
+            index,
+            0,
+            high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            None if aborted is None else [(each.producer_id, each.first_offset) for each in aborted],
+            -1,
+            records,
+        )
+
+    def _redirect(
+        self, place: ConsumerPlace, partition: Partition, requested: FetchPartitionFields
+    ) -> PartitionFetchResult | None:
+        """Send a consumer to a replica near it, if there is one that has what it wants."""
+        if self._selector is None:
+            return None
+        preferred = self._selector.select(partition, place.rack, place.listener, requested.fetch_offset)
+        if preferred is None:
+            return None
+        log = partition.log
+        return PartitionFetchResult(
+            requested.partition,
+            0,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            preferred_read_replica=preferred,
+        )
+
+    def is_throttled(self, params: FetchParams, partition: Partition) -> bool:
+        """Return whether a follower has to wait; never one in sync, or the throttle would push it out."""
+        quota = self._leader_quota
+        return (
+            quota is not None
+            and quota.is_limited
+            and params.replica_id not in partition.isr
+            and quota.is_throttled(partition.topic_partition)
+            and quota.is_exceeded()
+        )
+
+    def count_sent(self, params: FetchParams, answers: Sequence[FetchAnswer], size: int) -> None:
+        """Count the records of a fetch response: by topic for a consumer, for the throttle for a follower."""
+        quota = self._leader_quota
+        if params.is_follower:
+            self.topic_stats.replication_bytes_out += size
+            if quota is None or not quota.is_limited:
+                return
+        for key, result in answers:
+            records = result.records
+            if records is not None and records.size:
+                partition = self.find_by_key(params, key, result.partition)
+                if partition is None:
+                    continue
+                if not params.is_follower:
+                    partition.topic_metrics.bytes_out += records.size
+                elif quota is not None and quota.is_throttled(partition.topic_partition):
+                    quota.record(records.size)
+
+    def _diverging_epoch(
+        self, partition: Partition, requested: FetchPartitionFields
+    ) -> tuple[int, int] | None:
+        """Return where a follower's log parts from this one's, if it does (KIP-595)."""
+        log = partition.log
+        epoch, end_offset = log.end_offset_for_epoch(requested.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise OffsetOutOfRangeError(
+                f"no end offset is known for epoch {requested.last_fetched_epoch} of {partition}"
+            )
+        if requested.fetch_offset < log.log_start_offset:
+            # Where the logs part is of no use to a follower whose next offset is gone: it starts over.
+            raise OffsetOutOfRangeError(
+                f"offset {requested.fetch_offset} of {partition} is below {log.log_start_offset}"
+            )
+        if epoch < requested.last_fetched_epoch or end_offset < requested.fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def _note_follower(
+        self,
+        params: FetchParams,
+        partition: Partition,
+        requested: FetchPartitionFields,
+        moved: list[Partition],
+    ) -> None:
+        """Take note of how far a follower is; a partition whose high watermark moved is added to `moved`.
+
+        Raises:
+            ApiError: the fetch is one of an earlier life of the broker.
+        """
+        replica = params.replica_id
+        now = self._clock.monotonic()
+        start_before = partition.followers[replica].log_start_offset
+        if partition.update_follower(
+            replica, requested.fetch_offset, requested.log_start_offset, now, params.replica_epoch
+        ):
+            moved.append(partition)
+        if requested.log_start_offset != start_before and self._delete_purgatory is not None:
+            self._delete_purgatory.check_and_complete(partition)
+        if replica not in partition.maximal_isr and self._isr_changes is not None:
+            change = partition.propose_expansion(replica)
+            if change is not None:
+                self._isr_changes.submit(partition, change)
+
+    def _fetch_absence(self, params: FetchParams, key: bytes, requested: FetchPartitionFields) -> int:
+        if params.by_id:
+            name = self._topic_name_by_id(key)
+            if name is None:
+                return int(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            name = key.decode(errors="replace")
+        return int(self.absence_error(TopicPartition(name, requested.partition)))
+
+
+def _read_error(
+    params: FetchParams, partition: Partition, index: int, code: ErrorCode
+) -> PartitionFetchResult:
+    moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+    leader = (partition.leader_id, partition.leader_epoch) if moved and params.tells_leader else None
+    return PartitionFetchResult(index, int(code), current_leader=leader)

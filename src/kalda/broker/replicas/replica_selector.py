@@ -1,0 +1,68 @@
+"""Which replica a consumer should read from (KIP-392): the leader, or one that is nearer to it.
+
+``replica.selector.class`` names Kafka's class; there is one, which goes by racks. A consumer that says its
+rack (``client.rack``) is sent to the replica in that rack that is furthest along; the leader serves it where
+there is none.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kalda.broker.replicas.partition import Partition
+from kalda.common.config_def import ConfigError
+from kalda.common.types import BrokerEndpoint
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_ONLY: Final = "org.apache.kafka.common.replica.LeaderSelector"
+SETTING: Final = "replica.selector.class"
+
+EndpointOf = Callable[[int, str], BrokerEndpoint | None]
+"""Where a live broker is reached on a listener."""
+
+
+class RackAwareReplicaSelector:
+    """Prefers replicas in the rack of the consumer."""
+
+    def __init__(self, endpoint_of: EndpointOf) -> None:
+        self._endpoint_of: Final = endpoint_of
+
+    def select(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
+        """Return the follower that should serve a fetch from `offset`; None means the leader, this broker.
+
+        Only a member of the ISR that has the offset is chosen: another would send the consumer back again.
+        """
+        own = self._endpoint_of(partition.broker_id, listener)
+        if not rack or (own is not None and own.rack == rack):
+            return None
+        best: tuple[int, float, int] | None = None
+        for replica, state in partition.followers.items():
+            if (
+                replica not in partition.isr
+                or state.log_end_offset < offset
+                or state.log_start_offset > offset
+            ):
+                continue
+            endpoint = self._endpoint_of(replica, listener)
+            if endpoint is None or endpoint.rack != rack:
+                continue
+            candidate = state.log_end_offset, state.last_caught_up, replica
+            if best is None or candidate > best:
+                best = candidate
+        return None if best is None else best[2]
+
+
+def make_replica_selector(class_name: str | None, endpoint_of: EndpointOf) -> RackAwareReplicaSelector | None:
+    """Return what `replica.selector.class` names; None where every consumer reads from the leader.
+
+    Raises:
+        ConfigError: it names a class that does not exist here.
+    """
+    if class_name in (None, "", LEADER_ONLY):
+        return None
+    if class_name == RACK_AWARE:
+        return RackAwareReplicaSelector(endpoint_of)
+    raise ConfigError(
+        SETTING,
+        f"`{SETTING}`={class_name} is not a class that this broker has; leave it out to read from leaders, "
+        f"or set it to {RACK_AWARE}",
+    )

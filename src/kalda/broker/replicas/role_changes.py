@@ -1,0 +1,355 @@
+"""Who leads and who follows: what the controller's requests, and the loss of leadership, do to the replicas.
+
+A log has one writer: fetching from a leader stops before this broker leads a partition or gives it up, and
+begins after it has become a follower. Every request can come twice, late or from a controller that was
+replaced; leader epochs, partition epochs and the controller's epoch tell.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from kalda.broker.replicas.follower.ports import FollowerFetching
+from kalda.broker.replicas.hosted_replicas import HostedReplicas
+from kalda.broker.replicas.in_sync import ReplicationRules
+from kalda.broker.replicas.missing_records import MissingRecords
+from kalda.broker.replicas.partition import Partition
+from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
+from kalda.storage.errors import LOG_ERRORS
+from kalda.storage.log_manager import LogManager
+from kalda.zk.client.schema import LEADER_DURING_DELETE, PartitionState
+
+logger: Final = logging.getLogger(__name__)
+
+RETRIES_PER_STEP: Final = 50
+"""Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""
+
+RETRY_FAILURES_MAX: Final = 10
+"""Failures that end a round of retries: a full disk refuses the others too. The next begins with those."""
+
+
+class RoleChanges:
+    """Changes the roles of one broker's replicas; `wake` completes what waits for a partition."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: HostedReplicas,
+        log_manager: LogManager,
+        rules: ReplicationRules,
+        fetching: FollowerFetching | None,
+        wake: Callable[[Partition], None],
+        missing: MissingRecords | None = None,
+    ) -> None:
+        self._broker_id: Final = broker_id
+        self._replicas: Final = replicas
+        self._log_manager: Final = log_manager
+        self._rules: Final = rules
+        self._fetching: Final = fetching
+        self._wake: Final = wake
+        self._missing: Final = missing
+        if missing is not None:
+            missing.on_settled = lambda partition: self._follow([partition])
+        self._controller_epoch = -1
+        self.on_internal_role: Callable[[Partition], None] | None = None
+        """Told of the partitions of internal topics, after each change of role."""
+        self.on_recovered: Callable[[], None] | None = None
+        """Called when roles could be taken that the disk had refused: the controller holds them for lost."""
+
+    def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
+        """Lead or follow the partitions of a request; return what went wrong with which.
+
+        INELIGIBLE_REPLICA: the role was taken, but nothing can be written here for now.
+        """
+        if request.controller_epoch < self._controller_epoch:
+            return {
+                leadership.topic_partition: ErrorCode.STALE_CONTROLLER_EPOCH
+                for leadership in request.partitions
+            }
+        self._controller_epoch = request.controller_epoch
+        errors: dict[TopicPartition, ErrorCode] = {}
+        followed: list[Partition] = []
+        self._set_strays_aside(request)
+        for leadership in request.partitions:
+            code = self._apply(leadership, followed)
+            if code is ErrorCode.NONE and not self._is_writable(leadership.topic_partition):
+                code = ErrorCode.INELIGIBLE_REPLICA
+            if code is not ErrorCode.NONE:
+                errors[leadership.topic_partition] = code
+        self._follow(followed)
+        return errors
+
+    def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
+        """Stop serving partitions, and delete their logs where the request says so."""
+        if request.controller_epoch < self._controller_epoch:
+            return dict.fromkeys(request.partitions, ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._controller_epoch = request.controller_epoch
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for topic_partition in request.partitions:
+            epoch = request.leader_epochs.get(topic_partition, LEADER_DURING_DELETE)
+            code = self._stop(topic_partition, epoch, delete=request.delete)
+            if code is not ErrorCode.NONE:
+                errors[topic_partition] = code
+        return errors
+
+    def retry_refused(self) -> bool:
+        """Try some of the roles again that the disk refused; tell whether to go on at once with others.
+
+        Called about once a second, so that a partition serves soon after the disk has space, or the process
+        has descriptors, again.
+        """
+        successes = failures = 0
+        followed: list[Partition] = []
+        refused = self._replicas.refused
+        for topic_partition, leadership in tuple(islice(refused.items(), RETRIES_PER_STEP)):
+            if self._apply(leadership, followed) is ErrorCode.NONE:
+                successes += 1
+                logger.info("Serving %s: its log can be opened now", topic_partition)
+            else:
+                failures += 1
+                if failures == RETRY_FAILURES_MAX:
+                    break
+        self._follow(followed)
+        if successes and self.on_recovered is not None:
+            self.on_recovered()
+        return failures < RETRY_FAILURES_MAX and failures < len(refused)
+
+    def step_down(self, partition: Partition, state: PartitionState) -> None:
+        """Follow the leader that coordination names, without waiting for the controller to say so.
+
+        This broker was cut off or paused while another was elected. What it took meanwhile was never
+        committed, and goes when the log is truncated to the new leader's.
+        """
+        logger.warning(
+            "Leading %s no longer: broker %d leads it in epoch %d, this one led in epoch %d",
+            partition.topic_partition,
+            state.leader,
+            state.leader_epoch,
+            partition.leader_epoch,
+        )
+        name = partition.topic_partition
+        partition.become_follower(
+            PartitionLeadership(
+                name.topic,
+                partition.topic_id,
+                name.partition,
+                state.controller_epoch,
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.version,
+                partition.replicas,
+            )
+        )
+        self._wake(partition)
+        self._tell(partition)
+        self._follow([partition])
+
+    def take_offline(self, directory: str) -> list[TopicPartition]:
+        """Give up the replicas in a log directory that failed; return them."""
+        replicas = self._replicas
+        gone = self._log_manager.take_offline(directory)
+        if self._fetching is not None:
+            self._fetching.unfollow(gone)
+        for topic_partition in gone:
+            replicas.offline[topic_partition] = directory
+            replicas.refused.pop(topic_partition, None)
+            partition = replicas.partitions.get(topic_partition)
+            if partition is not None:
+                partition.is_offline = True
+                self._forget(partition)
+        return gone
+
+    def pause_following(self, directory: str) -> int:
+        """Follow nobody with the replicas in a log directory that is full; return how many they are.
+
+        A follower that fetched on would be taken back into the ISR, or hold back the high watermark.
+        """
+        in_directory = self._in_directory(directory)
+        self._follow(in_directory)
+        return len(in_directory)
+
+    def resume_following(self, directory: str) -> int:
+        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        in_directory = self._in_directory(directory)
+        self._follow([partition for partition in in_directory if not partition.is_leader])
+        return len(in_directory)
+
+    def _in_directory(self, directory: str) -> list[Partition]:
+        partitions = self._replicas.partitions.values()
+        return [each for each in partitions if os.path.dirname(each.log.directory) == directory]
+
+    def _is_writable(self, topic_partition: TopicPartition) -> bool:
+        partition = self._replicas.partitions.get(topic_partition)
+        return partition is None or partition.log.is_writable
+
+    def _set_strays_aside(self, request: LeaderAndIsr) -> None:
+        """Move logs aside that belong to an earlier topic of the same name.
+
+        The topic was deleted and created again while this broker was down or out of the cluster. A replica
+        that is hosted is given up only for a full request, which says what this broker should hold.
+        """
+        for leadership in request.partitions:
+            topic_partition = leadership.topic_partition
+            log = self._log_manager.get(topic_partition)
+            if log is None or log.topic_id is None or leadership.topic_id in (ZERO_UUID, log.topic_id):
+                continue
+            partition = self._replicas.partitions.get(topic_partition)
+            if partition is not None:
+                if not request.is_full:
+                    continue
+                self._unfollow(topic_partition)
+                self._forget(partition)
+            self._set_aside(topic_partition)
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        try:
+            self._log_manager.set_aside(topic_partition)
+        except LOG_ERRORS as error:
+            logger.error("Cannot set the stray log of %s aside: %s", topic_partition, error)
+
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+        """Move the logs aside that have no role here and whose topic has another id in the cluster.
+
+        The roles and the metadata of every partition come first. A log whose topic the cluster does not know
+        is left alone: it may be of a topic whose deletion goes on.
+        """
+        for topic_partition, log in tuple(self._log_manager.logs().items()):
+            if topic_partition in self._replicas.partitions or log.topic_id is None:
+                continue
+            if topic_id_of(topic_partition.topic) not in (ZERO_UUID, log.topic_id):
+                self._set_aside(topic_partition)
+
+    # One partition.
+
+    def _apply(self, leadership: PartitionLeadership, followed: list[Partition]) -> ErrorCode:
+        """Take one role; a partition that follows from now on is added to `followed`."""
+        topic_partition = leadership.topic_partition
+        replicas = self._replicas
+        if self._broker_id not in leadership.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_partition in replicas.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition = replicas.partitions.get(topic_partition)
+        if partition is not None and leadership.topic_id not in (partition.topic_id, ZERO_UUID):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if leadership.leader_epoch < replicas.known_leader_epoch(topic_partition):
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if partition is not None:
+            if leadership.partition_epoch < partition.partition_epoch:
+                return ErrorCode.NONE
+            is_same_epoch = leadership.leader_epoch == partition.leader_epoch
+            if is_same_epoch and leadership.partition_epoch == partition.partition_epoch:
+                return ErrorCode.NONE
+        if partition is None and not leadership.is_new and self._is_lost(topic_partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            self._take_role(partition, leadership, followed)
+        except LOG_ERRORS as error:
+            return self._refuse(leadership, error.code, error)
+        replicas.refused.pop(topic_partition, None)
+        return ErrorCode.NONE
+
+    def _is_lost(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the log of an old replica must be in a directory that could not be opened.
+
+        Making an empty one elsewhere would lose the records, should this replica be elected.
+        """
+        failed = self._log_manager.offline_directories
+        if not failed or self._log_manager.has(topic_partition):
+            return False
+        self._replicas.offline[topic_partition] = next(iter(failed))
+        return True
+
+    def _take_role(
+        self, partition: Partition | None, leadership: PartitionLeadership, followed: list[Partition]
+    ) -> None:
+        topic_partition = leadership.topic_partition
+        hosted = partition
+        if hosted is None:
+            log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
+            hosted = Partition(topic_partition, leadership.topic_id, self._broker_id, log, self._rules)
+        if leadership.leader == self._broker_id:
+            self._unfollow(topic_partition)
+            hosted.become_leader(leadership)
+            if self._missing is not None:
+                self._missing.take(hosted)
+            if partition is not None:
+                # Followers whose fetches name the old epoch must learn of the new one now.
+                self._wake(hosted)
+        else:
+            if topic_partition in self._replicas.refused:
+                # To follow writes nothing. Told that it went well, the controller might elect this replica
+                # at once, hear that it cannot lead, and so on without a pause.
+                hosted.log.check_writable()
+            if hosted.become_follower(leadership):
+                self._wake(hosted)
+            followed.append(hosted)
+        if partition is None:
+            self._replicas.host(hosted)
+        self._tell(hosted)
+
+    def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
+        """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
+        topic_partition = leadership.topic_partition
+        refused = self._replicas.refused
+        # One that is tried again goes to the end: each round begins with those that wait longest.
+        is_known = refused.pop(topic_partition, None) is not None
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            refused[topic_partition] = leadership
+        if not is_known:
+            logger.error("Cannot serve %s for now: %s", topic_partition, error)
+        return code
+
+    def _stop(self, topic_partition: TopicPartition, epoch: int, *, delete: bool) -> ErrorCode:
+        replicas = self._replicas
+        if topic_partition in replicas.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if 0 <= epoch < replicas.known_leader_epoch(topic_partition):
+            return ErrorCode.FENCED_LEADER_EPOCH
+        replicas.refused.pop(topic_partition, None)
+        partition = replicas.partitions.get(topic_partition)
+        if partition is not None:
+            self._unfollow(topic_partition)
+            self._forget(partition)
+        if delete and self._log_manager.has(topic_partition):
+            try:
+                self._log_manager.delete(topic_partition)
+            except LOG_ERRORS as error:
+                logger.error("Cannot delete the log of %s: %s", topic_partition, error)
+                return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _forget(self, partition: Partition) -> None:
+        self._replicas.forget(partition)
+        if self._missing is not None:
+            self._missing.drop(partition.topic_partition)
+        partition.is_gone = True
+        partition.resign()
+        self._wake(partition)
+        self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        if partition.is_internal and self.on_internal_role is not None:
+            self.on_internal_role(partition)
+
+    def _follow(self, partitions: Sequence[Partition]) -> None:
+        if self._missing is not None:
+            # A replica must not join those in sync while it lacks records that others have.
+            partitions = [partition for partition in partitions if not self._missing.take(partition)]
+        if self._fetching is None or not partitions:
+            return
+        writable = [partition for partition in partitions if partition.log.is_writable]
+        if len(writable) < len(partitions):
+            self._fetching.unfollow([each.topic_partition for each in partitions if not each.log.is_writable])
+        if writable:
+            self._fetching.follow(writable)
+
+    def _unfollow(self, topic_partition: TopicPartition) -> None:
+        if self._fetching is not None:
+            self._fetching.unfollow((topic_partition,))

@@ -1,1 +1,0 @@
-"""The leader's side of replication: in-sync replicas, how followers are served, and who serves a consumer."""

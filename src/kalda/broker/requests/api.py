@@ -1,0 +1,193 @@
+"""The contract between the dispatcher and the request handlers: `ApiHandler` and `RequestContext`.
+
+Each API key has one handler, registered as data with its version range. A handler returns one of these:
+
+- the response itself, if it can answer at once; no task is made;
+- a `Pending`, which a delayed operation completes later from the event loop;
+- a coroutine, for an operation that waits for ZooKeeper or for the controller.
+
+Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.metrics import Metrics, RequestMetrics
+from kalda.common.pending import Pending
+from kalda.net.connection import Chunk, Connection, Ticket
+
+if TYPE_CHECKING:
+    from kalda.broker.requests.services import BrokerServices
+
+__all__ = [
+    "ERROR_NONE",
+    "ApiHandler",
+    "ErrorResponse",
+    "Handle",
+    "Pending",
+    "RawHandler",
+    "RawReply",
+    "RawResult",
+    "RequestContext",
+    "ServedApi",
+    "error_codes",
+]
+
+
+class RequestContext:
+    """One request: its header fields, the connection that it came from and, once decoded, its message.
+
+    The dispatcher makes one per request and passes it on alone, so it has slots and no more.
+    """
+
+    __slots__ = (
+        "api",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "message",
+        "parked_at",
+        "received_at",
+        "ticket",
+    )
+
+    ticket: Ticket
+    """The place of the reply in the connection's order; set when the request begins to wait."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: "ServedApi",
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_at: float,
+    ) -> None:
+        self.connection = connection
+        self.api = api
+        self.api_version = api_version
+        """The version in which the response is written."""
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_at = received_at
+        """Monotonic seconds at which the last byte of the request was received."""
+        self.message: object = None
+        """The decoded request; None while it is not decoded, as in a raw handler."""
+        self.parked_at = 0.0
+        """Monotonic seconds at which the request began to wait; 0 if it did not."""
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client connected to."""
+        return self.connection.listener
+
+    def count_error(self, code: int) -> None:
+        """Count an error code that a raw handler puts into its reply; the dispatcher counts all others."""
+        self.api.metrics.count_error(code)
+
+    def __str__(self) -> str:
+        """Describe the request for a log line."""
+        client = "no client id" if self.client_id is None else f'client id "{self.client_id}"'
+        return (
+            f"version {self.api_version}, correlation id {self.correlation_id}, {client}, "
+            f"from {self.connection.peer}"
+        )
+
+
+RawReply: TypeAlias = bytes | list[Chunk]
+"""A complete reply frame: size prefix, response header, body."""
+
+RawResult: TypeAlias = "RawReply | Pending[RawReply | None] | None"
+"""None if the request gets no reply (acks=0)."""
+
+
+class RawHandler(Protocol):
+    """Handles a request straight from its frame.
+
+    `frame` is the request without its size prefix; it is writable and valid during the call only. The body
+    begins at `body_position`. Raises `kalda.protocol.errors.ProtocolError` if the request is malformed.
+    """
+
+    def __call__(
+        self, services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int, /
+    ) -> RawResult:
+        """Handle one request."""
+        ...
+
+
+Handle: TypeAlias = (
+    "Callable[[BrokerServices, Any, RequestContext], Any | Pending[Any] | Coroutine[Any, Any, Any]]"
+)
+"""``handle(services, request, context)``: request and response are message objects of `kalda.protocol`.
+
+A handler may raise `ApiError`; `ApiHandler.error_response` then makes the response from its code.
+"""
+
+ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode], Any]"
+"""``error_response(request, code)``: returns the response that carries `code` for everything requested.
+Returns None where the protocol has no reply (Produce with acks=0): the connection is closed, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiHandler:
+    """The handler of one API key and the versions that it serves.
+
+    `versions` are served. `advertised`, if it is wider, is what ApiVersions returns: some clients switch
+    features on by the advertised range. A request of an advertised version that is not served gets
+    UNSUPPORTED_VERSION in its own format; any other version closes the connection, as in Kafka.
+    """
+
+    key: ApiKey
+    versions: tuple[int, int]
+    error_response: ErrorResponse
+    handle: "Handle | None" = None
+    handle_raw: "RawHandler | None" = None
+    advertised: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.versions
+        assert 0 <= low <= high, f"{self.key.title}: versions {self.versions}"
+        assert (self.handle is None) != (self.handle_raw is None), f"{self.key.title}: one way of handling"
+
+    @property
+    def versions_advertised(self) -> tuple[int, int]:
+        """The range that ApiVersions returns."""
+        return self.advertised if self.advertised is not None else self.versions
+
+
+class ServedApi:
+    """A registered handler with what the dispatcher derives from it once."""
+
+    __slots__ = ("flexible_from", "handle_raw", "handler", "high", "low", "metrics", "title")
+
+    def __init__(self, handler: ApiHandler, metrics: Metrics) -> None:
+        self.handler: Final = handler
+        self.title: Final = handler.key.title
+        self.low, self.high = handler.versions
+        self.handle_raw: Final = handler.handle_raw
+        self.flexible_from: int | None = None
+        """The first flexible version; None until the first request imports the message's module."""
+        self.metrics: Final = RequestMetrics(metrics, self.title)
+
+
+ERROR_NONE: Final = int(ErrorCode.NONE)
+
+
+def error_codes(response: object) -> list[int]:
+    """Return the error codes of a response and of the items in its own lists.
+
+    Codes nested deeper are not counted: counting must not cost more than answering.
+    """
+    codes: list[int] = []
+    code = getattr(response, "error_code", ERROR_NONE)
+    if code:
+        codes.append(code)
+    for name in getattr(type(response), "__slots__", ()):
+        value = getattr(response, name, None)
+        if isinstance(value, Sequence) and value and hasattr(value[0], "error_code"):
+            codes.extend(item.error_code for item in value if item.error_code)
+    return codes

@@ -1,0 +1,370 @@
+"""Finds the handler of each request frame, calls it and sends its response: `Dispatcher`.
+
+A Produce or Fetch request goes through `Dispatcher.on_frame` and its raw handler, nothing else: one
+`RequestContext` per request, no task, no future. For every other API the dispatcher decodes the message,
+calls the handler and encodes the response.
+
+Requests are refused as in Kafka. An unknown API, a version outside the advertised range and a malformed
+header or body close the connection, because no response format is known to be readable by the peer.
+ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VERSION and the list of APIs
+(KIP-511).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from functools import partial
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
+from kalda.common import invariants
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.log_limiter import LogLimiter
+from kalda.common.metrics import Metrics
+from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.protocol import codec, registry
+from kalda.protocol.errors import ProtocolError
+from kalda.protocol.framing import SIZE
+from kalda.protocol.headers import response_header
+from kalda.protocol.wire_format import skip_tagged_fields
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+if TYPE_CHECKING:
+    from kalda.broker.requests.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+TASKS_MAX: Final = 256
+"""Handlers that run as tasks at the same time. Further ones are queued; the outstanding requests of all
+connections bound their number."""
+
+_NEVER_QUEUED: Final = frozenset(
+    (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+)
+"""Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
+of a topic ends when the controller's StopReplica is done."""
+
+_HEADER: Final = Struct(">hhih")
+_HEADER_BYTES: Final = _HEADER.size
+_BARE_HEADER_BYTES: Final = 8
+"""A header without a client id; only ControlledShutdown v0 has one."""
+
+
+class Dispatcher:
+    """Routes the frames of all connections of one broker."""
+
+    def __init__(
+        self,
+        services: "BrokerServices",
+        handlers: Iterable[ApiHandler],
+        metrics: Metrics,
+        tasks: asyncio.TaskGroup | None = None,
+    ) -> None:
+        """`tasks` runs the handlers that are coroutines; None if no handler is one."""
+        self._services: Final = services
+        self._apis: Final[dict[int, ServedApi]] = {}
+        for handler in handlers:
+            assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
+            self._apis[int(handler.key)] = ServedApi(handler, metrics)
+        self._tasks: Final = tasks
+        self._task_count = 0
+        self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
+        self._limiter: Final = LogLimiter(logger)
+        metrics.gauge(
+            "kalda_broker_requesthandler_tasks",
+            "Requests whose handlers run as tasks or are queued to.",
+            lambda: self._task_count + len(self._queued),
+        )
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Handle one request; the frame handler of `kalda.net.server.Server`."""
+        try:
+            api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+            api = self._apis.get(api_key)
+            if api is None:
+                self._refuse(connection, frame, f"this broker has no API {api_key}")
+                return
+            position = _HEADER_BYTES
+            client_id: str | None = None
+            if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+                position = _BARE_HEADER_BYTES
+            elif length >= 0:
+                position += length
+                client_id_bytes = bytes(frame[_HEADER_BYTES:position])
+                if client_id_bytes != connection.client_id_bytes:
+                    self._note_client_id(connection, client_id_bytes, length)
+                client_id = connection.client_id
+            flexible_from = api.flexible_from
+            if flexible_from is None:
+                flexible_from = api.flexible_from = registry.flexible_from(api_key)
+            if api_version >= flexible_from:
+                if frame[position]:
+                    position = skip_tagged_fields(frame, position, len(frame))
+                else:
+                    position += 1
+        except (StructError, IndexError):
+            self._refuse(connection, frame, "it ends within its header")
+            return
+        except (ProtocolError, UnicodeDecodeError) as error:
+            self._refuse(connection, frame, f"its header is malformed: {error}")
+            return
+        received_at = connection.received_at
+        context = RequestContext(connection, api, api_version, correlation_id, client_id, received_at)
+        handle_raw = api.handle_raw
+        if api_version < api.low or api_version > api.high:
+            self._on_unserved_version(context, frame, position)
+            return
+        if handle_raw is None:
+            if self._decode(context, frame, position):
+                self._respond(context, self._call(context))
+            return
+        try:
+            reply = handle_raw(self._services, context, frame, position)
+        except ProtocolError as error:
+            self._refuse(connection, frame, f"it is malformed: {error}")
+            return
+        except Exception as error:
+            with suppress(ProtocolError):
+                _decode_message(context, frame, position)
+            self._respond(context, self._error_response(context, error))
+            return
+        if isinstance(reply, Pending):
+            self._await_raw(context, reply)
+            return
+        api.metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
+        if reply is not None:
+            connection.send(reply)
+
+    def close(self) -> None:
+        """Drop the queued handlers; the task group ends those that run."""
+        while self._queued:
+            coroutine, _ = self._queued.popleft()
+            coroutine.close()
+
+    # Refusing.
+
+    def _refuse(self, connection: Connection, frame: memoryview, reason: str) -> None:
+        start = bytes(frame[:_HEADER_BYTES])
+        begins = f" that begins with {start.hex()}" if start else ""
+        connection.close(f"request of {len(frame)} bytes{begins}: {reason}", logging.WARNING)
+
+    def _note_client_id(self, connection: Connection, client_id_bytes: bytes, length: int) -> None:
+        if len(client_id_bytes) != length:
+            raise ProtocolError(f"a client id of {length} bytes does not fit")
+        connection.client_id = str(client_id_bytes, "utf-8")
+        connection.client_id_bytes = client_id_bytes
+
+    def _on_unserved_version(self, context: RequestContext, frame: memoryview, position: int) -> None:
+        handler, version = context.api.handler, context.api_version
+        answer_version = registry.UNKNOWN_VERSION_ANSWERS.get(handler.key)
+        if answer_version is not None:
+            context.api_version = answer_version
+            context.message = registry.spec(handler.key).request_class()
+            response = self._call(context)
+            cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
+            self._respond(context, response)
+            return
+        low, high = handler.versions_advertised
+        if not low <= version <= high:
+            self._refuse(context.connection, frame, f"{context.api.title} has no version {version} here")
+        elif self._decode(context, frame, position):
+            error = ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            self._respond(context, self._error_response(context, error))
+
+    # Messages.
+
+    def _decode(self, context: RequestContext, frame: memoryview, position: int) -> bool:
+        """Decode the message of a request; close the connection and return False if it is malformed."""
+        try:
+            _decode_message(context, frame, position)
+        except ProtocolError as error:
+            self._refuse(context.connection, frame, f"it is malformed: {error}")
+            return False
+        return True
+
+    def _call(self, context: RequestContext) -> object:
+        handle = context.api.handler.handle
+        assert handle is not None, f"{context.api.title} has a raw handler only"
+        try:
+            return handle(self._services, context.message, context)
+        except Exception as error:
+            return self._error_response(context, error)
+
+    def _respond(self, context: RequestContext, result: object) -> None:
+        """Send the response that a handler returned, at once or when it is complete."""
+        connection = context.connection
+        if isinstance(result, Pending):
+            self._park(context).on_abandoned = result.abandon
+            result.add_done(partial(self._finish, context))
+        elif asyncio.iscoroutine(result):
+            self._park(context)
+            never_queued = context.api.handler.key in _NEVER_QUEUED
+            self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
+        else:
+            reply = self._encode(context, result)
+            if reply is None:
+                self._close_unanswered(context)
+            else:
+                connection.send(reply)
+
+    def _park(self, context: RequestContext) -> Ticket:
+        """Reserve the place of a response that comes later."""
+        context.parked_at = monotonic()
+        ticket = context.ticket = context.connection.open_reply()
+        return ticket
+
+    def _finish(self, context: RequestContext, done: Pending[Any]) -> None:
+        self._reply(context, done.value if done.error is None else None, done.error)
+
+    async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
+        try:
+            response = await coroutine
+        except Exception as error:
+            self._reply(context, None, error)
+            return
+        if isinstance(response, Pending):
+            response.add_done(partial(self._finish, context))
+        else:
+            self._reply(context, response)
+
+    def _reply(self, context: RequestContext, response: object, error: Exception | None = None) -> None:
+        """Send the response of a parked request. A failure here closes this connection and nothing else."""
+        try:
+            if error is not None:
+                response = self._error_response(context, error)
+            reply = self._encode(context, response)
+        except Exception as failure:
+            self._log_failure(f"the response to {context.api.title} cannot be encoded: %s", context, failure)
+            reply = None
+        if reply is None:
+            self._close_unanswered(context)
+        else:
+            context.connection.reply(context.ticket, reply)
+
+    def _close_unanswered(self, context: RequestContext) -> None:
+        context.connection.close(f"{context.api.title} cannot be answered", logging.WARNING)
+
+    def _encode(self, context: RequestContext, response: object) -> RawReply | None:
+        """Return the reply frame; None if the protocol has no response for what happened."""
+        if response is None:
+            return None
+        if invariants.enabled:
+            expected = registry.spec(context.api.handler.key).response_class
+            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
+        try:
+            reply = encode_reply(context, response)
+        except Exception as error:
+            response = self._error_response(context, error)
+            if response is None:
+                return None
+            reply = encode_reply(context, response)
+        metrics = context.api.metrics
+        for code in error_codes(response):
+            metrics.count_error(code)
+        now, parked_at = monotonic(), context.parked_at
+        if parked_at:
+            metrics.observe_wait(context.received_at, parked_at, now)
+        else:
+            metrics.at_once_ms.observe((now - context.received_at) * 1000)
+        return reply
+
+    # Errors.
+
+    def _error_response(self, context: RequestContext, error: Exception) -> object:
+        title = context.api.title
+        if isinstance(error, ApiError):
+            code = error.code
+        elif isinstance(error, ZooKeeperError):
+            # The change may or may not have been made; clients retry after this code.
+            code = ErrorCode.REQUEST_TIMED_OUT
+            self._limiter.log(
+                logging.WARNING,
+                f"{title} failed because of ZooKeeper: %s: %s",
+                error,
+                context,
+                source=context.connection.peer_address,
+            )
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            self._log_failure(f"{title} failed: %s", context, error)
+        message = context.message
+        return None if message is None else context.api.handler.error_response(message, code)
+
+    def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
+        """Log a bug of ours with its traceback. `message` names the API, so each has its own rate limit."""
+        self._limiter.log(
+            logging.ERROR, message, context, source=context.connection.peer_address, exc_info=error
+        )
+
+    # Raw handlers that wait.
+
+    def _await_raw(self, context: RequestContext, pending: Pending[RawReply | None]) -> None:
+        self._park(context).on_abandoned = pending.abandon
+        pending.add_done(partial(self._finish_raw, context))
+
+    def _finish_raw(self, context: RequestContext, done: Pending[RawReply | None]) -> None:
+        context.api.metrics.observe_wait(context.received_at, context.parked_at, monotonic())
+        if done.error is not None:
+            self._log_failure(f"{context.api.title} failed: %s", context, done.error)
+            context.connection.close("internal error", logging.DEBUG)
+            return
+        reply = done.value
+        context.connection.reply(context.ticket, NO_REPLY if reply is None else reply)
+
+    # Handlers that are coroutines.
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str, never_queued: bool = False) -> None:
+        assert self._tasks is not None, f"{name} needs a task group"
+        if self._task_count >= TASKS_MAX and not never_queued:
+            self._queued.append((coroutine, name))
+            return
+        try:
+            task = self._tasks.create_task(coroutine, name=name)
+        except RuntimeError:
+            # The task group is shutting down, and so is every connection.
+            coroutine.close()
+            return
+        self._task_count += 1
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, _: "asyncio.Task[None]") -> None:
+        assert self._task_count > 0, "more handlers ended than began"
+        self._task_count -= 1
+        # Requests that are never queued run beyond the bound: the end of one of them frees no place.
+        while self._queued and self._task_count < TASKS_MAX:
+            self._spawn(*self._queued.popleft())
+
+
+def _decode_message(context: RequestContext, frame: memoryview, position: int) -> None:
+    """Decode the body at `position` into `context.message`.
+
+    Raises:
+        ProtocolError: it is malformed.
+    """
+    request_class = registry.spec(context.api.handler.key).request_class
+    context.message = codec.decode(request_class, context.api_version, frame, position, allow_excess=True)
+
+
+def encode_reply(context: RequestContext, response: Any) -> RawReply:
+    """Return the reply frame of a response message: size, header, body.
+
+    Raises:
+        kalda.protocol.errors.MessageError: a field of the response does not exist in the request's version.
+    """
+    version = context.api_version
+    header = response_header(
+        context.correlation_id, registry.response_header_version(context.api.handler.key, version)
+    )
+    chunks: list[Any] = codec.encode_chunks(response, version)
+    if len(chunks) == 1 and isinstance(chunks[0], bytes):
+        return SIZE.pack(len(header) + len(chunks[0])) + header + chunks[0]
+    size = len(header) + sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)
+    reply: list[Chunk] = [SIZE.pack(size) + header]
+    reply.extend(chunks)
+    return reply

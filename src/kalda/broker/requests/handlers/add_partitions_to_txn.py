@@ -1,0 +1,162 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: partitions become part of a transaction (KIP-98).
+
+Before v2 a fenced producer is told INVALID_PRODUCER_EPOCH. From v4 brokers ask for many transactions, and
+whether partitions are in them without adding any (KIP-890); before v5 they are told INVALID_TXN_STATE for
+one that is not.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.topics.topic_names import INTERNAL_TOPICS
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending, gather
+from kalda.common.types import TopicPartition, by_topic
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
+from kalda.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+FENCED_FROM: Final = 2
+BATCHED_FROM: Final = 4
+ABORTABLE_FROM: Final = 5
+"""The first versions that know PRODUCER_FENCED, many transactions, and TRANSACTION_ABORTABLE."""
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+def handle(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Pending[AddPartitionsToTxnResponse]:
+    """Take a client's partitions into its transaction, or answer another broker."""
+    if context.api_version >= BATCHED_FROM:
+        return _handle_batch(services, request, context.api_version)
+    return _handle_client(services, request, context.api_version)
+
+
+def _handle_client(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+) -> Pending[AddPartitionsToTxnResponse]:
+    partitions = _partitions(request.v3_and_below_topics)
+    codes = _refused(services, partitions, is_client=True)
+    if codes is not None:
+        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
+
+    def answer(done: Pending[Decision]) -> AddPartitionsToTxnResponse:
+        code = done.value.code
+        if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+            code = ErrorCode.INVALID_PRODUCER_EPOCH
+        results = _results(dict.fromkeys(partitions, code))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+    decided = services.transaction_coordinator.add_partitions(
+        request.v3_and_below_transactional_id,
+        Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        partitions,
+    )
+    return decided.then(answer)
+
+
+def _handle_batch(
+    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+) -> Pending[AddPartitionsToTxnResponse]:
+    """Answer for each transaction; the request is complete when the slowest of them is."""
+    transactions = request.transactions
+
+    def answer(done: list[Pending[Codes]]) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_results(_as_known(codes.value, version)),
+                )
+                for transaction, codes in zip(transactions, done, strict=True)
+            ]
+        )
+
+    return gather([_ask(services, transaction) for transaction in transactions], answer)
+
+
+def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Pending[Codes]:
+    """Ask the coordinator about the partitions of one transaction, or to add them."""
+    partitions = _partitions(transaction.topics)
+    producer = Identity(transaction.producer_id, transaction.producer_epoch)
+    coordinator = services.transaction_coordinator
+    codes = _refused(services, partitions, is_client=False)
+    if codes is not None:
+        return Pending.of(codes)
+    if transaction.verify_only:
+        return coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
+    decided = coordinator.add_partitions(
+        transaction.transactional_id, producer, partitions, client_version=EPOCH_BUMP_FROM
+    )
+    return decided.then(lambda done: dict.fromkeys(partitions, done.value.code))
+
+
+def _as_known(codes: Codes, version: int) -> Codes:
+    """Say it in words that brokers of this version understand."""
+    if version >= ABORTABLE_FROM:
+        return codes
+    return {
+        each: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
+        for each, code in codes.items()
+    }
+
+
+def _refused(
+    services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
+) -> Codes | None:
+    """Say why none of the partitions can be part of a transaction; None if nothing is wrong with any."""
+    wrong: Codes = {}
+    for each in partitions:
+        if is_client and each.topic in INTERNAL_TOPICS:
+            # A group's offsets become part by AddOffsetsToTxn.
+            wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif services.metadata_cache.partition(each) is None:
+            wrong[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not wrong:
+        return None
+    # All or nothing: the others are not even tried.
+    return {each: wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=each.partition, partition_error_code=codes[each]
+                )
+                for each in group
+            ],
+        )
+        for topic, group in by_topic(codes).items()
+    ]
+
+
+def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
+    """Answer with one error for everything that was asked."""
+    if request.transactions:
+        return AddPartitionsToTxnResponse(error_code=code)
+    codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), handle=handle, error_response=error_response
+)

@@ -1,0 +1,77 @@
+"""AlterPartitionReassignments (key 45), version 0: move partitions, or call moves off (KIP-455).
+
+Only the controller serves it. The answer says that the moves were taken on, not that they are complete:
+ListPartitionReassignments tells that. v1 (KIP-860) is not built.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse | Coroutine[None, None, AlterPartitionReassignmentsResponse]:
+    """Refuse at once where this broker is not the controller; else take the moves on."""
+    if not services.controller.is_active:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    return _alter(services, request)
+
+
+def error_response(
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode
+) -> AlterPartitionReassignmentsResponse:
+    """Answer with an error for the whole request."""
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.message)
+
+
+async def _alter(
+    services: BrokerServices, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    targets = {
+        TopicPartition(topic.name, each.partition_index): (
+            None if each.replicas is None else tuple(each.replicas)
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    try:
+        # Without a time-out a client does not want to wait; but its moves must be begun before the answer.
+        async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
+            outcomes = await services.controller.alter_reassignments(targets)
+    except TimeoutError:
+        return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic, partitions=[_result(each, outcomes.get(each)) for each in partitions]
+            )
+            for topic, partitions in by_topic(targets).items()
+        ],
+    )
+
+
+def _result(partition: TopicPartition, error: ApiError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=partition.partition,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), handle=handle, error_response=error_response
+)

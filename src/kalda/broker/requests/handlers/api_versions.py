@@ -1,0 +1,62 @@
+"""ApiVersions (key 18), versions 0-4: what this broker serves.
+
+From v3 a client says what software it is, in a form that is checked (KIP-511), and is told the features that
+are supported and finalised (KIP-584): ``transaction.version`` 2 has it use transactions' second protocol. A
+feature whose lowest level is 0 is told from v4 on only, since clients of before refuse it. A request
+of an unknown version is answered by dispatch, in version 0 with UNSUPPORTED_VERSION and the same list.
+"""
+
+import re
+from typing import Final
+
+from kalda.broker.metadata.features import SUPPORTED
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE_FROM_VERSION: Final = 3
+_LEVEL_0_FROM_VERSION: Final = 4
+"""KIP-1022, KAFKA-17011: clients of before take 0 for an error."""
+
+
+def handle(
+    services: BrokerServices, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    """Answer with every API and its versions."""
+    if context.api_version >= _SOFTWARE_FROM_VERSION and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return error_response(request, ErrorCode.INVALID_REQUEST)
+    features = services.features
+    return ApiVersionsResponse(
+        api_keys=list(services.api_versions),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in SUPPORTED.items()
+            if low > 0 or context.api_version >= _LEVEL_0_FROM_VERSION
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.levels.items()
+        ],
+    )
+
+
+def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
+    """Answer with an error and no list."""
+    return ApiVersionsResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.API_VERSIONS, versions=(0, 4), handle=handle, error_response=error_response
+)

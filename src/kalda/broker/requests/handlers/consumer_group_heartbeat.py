@@ -1,0 +1,35 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: members of consumer groups join, stay and leave (KIP-848).
+
+v1 adds subscription by regular expression, and has the client make its member id (KIP-1082).
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> Pending[ConsumerGroupHeartbeatResponse]:
+    """Answer when what the heartbeat changes is replicated."""
+    return services.consumer_groups.heartbeat(
+        request, context.api_version, context.client_id or "", f"/{context.connection.peer_address}"
+    )
+
+
+def error_response(request: ConsumerGroupHeartbeatRequest, code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    """Answer with an error."""
+    return ConsumerGroupHeartbeatResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), handle=handle, error_response=error_response
+)

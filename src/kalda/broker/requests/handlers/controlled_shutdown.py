@@ -1,0 +1,39 @@
+"""ControlledShutdown (key 7), versions 0-3: a broker asks the controller to move its leaderships.
+
+v0 has a request header without a client id. From v2 the broker epoch tells a request of a former life.
+Only the controller serves it.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+
+async def handle(
+    services: BrokerServices, request: ControlledShutdownRequest, context: RequestContext
+) -> ControlledShutdownResponse:
+    """Move what can be moved, and name what the broker still leads."""
+    remaining = await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            RemainingPartition(topic_name=each.topic, partition_index=each.partition) for each in remaining
+        ]
+    )
+
+
+def error_response(request: ControlledShutdownRequest, code: ErrorCode) -> ControlledShutdownResponse:
+    """Answer with an error."""
+    return ControlledShutdownResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CONTROLLED_SHUTDOWN, versions=(0, 3), handle=handle, error_response=error_response
+)

@@ -1,0 +1,54 @@
+"""CreatePartitions (key 37), versions 0-3: give topics more partitions. Only the controller serves it."""
+
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+def handle(
+    services: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse | Coroutine[None, None, CreatePartitionsResponse]:
+    """Refuse at once where this broker is not the controller; else grow the topics."""
+    if not services.topic_admin.is_controller:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    return _grow(services, request)
+
+
+def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
+    """Answer with the error for each topic."""
+    names = {topic.name: None for topic in request.topics}
+    return CreatePartitionsResponse(results=[_result(name, ApiError(code)) for name in names])
+
+
+async def _grow(services: BrokerServices, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    outcomes = await services.topic_admin.create_partitions(
+        [topic for topic in request.topics if counts[topic.name] == 1],
+        request.timeout_ms,
+        validate_only=request.validate_only,
+    )
+    duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+    return CreatePartitionsResponse(
+        results=[_result(name, outcomes[name] if count == 1 else duplicate) for name, count in counts.items()]
+    )
+
+
+def _result(name: str, error: ApiError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), handle=handle, error_response=error_response
+)

@@ -1,0 +1,92 @@
+"""CreateTopics (key 19), versions 0-7: create topics, or check whether they could be.
+
+v1 adds validate_only and messages, v4 -1 for the broker's defaults, v5 the configs in force, v7 the topic id.
+Only the controller serves it; clients find the controller in the metadata. Quotas on changes of the cluster
+(v6, KIP-599) are not built, so nothing is throttled.
+"""
+
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.config.describe import describe_topic
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.topics.topic_admin import Outcome
+from kalda.broker.topics.topic_names import CLUSTER_METADATA_TOPIC
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: CreateTopicsRequest, context: RequestContext
+) -> CreateTopicsResponse | Coroutine[None, None, CreateTopicsResponse]:
+    """Refuse at once where this broker is not the controller; else create."""
+    if not services.topic_admin.is_controller:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    return _create(services, request)
+
+
+def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
+    """Answer with the error for each topic."""
+    return CreateTopicsResponse(topics=[_failed(topic.name, ApiError(code)) for topic in request.topics])
+
+
+async def _create(services: BrokerServices, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    refused: dict[str, ApiError] = {}
+    wanted: list[CreatableTopic] = []
+    for topic in request.topics:
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            message = f"Creation of the internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            refused[topic.name] = ApiError(ErrorCode.INVALID_REQUEST, message)
+        elif counts[topic.name] > 1:
+            message = "Found multiple entries for this topic."
+            refused[topic.name] = ApiError(ErrorCode.INVALID_REQUEST, message)
+        else:
+            wanted.append(topic)
+    outcomes = await services.topic_admin.create_topics(
+        wanted, request.timeout_ms, validate_only=request.validate_only
+    )
+    outcomes.update(refused)
+    return CreateTopicsResponse(
+        topics=[_result(services, topic.name, outcomes[topic.name]) for topic in request.topics]
+    )
+
+
+def _result(services: BrokerServices, name: str, outcome: Outcome) -> CreatableTopicResult:
+    if isinstance(outcome, ApiError):
+        return _failed(name, outcome)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=outcome.topic_id,
+        error_message=None,
+        num_partitions=len(outcome.assignment),
+        replication_factor=outcome.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.is_read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in describe_topic(services.config, outcome.config)
+        ],
+    )
+
+
+def _failed(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CREATE_TOPICS, versions=(0, 7), handle=handle, error_response=error_response
+)

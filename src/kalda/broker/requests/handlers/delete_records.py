@@ -1,0 +1,91 @@
+"""DeleteRecords (key 21), versions 0-2: raise the start of partitions' logs (KIP-107).
+
+The files below the new start go with the next retention pass. The answer waits until the live followers have
+raised theirs too; a partition with one replica is done at once.
+"""
+
+from typing import Final
+
+from kalda.broker.replicas.delayed_delete_records import DelayedDeleteRecords, DeleteWait
+from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kalda.storage.errors import LOG_ERRORS
+
+_NO_LOW_WATERMARK: Final = -1
+
+
+def handle(
+    services: BrokerServices, request: DeleteRecordsRequest, _: RequestContext
+) -> Pending[DeleteRecordsResponse]:
+    """Raise each log's start; errors are told by partition."""
+    topics: list[DeleteRecordsTopicResult] = []
+    waits: list[tuple[DeleteWait, DeleteRecordsPartitionResult]] = []
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            try:
+                wait = _delete(services, topic.name, wanted)
+            except (ApiError, *LOG_ERRORS) as error:
+                results.append(_failure(wanted.partition_index, error.code))
+                continue
+            result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index)
+            results.append(result)
+            waits.append((wait, result))
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    response = DeleteRecordsResponse(topics=topics)
+    pending: Pending[DeleteRecordsResponse] = Pending()
+
+    def respond() -> None:
+        for wait, result in waits:
+            result.error_code, result.low_watermark = int(wait.code), wait.low_watermark
+        pending.complete(response)
+
+    operation = DelayedDeleteRecords(request.timeout_ms, [wait for wait, _ in waits], respond)
+    services.purgatories["delete_records"].try_complete_else_watch(operation, operation.keys)
+    return pending
+
+
+def _delete(services: BrokerServices, topic: str, wanted: DeleteRecordsPartition) -> DeleteWait:
+    partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition_index))
+    if partition.is_internal:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not partition.is_leader:
+        raise partition.not_leader()
+    if not partition.log.config.is_deleted:
+        raise ApiError(ErrorCode.POLICY_VIOLATION)
+    start = partition.log.delete_records_before(wanted.offset)
+    return DeleteWait(partition, start if wanted.offset < 0 else wanted.offset)
+
+
+def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=index, low_watermark=_NO_LOW_WATERMARK, error_code=code
+    )
+
+
+def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    """Answer with an error for each partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_failure(wanted.partition_index, code) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DELETE_RECORDS, versions=(0, 2), handle=handle, error_response=error_response
+)

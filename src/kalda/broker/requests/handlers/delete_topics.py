@@ -1,0 +1,89 @@
+"""DeleteTopics (key 20), versions 0-6: delete topics by name or, from v6, by id.
+
+v3 and up learn TOPIC_DELETION_DISABLED; before, it is INVALID_REQUEST. v5 adds messages. Only the controller
+serves it.
+"""
+
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import ZERO_UUID
+from kalda.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+_DISABLED_FROM_VERSION: Final = 3
+
+
+def handle(
+    services: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
+) -> DeleteTopicsResponse | Coroutine[None, None, DeleteTopicsResponse]:
+    """Refuse at once what can be refused; else delete."""
+    if not services.topic_admin.is_controller:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    if not services.config.delete_topic_enable:
+        told = context.api_version >= _DISABLED_FROM_VERSION
+        return error_response(
+            request, ErrorCode.TOPIC_DELETION_DISABLED if told else ErrorCode.INVALID_REQUEST
+        )
+    return _delete(services, request)
+
+
+def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
+    """Answer with the error for each topic."""
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=_message(code)
+            )
+            for topic in _topics(request)
+        ]
+    )
+
+
+async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    cache = services.metadata_cache
+    results: list[DeletableTopicResult] = []
+    for topic in _topics(request):
+        if topic.name is not None and topic.topic_id != ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "A topic is named both by name and by id.")
+        name = topic.name if topic.topic_id == ZERO_UUID else cache.topic_name(topic.topic_id)
+        code = ErrorCode.NONE
+        if topic.topic_id != ZERO_UUID and name is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif name not in cache:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        results.append(
+            DeletableTopicResult(
+                name=name, topic_id=topic.topic_id, error_code=code, error_message=_message(code)
+            )
+        )
+    doomed = [result for result in results if result.error_code == ErrorCode.NONE]
+    names = dict.fromkeys(result.name for result in doomed if result.name is not None)
+    codes = await services.topic_admin.delete_topics(names, request.timeout_ms)
+    for result in doomed:
+        code = codes[result.name or ""]
+        result.error_code = code
+        result.error_message = _message(code)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _topics(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """Return what is to be deleted in the form of v6."""
+    return [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+
+
+def _message(code: ErrorCode) -> str | None:
+    return None if code is ErrorCode.NONE else code.message
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DELETE_TOPICS, versions=(0, 6), handle=handle, error_response=error_response
+)

@@ -1,0 +1,65 @@
+"""DescribeCluster (key 60), versions 0-1: the cluster's id, its brokers and its controller.
+
+v1 lets a client say that it wants controllers' endpoints (KIP-919), which a broker refuses.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
+from kalda.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(
+    services: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """Answer with the live brokers that have the listener of the request."""
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=_wrong_endpoint(request.endpoint_type),
+            error_message=f"This is a broker; endpoint type {request.endpoint_type} is not served here.",
+        )
+    cache = services.metadata_cache
+    brokers = [
+        DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+        for broker in cache.endpoints(context.listener)
+    ]
+    # A controller that the client could not reach under the ids it is told is better not named.
+    known = any(broker.broker_id == cache.controller_id for broker in brokers)
+    return DescribeClusterResponse(
+        cluster_id=services.cluster_id,
+        controller_id=cache.controller_id if known else -1,
+        brokers=brokers,
+        cluster_authorized_operations=(
+            ALL_CLUSTER_OPERATIONS
+            if request.include_cluster_authorized_operations
+            else AUTHORIZED_OPERATIONS_UNKNOWN
+        ),
+    )
+
+
+def error_response(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
+    """Answer with an error."""
+    return DescribeClusterResponse(error_code=code, error_message=code.message)
+
+
+def _wrong_endpoint(endpoint_type: int) -> ErrorCode:
+    if endpoint_type == _CONTROLLERS:
+        return ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    return ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), handle=handle, error_response=error_response
+)

@@ -1,0 +1,114 @@
+"""DescribeConfigs (key 32), versions 0-4: settings, their values and where these come from.
+
+v0 tells only whether a value is the default, v1 its source and, on request, its synonyms, v3 its type and, on
+request, its documentation. A broker describes itself (by id), what was changed for all brokers (by the empty
+name), topics, and its own loggers (KIP-412).
+"""
+
+from typing import Final
+
+from kalda.broker.config.broker_loggers import describe_loggers
+from kalda.broker.config.config_admin import ResourceType, require_this_broker
+from kalda.broker.config.describe import (
+    ConfigEntry,
+    ConfigSource,
+    describe_broker,
+    describe_broker_default,
+    describe_topic,
+)
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.topics.topic_names import validate_topic_name
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(
+    services: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """Describe each resource on its own."""
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _describe(services, resource)
+        except ApiError as error:
+            results.append(_failed(resource, error))
+            continue
+        results.append(
+            DescribeConfigsResult(
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[_result(entry, request, context.api_version) for entry in entries],
+            )
+        )
+    return DescribeConfigsResponse(results=results)
+
+
+def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
+    """Answer with the error for each resource."""
+    return DescribeConfigsResponse(
+        results=[_failed(resource, ApiError(code)) for resource in request.resources]
+    )
+
+
+def _describe(services: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    name, wanted = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == ResourceType.TOPIC:
+        validate_topic_name(name)
+        if name not in services.metadata_cache:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(services.config, services.config_store.topic_overrides(name), wanted)
+    if resource.resource_type == ResourceType.BROKER:
+        if not name:
+            return describe_broker_default(services.config, wanted)
+        require_this_broker(name, services.broker_id)
+        return describe_broker(services.config, wanted)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        require_this_broker(name, services.broker_id)
+        return describe_loggers(wanted)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _result(
+    entry: ConfigEntry, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        config_type=entry.config_type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+    if version == 0:
+        result.is_default = entry.source is ConfigSource.DEFAULT_CONFIG
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return result
+
+
+def _failed(resource: DescribeConfigsResource, error: ApiError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle, error_response=error_response
+)

@@ -1,0 +1,80 @@
+"""DescribeLogDirs (key 35), versions 0-4: where the logs are, and how large (KIP-113).
+
+v3 adds an error for the whole request, v4 the size of each volume (KIP-827). A directory out of service is
+answered with KAFKA_STORAGE_ERROR and nothing else. Moving replicas between directories does not exist here,
+so no log is a future one.
+"""
+
+import os
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kalda.storage.unified_log import UnifiedLog
+from kalda.storage.volume import volume_bytes
+
+
+def handle(
+    services: BrokerServices, request: DescribeLogDirsRequest, _: RequestContext
+) -> DescribeLogDirsResponse:
+    """Describe every directory, with the logs that are asked for."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
+        }
+    manager = services.log_manager
+    by_directory: dict[str, list[UnifiedLog]] = {directory: [] for directory in manager.live_directories}
+    for name, log in manager.logs().items():
+        if wanted is None or name in wanted:
+            by_directory[os.path.dirname(log.directory)].append(log)
+    results = [_describe(directory, logs) for directory, logs in by_directory.items()]
+    results += [
+        DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
+        for directory in manager.offline_directories
+    ]
+    return DescribeLogDirsResponse(results=results)
+
+
+def _describe(directory: str, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for log in logs:
+        name = log.topic_partition
+        topic = topics.get(name.topic)
+        if topic is None:
+            topic = topics[name.topic] = DescribeLogDirsTopic(name=name.topic)
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=name.partition,
+                partition_size=log.size,
+                offset_lag=max(log.high_watermark - log.log_end_offset, 0),
+                is_future_key=False,
+            )
+        )
+    total_bytes, usable_bytes = volume_bytes(directory)
+    return DescribeLogDirsResult(
+        log_dir=directory,
+        topics=list(topics.values()),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+
+
+def error_response(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Answer the whole request with an error; before version 3 it has room for none."""
+    return DescribeLogDirsResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 4), handle=handle, error_response=error_response
+)

@@ -1,0 +1,69 @@
+"""DescribeTransactions (key 65), version 0: where transactions stand, by transactional id (KIP-664)."""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending, gather
+from kalda.common.types import by_topic
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
+from kalda.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+Found = tuple[ErrorCode, TransactionMetadata | None]
+
+
+def handle(
+    services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
+) -> Pending[DescribeTransactionsResponse]:
+    """Describe each id; partitions of a transaction that is being ended are those without a marker."""
+    ids = request.transactional_ids
+
+    def answer(done: list[Pending[Found]]) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            transaction_states=[
+                _state(services, transactional_id, found.value)
+                for transactional_id, found in zip(ids, done, strict=True)
+            ]
+        )
+
+    return gather([services.transaction_coordinator.describe(each) for each in ids], answer)
+
+
+def _state(services: BrokerServices, transactional_id: str, found: Found) -> TransactionState:
+    code, metadata = found
+    if metadata is None:
+        return TransactionState(error_code=code, transactional_id=transactional_id)
+    partitions = sorted(services.transaction_coordinator.remaining_partitions(metadata))
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.title,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=[each.partition for each in group])
+            for topic, group in by_topic(partitions).items()
+        ],
+    )
+
+
+def error_response(request: DescribeTransactionsRequest, code: ErrorCode) -> DescribeTransactionsResponse:
+    """Answer every id with one error."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=code, transactional_id=each) for each in request.transactional_ids
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), handle=handle, error_response=error_response
+)

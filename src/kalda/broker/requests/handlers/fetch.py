@@ -1,0 +1,218 @@
+"""Fetch (key 1), versions 0-17: read record batches, now or when there are enough of them.
+
+A request is parsed from its frame, gets its partitions from its session (KIP-227), is read, and is answered
+with header bytes and slices of segment files that go out by ``sendfile``. A request that finds less than its
+minimum waits in the purgatory.
+
+Not implemented: versions 0-3 need messages of the formats before 0.11; they are answered with
+UNSUPPORTED_VERSION per partition, as a Kafka broker with ``message.downconversion.enable=false`` answers.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from kalda.broker.fetching.delayed_fetch import DelayedFetch
+from kalda.broker.fetching.fetch_session import FetchContext, IncrementalContext
+from kalda.broker.fetching.follower_watch import DelayedFollowerFetch, FollowerWatch
+from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
+from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
+from kalda.broker.requests.handlers.produce import node_endpoints
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.fast.fetch import (
+    TOPIC_IDS_FROM,
+    FetchAnswer,
+    FetchRequestFields,
+    PartitionFetchResult,
+    fetch_response,
+    parse_fetch_request,
+)
+from kalda.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kalda.storage.unified_log import FetchIsolation
+
+if TYPE_CHECKING:
+    from kalda.broker.requests.services import BrokerServices
+    from kalda.net.connection import Chunk
+
+MAX_BYTES_FROM: Final = 3
+"""The first version with a limit for the whole response, and the promise of one batch at least (KIP-74)."""
+RECORD_BATCHES_FROM: Final = 4
+STORAGE_ERROR_FROM: Final = 6
+"""The first version whose clients know KAFKA_STORAGE_ERROR."""
+ZSTD_FROM: Final = 10
+FOLLOWERS_FROM: Final = 11
+"""The first version whose consumers may read from followers (KIP-392)."""
+LEADER_FROM: Final = 16
+
+READ_COMMITTED: Final = 1
+
+_STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def handle_fetch(
+    services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
+) -> RawResult:
+    """Read what a request asks for, or let it wait for more."""
+    version = context.api_version
+    fields = parse_fetch_request(frame, body_position, version)
+    session = services.fetch_sessions.context(version, fields)
+    params = _params(services, context, version, fields)
+    if params.is_follower and isinstance(session, IncrementalContext):
+        return _fetch_in_follower_session(services, context, session, params, fields)
+    entries, replica_manager = session.entries, services.replica_manager
+    answers, size, urgent = replica_manager.read(params, entries)
+    if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
+        return _reply(services, context, session, params, answers, size)
+    pending: Pending[RawReply | None] = Pending()
+    respond = partial(_respond_after_wait, services, context, session, params, pending)
+    operation = DelayedFetch(replica_manager, params, entries, respond)
+    pending.on_abandoned = operation.cancel
+    services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
+    return pending
+
+
+def _fetch_in_follower_session(
+    services: "BrokerServices",
+    context: RequestContext,
+    incremental: IncrementalContext,
+    params: FetchParams,
+    fields: FetchRequestFields,
+) -> RawResult:
+    """Serve a follower's incremental fetch; see `kalda.broker.fetching.follower_watch`."""
+    session, purgatory = incremental.session, services.purgatories["fetch"]
+    replica_manager = services.replica_manager
+    watch = session.watch
+    if not isinstance(watch, FollowerWatch):
+        watch = session.watch = FollowerWatch(session, purgatory, replica_manager)
+    entries = watch.entries(params, fields, services.clock.monotonic())
+    answers, size, urgent = replica_manager.read(params, entries)
+    if size >= params.min_bytes or urgent or params.max_wait_ms <= 0:
+        watch.settle(answers)
+        return _reply(services, context, incremental, params, answers, size)
+    pending: Pending[RawReply | None] = Pending()
+    respond = partial(_respond_after_wait, services, context, incremental, params, pending)
+    operation = DelayedFollowerFetch(replica_manager, watch, params, answers, respond)
+    pending.on_abandoned = operation.cancel
+    purgatory.try_complete_else_watch(operation, ())
+    return pending
+
+
+def _params(
+    services: "BrokerServices", context: RequestContext, version: int, fields: FetchRequestFields
+) -> FetchParams:
+    max_bytes = min(fields.max_bytes, services.config.fetch_max_bytes)
+    if fields.replica_id >= 0:
+        isolation = FetchIsolation.LOG_END
+    elif fields.isolation_level == READ_COMMITTED:
+        isolation = FetchIsolation.TXN_COMMITTED
+    else:
+        isolation = FetchIsolation.HIGH_WATERMARK
+    place = None
+    if fields.rack_id and fields.replica_id == CONSUMER_ID:
+        place = ConsumerPlace(fields.rack_id.decode(errors="replace"), context.listener)
+    return FetchParams(
+        by_id=version >= TOPIC_IDS_FROM,
+        replica_id=fields.replica_id,
+        isolation=isolation,
+        max_wait_ms=fields.max_wait_ms,
+        min_bytes=min(fields.min_bytes, max_bytes),
+        max_bytes=max_bytes,
+        min_one_batch=version >= MAX_BYTES_FROM,
+        tells_leader=version >= LEADER_FROM,
+        replica_epoch=fields.replica_epoch,
+        may_read_follower=version >= FOLLOWERS_FROM,
+        place=place,
+    )
+
+
+def _respond_after_wait(
+    services: "BrokerServices",
+    context: RequestContext,
+    session: FetchContext,
+    params: FetchParams,
+    pending: "Pending[RawReply | None]",
+    answers: list[FetchAnswer],
+    size: int,
+) -> None:
+    pending.complete(_reply(services, context, session, params, answers, size))
+
+
+def _reply(
+    services: "BrokerServices",
+    context: RequestContext,
+    session: FetchContext,
+    params: FetchParams,
+    answers: list[FetchAnswer],
+    size: int,
+) -> "list[Chunk]":
+    version = context.api_version
+    leaders: set[int] = set()
+    if version < ZSTD_FROM:
+        answers = [_for_old_version(services, version, answer) for answer in answers]
+    for _, result in answers:
+        if result.error_code != 0:
+            context.count_error(result.error_code)
+            if result.current_leader is not None:
+                leaders.add(result.current_leader[0])
+    if size:
+        services.replica_manager.count_sent(params, answers, size)
+    error_code, session_id, topics = session.answer(answers)
+    if error_code != 0:
+        context.count_error(error_code)
+    chunks = fetch_response(
+        context.correlation_id,
+        version,
+        error_code,
+        session_id,
+        topics,
+        node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
+    )
+    return cast("list[Chunk]", chunks)
+
+
+def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnswer) -> FetchAnswer:
+    """Replace an answer that a client of an old version could not understand."""
+    key, result = answer
+    code = result.error_code
+    if code == _STORAGE_ERROR and version < STORAGE_ERROR_FROM:
+        # To those clients it is an unknown error; this one makes them look for the leader and try again.
+        return key, PartitionFetchResult(result.partition, _NOT_LEADER)
+    if code != 0:
+        return answer
+    partition = services.replica_manager.find(key, result.partition)
+    if partition is not None and partition.log.config.compression_type == "zstd":
+        return key, PartitionFetchResult(result.partition, int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
+    if version < RECORD_BATCHES_FROM:
+        return key, PartitionFetchResult(result.partition, int(ErrorCode.UNSUPPORTED_VERSION))
+    return answer
+
+
+def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Answer a whole request with one error: at the top since sessions exist, else per partition."""
+    return FetchResponse(
+        error_code=int(code),
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(
+                        partition_index=part.partition, error_code=int(code), high_watermark=-1, records=b""
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.FETCH, versions=(0, 17), handle_raw=handle_fetch, error_response=error_response
+)

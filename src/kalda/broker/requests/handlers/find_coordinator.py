@@ -1,0 +1,113 @@
+"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
+
+v1 adds the key's type and a message, v4 asks for many keys (KIP-699), v6 knows share groups (KIP-932), which
+are not served.
+
+The coordinator of a key is the leader of the partition of an internal topic that the key's hash names. A
+topic that does not exist is created, and the client, told COORDINATOR_NOT_AVAILABLE, asks again.
+"""
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.slices import SLICE, in_slices
+from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.find_coordinator import (
+    KEY_TYPE_GROUP,
+    KEY_TYPE_TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+MANY_KEYS_FROM: Final = 4
+
+_TOPICS: Final = {KEY_TYPE_GROUP: GROUP_METADATA_TOPIC, KEY_TYPE_TRANSACTION: TRANSACTION_STATE_TOPIC}
+
+_NO_NODE: Final = -1
+_NO_PORT: Final = -1
+
+
+def handle(
+    services: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    """Name the coordinator of each key."""
+    many = context.api_version >= MANY_KEYS_FROM
+    keys = request.coordinator_keys if many else [request.key]
+    topic = _TOPICS.get(request.key_type)
+    if topic is None:
+        message = f"There is no coordinator for key type {request.key_type}."
+        return _response([_failure(key, ErrorCode.INVALID_REQUEST, message) for key in keys], many)
+    if not services.internal_topics.is_served(topic):
+        # Producers do not ask again after this one.
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        message = "This version of the broker does not serve transactions."
+        return _response([_failure(key, code, message) for key in keys], many)
+    if topic not in services.metadata_cache:
+        return _create(services, topic, keys, many)
+    if len(keys) > SLICE:
+        return _find_many(services, topic, keys, context.listener)
+    return _response([_find(services, topic, key, context.listener) for key in keys], many)
+
+
+async def _find_many(
+    services: BrokerServices, topic: str, keys: list[str], listener: str
+) -> FindCoordinatorResponse:
+    found = await in_slices(keys, lambda part: [_find(services, topic, key, listener) for key in part])
+    return _response(found, many=True)
+
+
+async def _create(
+    services: BrokerServices, topic: str, keys: list[str], many: bool
+) -> FindCoordinatorResponse:
+    await services.internal_topics.create_topic(topic)
+    return _response([_failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys], many)
+
+
+def _find(services: BrokerServices, topic: str, key: str, listener: str) -> Coordinator:
+    endpoint = services.internal_topics.coordinator(topic, key, listener)
+    if endpoint is None:
+        return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=endpoint.id, host=endpoint.host, port=endpoint.port, error_code=0, error_message=None
+    )
+
+
+def _failure(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=_NO_NODE,
+        host="",
+        port=_NO_PORT,
+        error_code=code,
+        error_message=message or code.message,
+    )
+
+
+def _response(found: list[Coordinator], many: bool) -> FindCoordinatorResponse:
+    if many:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    """Answer with an error for each key: versions from 4 name their keys in the list."""
+    many = bool(request.coordinator_keys)
+    keys = request.coordinator_keys if many else [request.key]
+    return _response([_failure(key, code) for key in keys], many)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.FIND_COORDINATOR, versions=(0, 6), handle=handle, error_response=error_response
+)

@@ -1,0 +1,27 @@
+"""Heartbeat (key 12), versions 0-4: a member lives, and learns whether it must join again.
+
+v3 adds static members (KIP-345).
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(services: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Answer at once."""
+    return HeartbeatResponse(error_code=services.group_coordinator.heartbeat(request))
+
+
+def error_response(request: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:
+    """Answer with an error."""
+    return HeartbeatResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.HEARTBEAT, versions=(0, 4), handle=handle, error_response=error_response
+)

@@ -1,0 +1,88 @@
+"""InitProducerId (key 22), versions 0-6: an id for an idempotent or transactional producer (KIP-98).
+
+v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
+a new id instead: that is as good, and what Kafka answers; an id without an epoch, or an epoch without an
+id, is an invalid request. Before v4 a fenced producer is told INVALID_PRODUCER_EPOCH. v6 enables two-phase
+commit and may keep a prepared transaction open (KIP-939).
+"""
+
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_metadata import Identity
+from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+FENCED_FROM: Final = 4
+"""The first version whose producers know PRODUCER_FENCED."""
+
+
+def handle(
+    services: BrokerServices, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse | Pending[InitProducerIdResponse] | Coroutine[Any, Any, InitProducerIdResponse]:
+    """Answer with an id, at once where only a new one is asked for and the broker's block lasts."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return error_response(request, ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _begin(services, request, request.transactional_id, context.api_version)
+    producer_id = services.producer_ids.take_nowait()
+    if producer_id is None:
+        return _take(services, request)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _begin(
+    services: BrokerServices, request: InitProducerIdRequest, transactional_id: str, version: int
+) -> Pending[InitProducerIdResponse]:
+    """Ask the transaction coordinator."""
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = Identity(request.producer_id, request.producer_epoch)
+
+    def answer(done: Pending[Decision]) -> InitProducerIdResponse:
+        decision = done.value
+        code = decision.code
+        if code is not ErrorCode.NONE:
+            if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return error_response(request, code)
+        return InitProducerIdResponse(
+            producer_id=decision.identity.producer_id,
+            producer_epoch=decision.identity.epoch,
+            ongoing_txn_producer_id=decision.ongoing.producer_id,
+            ongoing_txn_producer_epoch=decision.ongoing.epoch,
+        )
+
+    decided = services.transaction_coordinator.begin(
+        transactional_id,
+        request.transaction_timeout_ms,
+        expected=expected,
+        enables_two_phase_commit=request.enable2_pc,
+        keeps_prepared=request.keep_prepared_txn,
+    )
+    return decided.then(answer)
+
+
+async def _take(services: BrokerServices, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    try:
+        producer_id = await services.producer_ids.take()
+    except ZooKeeperError:
+        # Retriable: the next try may find coordination well again.
+        return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
+    """Answer with an error."""
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.INIT_PRODUCER_ID, versions=(0, 6), handle=handle, error_response=error_response
+)

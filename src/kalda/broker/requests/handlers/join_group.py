@@ -1,0 +1,36 @@
+"""JoinGroup (key 11), versions 0-9: become a member of a group and wait for its next generation.
+
+v1 adds the rebalance timeout. v4 has new members join twice (KIP-394), and only v4 and above: clients that
+speak v3 take MEMBER_ID_REQUIRED for a failure. v5 adds static members (KIP-345), v7 the protocol type
+(KIP-559), v8 a reason, which is logged (KIP-800), v9 tells a static leader to skip the assignment (KIP-814).
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.coordinator.group.classic.join import Requester
+from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def handle(
+    services: BrokerServices, request: JoinGroupRequest, context: RequestContext
+) -> JoinGroupResponse | Pending[JoinGroupResponse]:
+    """Join; the answer may take as long as the group's rebalance timeout."""
+    # Hosts have a slash in front, as Java writes addresses: tools print what the group's record says.
+    host = f"/{context.connection.peer_address}"
+    requester = Requester(context.client_id or "", host, context.api_version)
+    return services.group_coordinator.join_group(request, requester)
+
+
+def error_response(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    """Answer with an error."""
+    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.JOIN_GROUP, versions=(0, 9), handle=handle, error_response=error_response
+)

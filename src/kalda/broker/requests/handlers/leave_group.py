@@ -1,0 +1,46 @@
+"""LeaveGroup (key 13), versions 0-5: members leave, or are removed by an administrator.
+
+v3 takes many members, static ones by their instance id alone (KIP-345). v5 adds reasons, which are logged
+(KIP-800).
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending
+from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+_MANY_FROM: Final = 3
+
+
+def handle(
+    services: BrokerServices, request: LeaveGroupRequest, context: RequestContext
+) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
+    """Answer when the group has taken note; a group that is empty now says so in the log first."""
+    if context.api_version < _MANY_FROM:
+        request = LeaveGroupRequest(
+            group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)]
+        )
+    response = services.group_coordinator.leave_group(request)
+    if context.api_version >= _MANY_FROM or not isinstance(response, Pending):
+        return response
+
+    def flatten(done: Pending[LeaveGroupResponse]) -> LeaveGroupResponse:
+        # The one member's error is the request's.
+        (member,) = done.value.members
+        return LeaveGroupResponse(error_code=member.error_code)
+
+    return response.then(flatten)
+
+
+def error_response(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
+    """Answer with an error."""
+    return LeaveGroupResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.LEAVE_GROUP, versions=(0, 5), handle=handle, error_response=error_response
+)

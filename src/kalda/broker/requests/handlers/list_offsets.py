@@ -1,0 +1,162 @@
+"""ListOffsets (key 2), versions 0-9: offsets of partitions by time, or of their ends.
+
+v0 answers with several offsets of segment starts; v1 with one exact offset and its time (KIP-79); v2 adds the
+isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the earliest local offset, v9 the
+latest tiered one (KIP-405). Without tiered storage the local start is the log's start and nothing is tiered.
+"""
+
+from typing import Final
+
+from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kalda.storage.errors import LOG_ERRORS
+from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp, offsets_before
+from kalda.storage.unified_log import UnifiedLog
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+
+_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The first version that knows each special timestamp."""
+CONSUMER_REPLICA_ID: Final = -1
+_READ_COMMITTED: Final = 1
+_NO_TIMESTAMP: Final = -1
+_NO_OFFSET: Final = -1
+_NO_EPOCH: Final = -1
+
+
+def handle(
+    services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse:
+    """Look each partition up; errors are told by partition."""
+    twice = _named_twice(request) if context.api_version >= 1 else frozenset()
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            topic_partition = TopicPartition(topic.name, wanted.partition_index)
+            try:
+                if topic_partition in twice:
+                    raise ApiError(ErrorCode.INVALID_REQUEST)
+                answers.append(_look_up(services, request, wanted, topic_partition, context.api_version))
+            except (ApiError, *LOG_ERRORS) as error:
+                answers.append(_failure(wanted.partition_index, error.code))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _named_twice(request: ListOffsetsRequest) -> frozenset[TopicPartition]:
+    seen: set[TopicPartition] = set()
+    twice: set[TopicPartition] = set()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            topic_partition = TopicPartition(topic.name, wanted.partition_index)
+            (twice if topic_partition in seen else seen).add(topic_partition)
+    return frozenset(twice)
+
+
+def _look_up(
+    services: BrokerServices,
+    request: ListOffsetsRequest,
+    wanted: ListOffsetsPartition,
+    topic_partition: TopicPartition,
+    version: int,
+) -> ListOffsetsPartitionResponse:
+    partition = services.replica_manager.partition(topic_partition)
+    partition.check_leader_epoch(wanted.current_leader_epoch, request.replica_id != DEBUGGING_REPLICA_ID)
+    end = _end_offset(partition, request)
+    if version == 0:
+        offsets = offsets_before(
+            partition.log, wanted.timestamp, services.clock.time_ms(), wanted.max_num_offsets
+        )
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index,
+            # What lies above the end that this reader may see is told as that end.
+            old_style_offsets=list(dict.fromkeys(min(offset, end) for offset in offsets)),
+        )
+    if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    timestamp, offset, epoch = _offset(partition.log, wanted.timestamp, end)
+    if request.replica_id == CONSUMER_REPLICA_ID and (wanted.timestamp == LATEST or offset == _NO_OFFSET):
+        _check_high_watermark(partition, version)
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        timestamp=timestamp,
+        offset=offset,
+        # Version 4 brought the field; before it there is no room for one.
+        leader_epoch=epoch if version >= 4 else _NO_EPOCH,
+    )
+
+
+def _check_high_watermark(partition: Partition, version: int) -> None:
+    """Answer nothing from before the leader's epoch as the end: the high watermark is still catching up."""
+    if partition.leader_epoch_start_offset > partition.log.high_watermark:
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
+    """Return the end of what the asker may read: consumers see committed records only."""
+    log = partition.log
+    if request.replica_id >= 0 or request.replica_id == DEBUGGING_REPLICA_ID:
+        return log.log_end_offset
+    if request.isolation_level == _READ_COMMITTED:
+        return log.last_stable_offset
+    return log.high_watermark
+
+
+def _offset(log: UnifiedLog, timestamp: int, end: int) -> tuple[int, int, int]:
+    """Return the timestamp, offset and leader epoch that a question about one partition has as its answer."""
+    if timestamp == LATEST:
+        return _NO_TIMESTAMP, end, _epoch_at(log, end)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _NO_TIMESTAMP, log.log_start_offset, _epoch_at(log, log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
+    if timestamp == MAX_TIMESTAMP:
+        found = offset_for_max_timestamp(log)
+    else:
+        found = offset_for_timestamp(log, timestamp)
+    if found is None or found.offset >= end:
+        return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
+    return found.timestamp, found.offset, _epoch_at(log, found.offset)
+
+
+def _epoch_at(log: UnifiedLog, offset: int) -> int:
+    epoch = log.leader_epochs.epoch_for_offset(offset)
+    return _NO_EPOCH if epoch is None else epoch
+
+
+def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
+
+
+def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
+    """Answer with an error for each partition."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_failure(wanted.partition_index, code) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.LIST_OFFSETS, versions=(0, 9), handle=handle, error_response=error_response
+)

@@ -1,0 +1,60 @@
+"""ListPartitionReassignments (key 46), version 0: which partitions are on the move (KIP-455).
+
+Only the controller serves it. Partitions that are asked for and are not on the move are not listed.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def handle(
+    services: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """Answer from what the controller has in memory; elsewhere NOT_CONTROLLER."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes
+        }
+    moves = services.controller.list_reassignments(wanted)
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(
+                name=topic,
+                partitions=[
+                    OngoingPartitionReassignment(
+                        partition_index=each.partition,
+                        replicas=list(moves[each].replicas),
+                        adding_replicas=list(moves[each].adding),
+                        removing_replicas=list(moves[each].removing),
+                    )
+                    for each in partitions
+                ],
+            )
+            for topic, partitions in by_topic(moves).items()
+        ],
+    )
+
+
+def error_response(
+    request: ListPartitionReassignmentsRequest, code: ErrorCode
+) -> ListPartitionReassignmentsResponse:
+    """Answer with an error for the whole request."""
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=code.message)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), handle=handle, error_response=error_response
+)

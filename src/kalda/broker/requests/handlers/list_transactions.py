@@ -1,0 +1,91 @@
+"""ListTransactions (key 66), versions 0-2: the transactions that this broker coordinates (KIP-664).
+
+v1 filters by how long they have been open (KIP-994), v2 by a regular expression that the whole transactional
+id has to match (KIP-1152). While partitions are being loaded the list would have holes, so there is none.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.regex import Pattern, RegexError, compile_regex
+from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
+from kalda.coordinator.transaction.transaction_state import STATES_BY_TITLE
+from kalda.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+SLICE: Final = 100
+"""Ids that are matched before others get their turn: some expressions take a millisecond for one id, but
+these are rare, and all others take a microsecond."""
+
+
+def handle(
+    services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
+    """List what passes every filter."""
+    if services.transaction_coordinator.is_loading:
+        return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    now_ms = services.clock.time_ms()
+    found = [
+        each for each in services.transaction_coordinator.transactions() if _passes(each, request, now_ms)
+    ]
+    if not request.transactional_id_pattern:
+        return _response(request, found)
+    try:
+        pattern = compile_regex(request.transactional_id_pattern)
+    except RegexError:
+        return error_response(request, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return _match(request, found, pattern)
+
+
+async def _match(
+    request: ListTransactionsRequest, found: list[TransactionMetadata], pattern: Pattern
+) -> ListTransactionsResponse:
+    matching: list[TransactionMetadata] = []
+    for start in range(0, len(found), SLICE):
+        matching += [
+            each
+            for each in found[start : start + SLICE]
+            if pattern.fullmatch(each.transactional_id) is not None
+        ]
+        await asyncio.sleep(0)
+    return _response(request, matching)
+
+
+def _response(request: ListTransactionsRequest, found: list[TransactionMetadata]) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        unknown_state_filters=[each for each in request.state_filters if each not in STATES_BY_TITLE],
+        transaction_states=[
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.title,
+            )
+            for each in found
+        ],
+    )
+
+
+def _passes(metadata: TransactionMetadata, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and metadata.state.title not in request.state_filters:
+        return False
+    return request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter
+
+
+def error_response(request: ListTransactionsRequest, code: ErrorCode) -> ListTransactionsResponse:
+    """Answer with an error and no list."""
+    return ListTransactionsResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.LIST_TRANSACTIONS, versions=(0, 2), handle=handle, error_response=error_response
+)

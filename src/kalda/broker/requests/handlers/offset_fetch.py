@@ -1,0 +1,188 @@
+"""OffsetFetch (key 9), versions 0-9: read a group's committed positions.
+
+v0 reads from ZooKeeper, all others from the group's coordinator. v2 may ask for everything and adds an error
+for the whole. v5 adds the leader epoch (KIP-320). v7 can refuse positions that a transaction is about to
+change (KIP-447). v8 asks for many groups (KIP-709). v9 checks the member's epoch (KIP-848).
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.slices import SLICE, in_slices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.pending import Pending, gather
+from kalda.common.types import TopicPartition
+from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
+from kalda.coordinator.group.records import NO_LEADER_EPOCH
+from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kalda.zk.client.consumer_offsets import read_offset
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
+
+_ERROR_FOR_ALL_FROM: Final = 2
+_MANY_GROUPS_FROM: Final = 8
+_NO_OFFSET: Final = -1
+
+Answered = TypeVar("Answered", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+
+def handle(
+    services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
+) -> Pending[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
+    """Answer when everything that is told is committed."""
+    if context.api_version == 0:
+        return _fetch_from_zookeeper(services, request)
+    coordinator = services.group_coordinator
+    if context.api_version >= _MANY_GROUPS_FROM:
+        if len(request.groups) > SLICE:
+            return _fetch_many(services, request)
+        fetched_groups = _fetch_groups(services, request.groups, require_stable=request.require_stable)
+        return fetched_groups.then(lambda done: OffsetFetchResponse(groups=done.value))
+    fetched = coordinator.fetch_offsets(
+        request.group_id, _wanted(request.topics), require_stable=request.require_stable
+    )
+    return fetched.then(lambda done: _single(request, done.value, context.api_version))
+
+
+def _fetch_groups(
+    services: BrokerServices, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
+) -> Pending[list[OffsetFetchResponseGroup]]:
+    fetches = [
+        services.group_coordinator.fetch_offsets(
+            group.group_id,
+            _wanted(group.topics),
+            member_id=group.member_id,
+            epoch=group.member_epoch,
+            require_stable=require_stable,
+        )
+        for group in groups
+    ]
+    return gather(fetches, lambda done: [_group(each.value) for each in done])
+
+
+async def _fetch_many(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    stable = request.require_stable
+    return OffsetFetchResponse(
+        groups=await in_slices(
+            request.groups, lambda groups: _fetch_groups(services, groups, require_stable=stable)
+        )
+    )
+
+
+def _wanted(
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
+) -> list[tuple[str, list[int]]] | None:
+    if topics is None:
+        return None
+    return [(topic.name, topic.partition_indexes) for topic in topics]
+
+
+def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> OffsetFetchResponse:
+    """The answer of versions up to 7; before version 2 an error for all stands in every partition."""
+    if found.error is not ErrorCode.NONE:
+        if version >= _ERROR_FOR_ALL_FROM:
+            return OffsetFetchResponse(error_code=found.error)
+        return error_response(request, found.error)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic, partitions=[_partition(OffsetFetchResponsePartition, each) for each in partitions]
+            )
+            for topic, partitions in found.topics
+        ]
+    )
+
+
+def _partition(struct: type[Answered], found: FetchedOffset) -> Answered:
+    """One partition; the structs of both layouts say the same."""
+    partition, committed, code = found
+    return struct(
+        partition_index=partition,
+        committed_offset=_NO_OFFSET if committed is None else committed.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        error_code=code,
+    )
+
+
+def _group(found: FetchedOffsets) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=found.group_id,
+        error_code=found.error,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic,
+                partitions=[_partition(OffsetFetchResponsePartitions, each) for each in partitions],
+            )
+            for topic, partitions in found.topics
+        ],
+    )
+
+
+async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Read each position from its znode; where there is none, the partition is unknown, as in Kafka."""
+    topics = []
+    for topic in request.topics or ():
+        count = services.metadata_cache.partition_count(topic.name)
+        results = []
+        for index in topic.partition_indexes:
+            offset, code = None, ErrorCode.NONE
+            if 0 <= index < count:
+                partition = TopicPartition(topic.name, index)
+                try:
+                    offset = await read_offset(services.cluster_store.zookeeper, request.group_id, partition)
+                except BadArgumentsError:
+                    # The group's name cannot be that of a znode.
+                    code = ErrorCode.INVALID_GROUP_ID
+                except ZooKeeperError:
+                    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if offset is None and code is ErrorCode.NONE:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            results.append(
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=_NO_OFFSET if offset is None else offset,
+                    metadata="",
+                    error_code=code,
+                )
+            )
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=results))
+    return OffsetFetchResponse(topics=topics)
+
+
+def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Answer with an error wherever a version may look for it."""
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    _partition(OffsetFetchResponsePartition, (index, None, code))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+        groups=[
+            OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
+        ],
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.OFFSET_FETCH, versions=(0, 9), handle=handle, error_response=error_response
+)

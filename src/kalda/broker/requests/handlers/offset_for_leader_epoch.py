@@ -1,0 +1,65 @@
+"""OffsetForLeaderEpoch (key 23), versions 0-4: where an epoch ended in the leader's log (KIP-101, KIP-279).
+
+v1 adds the epoch that was found, v2 fencing by the current epoch (KIP-320), v3 the replica that asks.
+librdkafka speaks version 2 only.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(
+    services: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Look each epoch up; errors are told by partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_look_up(services, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition))
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except ApiError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def error_response(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> OffsetForLeaderEpochResponse:
+    """Answer with an error for each partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=wanted.partition, error_code=code) for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(0, 4), handle=handle, error_response=error_response
+)

@@ -1,0 +1,429 @@
+"""Produce (key 0), versions 0-12: append record batches.
+
+The path of the usual request, one batch for one partition, is the first function below: parse, look up,
+append, answer, with nothing made per record. Everything else about a request goes the general way.
+
+Versions 0-2 carry message sets of the formats before 0.11. They are advertised, because librdkafka before
+2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
+UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). A transactional batch waits until its
+coordinator has said that its transaction is open (KIP-890), unless the log knows it is; one in a request that
+names no transactional id is refused like that of a producer without the right to it. From version 12 the
+partition becomes part of the transaction by its first batch (transactions V2).
+"""
+
+import logging
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
+from kalda.broker.replicas.partition import ACKS_ALL, Partition
+from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
+from kalda.broker.transactions.produce_gate import Refusals
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.fast.produce import (
+    PartitionProduceResult,
+    ProduceRequestFields,
+    parse_produce_request,
+    produce_response,
+    single_success_response,
+)
+from kalda.protocol.fast.wire import NodeEndpoint
+from kalda.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kalda.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_FLAG,
+)
+from kalda.records.compression import Compression
+from kalda.records.errors import InvalidRecordError
+from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
+from kalda.storage.unified_log import LogAppendInfo
+
+if TYPE_CHECKING:
+    from kalda.broker.requests.services import BrokerServices
+
+logger: Final = logging.getLogger(__name__)
+
+RECORD_BATCHES_FROM: Final = 3
+"""The first version whose records are batches of format 2."""
+ZSTD_FROM: Final = 7
+_WITHOUT_LOG_START: Final = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    )
+)
+"""Failed appends that Kafka answers without the log start offset; with the others the client gets it."""
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""Kafka's name for the one client that may write to internal topics."""
+
+# base offset, batch length, partition leader epoch, magic, CRC, attributes
+_BATCH_HEAD: Final = Struct(">qiibIh")
+_NEXT_LENGTH_MIN: Final = 14
+"""Bytes that even the oldest message has behind its length; fewer are no batch at all."""
+_ZSTD: Final = int(Compression.ZSTD)
+
+NO_REFUSALS: Final[Refusals] = {}
+Answer = tuple[bytes, PartitionProduceResult]
+
+
+class _RefusedError(Exception):
+    """A batch that is refused before the log sees it."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.message)
+        self.code = code
+        self.message = message
+
+
+def handle_produce(
+    services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
+) -> RawResult:
+    """Append what a request carries and answer as its acks asks."""
+    version = context.api_version
+    fields = parse_produce_request(frame, body_position, version)
+    if fields.transactional_id is not None:
+        return _handle_transactional(services, context, fields)
+    topics = fields.topics
+    if len(topics) == 1 and len(topics[0][1]) == 1 and fields.acks in (1, ACKS_ALL):
+        name = topics[0][0]
+        index, records = topics[0][1][0]
+        replica_manager = services.replica_manager
+        partition = replica_manager.find(name, index)
+        if partition is not None and not partition.followers and not partition.is_internal:
+            try:
+                checked = _checked_batch(records, version, fields.transactional_id)
+                if services.refused_batches.by_producer:
+                    _check_order(services, partition, checked)
+                info = replica_manager.append(partition, checked, fields.acks)
+            except (_RefusedError, ApiError, *LOG_ERRORS) as error:
+                failure = _refused(services, partition, name, (index, records), error)
+                return _reply(services, context, [(name, failure)])
+            return single_success_response(
+                context.correlation_id,
+                version,
+                name,
+                index,
+                info.first_offset,
+                info.log_append_time_ms,
+                info.log_start_offset,
+            )
+    return _handle_general(services, context, fields)
+
+
+def _handle_transactional(
+    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+) -> RawResult:
+    """Handle a request of a transaction, which may have to wait for its coordinator first."""
+    wait = services.produce_gate.admit(fields, context.api_version)
+    if wait is None:
+        return _handle_general(services, context, fields)
+    _own_records(fields)
+    pending: Pending[RawReply | None] = Pending()
+
+    def resume(refusals: Refusals) -> None:
+        result = _handle_general(services, context, fields, refusals)
+        if isinstance(result, Pending):
+            pending.on_abandoned = result.on_abandoned
+            result.add_done(lambda done: pending.complete(done.value))
+        else:
+            pending.complete(result)
+
+    wait(resume)
+    return pending
+
+
+def _own_records(fields: ProduceRequestFields) -> None:
+    """Copy the records out of the frame, which is gone when the request goes on."""
+    fields.topics = [
+        (
+            name,
+            [
+                (index, None if records is None else memoryview(bytearray(records)))
+                for index, records in partitions
+            ],
+        )
+        for name, partitions in fields.topics
+    ]
+
+
+def _handle_general(
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    refusals: Refusals = NO_REFUSALS,
+) -> RawResult:
+    """Handle any request: many partitions, acks=0, replicas to wait for, acks that do not exist."""
+    acks = fields.acks
+    answers: list[Answer] = []
+    waits: list[tuple[int, ProduceWait]] = []
+    for name, partitions in fields.topics:
+        for index, records in partitions:
+            if acks not in (-1, 0, 1):
+                answers.append((name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS))))
+                continue
+            partition = services.replica_manager.find(name, index)
+            try:
+                if partition is None:
+                    topic_partition = TopicPartition(name.decode(errors="replace"), index)
+                    raise _RefusedError(services.replica_manager.absence_error(topic_partition))
+                if refusals and partition.topic_partition in refusals:
+                    raise _RefusedError(*refusals[partition.topic_partition])
+                info = _append(services, context, partition, records, fields)
+            except (_RefusedError, ApiError, *LOG_ERRORS) as error:
+                failure = _refused(services, partition, name, (index, records), error)
+                answers.append((name, failure))
+                continue
+            if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
+                waits.append((len(answers), ProduceWait(partition, info.last_offset + 1)))
+            answers.append(
+                (
+                    name,
+                    PartitionProduceResult(
+                        index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset
+                    ),
+                )
+            )
+    if acks == 0:
+        _close_on_error(context, answers)
+        return None
+    if waits:
+        return _wait(services, context, fields.timeout_ms, answers, waits)
+    return _reply(services, context, answers)
+
+
+def _append(
+    services: "BrokerServices",
+    context: RequestContext,
+    partition: Partition,
+    records: memoryview | None,
+    fields: ProduceRequestFields,
+) -> LogAppendInfo:
+    if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
+        raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    checked = _checked_batch(records, context.api_version, fields.transactional_id)
+    if services.refused_batches.by_producer:
+        _check_order(services, partition, checked)
+    return services.replica_manager.append(partition, checked, fields.acks)
+
+
+def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
+    """Refuse what its producer sent behind a batch that was refused and has not come again."""
+    index = partition.topic_partition.partition
+    code = services.refused_batches.refusal(partition.name_bytes, index, records, partition.log)
+    if code is not None:
+        raise _RefusedError(code, "A batch that the producer sent before this one was refused.")
+
+
+def _checked_batch(records: memoryview | None, version: int, transactional_id: bytes | None) -> memoryview:
+    """Check what a request's version demands of its records, before the log checks the batch itself.
+
+    From version 3 a partition's records are exactly one batch of format 2; an incomplete second one is cut
+    off, as Kafka does.
+    """
+    if version < RECORD_BATCHES_FROM:
+        raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION)
+    if records is None or len(records) < HEADER_SIZE:
+        if records is not None and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "Records must be batches of format 2.")
+        raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
+    _, length, _, magic, _, attributes = _BATCH_HEAD.unpack_from(records)
+    size = len(records)
+    if magic != MAGIC:
+        known = magic in (0, 1)
+        raise _RefusedError(
+            ErrorCode.INVALID_RECORD if known else ErrorCode.CORRUPT_MESSAGE,
+            "Records must be batches of format 2.",
+        )
+    if length + LOG_OVERHEAD != size:
+        records = _first_batch(records, length + LOG_OVERHEAD)
+    if attributes & (_ZSTD | TRANSACTIONAL_FLAG):
+        if attributes & COMPRESSION_MASK == _ZSTD and version < ZSTD_FROM:
+            raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if attributes & TRANSACTIONAL_FLAG and transactional_id is None:
+            raise _RefusedError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "A request with transactional records must name a transactional id.",
+            )
+    return records
+
+
+def _first_batch(records: memoryview, batch_size: int) -> memoryview:
+    if batch_size < HEADER_SIZE:
+        raise _RefusedError(
+            ErrorCode.CORRUPT_MESSAGE, f"A batch of {batch_size} bytes has no room for its header."
+        )
+    if batch_size > len(records):
+        raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
+    rest = len(records) - batch_size
+    if rest >= LOG_OVERHEAD:
+        next_length = int.from_bytes(records[batch_size + 8 : batch_size + 12], "big", signed=True)
+        has_magic = rest > MAGIC_POSITION
+        if next_length < _NEXT_LENGTH_MIN or (has_magic and records[batch_size + MAGIC_POSITION] > MAGIC):
+            raise _RefusedError(
+                ErrorCode.CORRUPT_MESSAGE, f"The {rest} bytes behind the batch do not begin another."
+            )
+        if next_length + LOG_OVERHEAD <= rest:
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must be exactly one batch.")
+    return records[:batch_size]
+
+
+# Answering.
+
+
+def _refused(
+    services: "BrokerServices",
+    partition: Partition | None,
+    name: bytes,
+    batch: tuple[int, memoryview | None],
+    error: Exception,
+) -> PartitionProduceResult:
+    """Answer a batch that is refused; what its producer sends before and behind it counts."""
+    index, records = batch
+    if (
+        isinstance(error, OutOfOrderSequenceError)
+        and partition is not None
+        and records is not None
+        and services.refused_batches.is_early(partition, records)
+    ):
+        early = "A batch that the producer sent before this one has not come to this leader yet."
+        error = _RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
+    failure = _failure(partition, index, error)
+    services.refused_batches.note(name, index, records, failure.error_code)
+    return failure
+
+
+def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:
+    """Turn what refused a batch into the partition's answer."""
+    code: ErrorCode = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+    if isinstance(error, (_RefusedError, ApiError)):
+        message = error.message
+    else:
+        message = str(error)
+        # A failing disk is logged by the log itself, once in a while; here it would be a line per request.
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            logger.error("Cannot append to %s: %s", partition, error)
+    leader = None
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
+        leader = (partition.leader_id, partition.leader_epoch)
+    log_start_offset = -1
+    if partition is not None and not isinstance(error, _RefusedError) and code not in _WITHOUT_LOG_START:
+        log_start_offset = partition.log.log_start_offset
+    return PartitionProduceResult(
+        index,
+        int(code),
+        log_start_offset=log_start_offset,
+        record_errors=error.record_errors if isinstance(error, InvalidRecordError) else (),
+        error_message=message,
+        current_leader=leader,
+    )
+
+
+def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
+    topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
+    leaders: set[int] = set()
+    for name, result in answers:
+        if result.error_code != 0:
+            context.count_error(result.error_code)
+            if result.current_leader is not None:
+                leaders.add(result.current_leader[0])
+        if not topics or topics[-1][0] != name:
+            topics.append((name, []))
+        topics[-1][1].append(result)
+    return produce_response(
+        context.correlation_id,
+        context.api_version,
+        topics,
+        node_endpoints=node_endpoints(services, context, leaders),
+    )
+
+
+def node_endpoints(
+    services: "BrokerServices", context: RequestContext, leaders: set[int]
+) -> tuple[NodeEndpoint, ...]:
+    """Return where brokers are found on the listener that the client uses (KIP-951)."""
+    endpoints: list[NodeEndpoint] = []
+    for broker_id in sorted(leaders):
+        endpoint = services.metadata_cache.endpoint(broker_id, context.listener)
+        if endpoint is not None:
+            endpoints.append(NodeEndpoint(endpoint.id, endpoint.host, endpoint.port, endpoint.rack))
+    return tuple(endpoints)
+
+
+def _close_on_error(context: RequestContext, answers: list[Answer]) -> None:
+    """With acks=0 nobody reads an answer: closing the connection is how the client learns of an error."""
+    failed = {result.error_code for _, result in answers if result.error_code != 0}
+    for code in failed:
+        context.count_error(code)
+    if failed:
+        names = ", ".join(ErrorCode(code).name for code in sorted(failed))
+        context.connection.close(f"produce with acks=0 failed: {names}")
+
+
+def _wait(
+    services: "BrokerServices",
+    context: RequestContext,
+    timeout_ms: int,
+    answers: list[Answer],
+    waits: list[tuple[int, ProduceWait]],
+) -> "Pending[RawReply | None]":
+    """Answer once the in-sync replicas have the records, or in time without them."""
+    pending: Pending[RawReply | None] = Pending()
+    operation = DelayedProduce(
+        timeout_ms,
+        [wait for _, wait in waits],
+        partial(_respond_after_wait, services, context, answers, waits, pending),
+    )
+    services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
+    return pending
+
+
+def _respond_after_wait(
+    services: "BrokerServices",
+    context: RequestContext,
+    answers: list[Answer],
+    waits: list[tuple[int, ProduceWait]],
+    pending: "Pending[RawReply | None]",
+) -> None:
+    for at, wait in waits:
+        if wait.code is not ErrorCode.NONE:
+            name, result = answers[at]
+            answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
+    pending.complete(_reply(services, context, answers))
+
+
+def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    """Answer every partition of a request with one error; a request with acks=0 has no answer."""
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=part.index, error_code=int(code), base_offset=-1)
+                    for part in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.PRODUCE, versions=(0, 12), handle_raw=handle_produce, error_response=error_response
+)

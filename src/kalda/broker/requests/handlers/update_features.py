@@ -1,0 +1,77 @@
+"""UpdateFeatures (key 57), versions 0-2: change what the whole cluster has agreed on (KIP-584, KIP-778).
+
+Only the controller serves it. All updates of a request are made, or none. It is answered when the controller
+goes by the new levels; the other brokers learn of them within a moment.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from kalda.broker.metadata.features import FeatureUpdate, UpgradeType
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+TYPES_FROM: Final = 1
+"""The first version that tells the type of an update."""
+
+
+def handle(
+    services: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse | Coroutine[Any, Any, UpdateFeaturesResponse]:
+    """Refuse at once where this broker is not the controller; else update."""
+    if not services.controller.is_active:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    updates = [
+        FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type)
+        if context.api_version >= TYPES_FROM
+        else FeatureUpdate(
+            each.feature,
+            # What was below 1 finalised a feature no longer.
+            max(each.max_version_level, 0),
+            UpgradeType.SAFE_DOWNGRADE if each.allow_downgrade else UpgradeType.UPGRADE,
+        )
+        for each in request.feature_updates
+    ]
+    return _update(services, request, updates)
+
+
+async def _update(
+    services: BrokerServices, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
+) -> UpdateFeaturesResponse:
+    try:
+        async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
+            registered = await services.cluster_store.brokers()
+            brokers = {
+                broker_id: {name: (low, high) for name, low, high in info.features}
+                for broker_id, info in registered.items()
+            }
+            await services.features.update(updates, brokers, validates_only=request.validate_only)
+    except TimeoutError:
+        return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+    except ZooKeeperError:
+        return error_response(request, ErrorCode.FEATURE_UPDATE_FAILED)
+    except ApiError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[UpdatableFeatureResult(feature=each.name, error_message=None) for each in updates],
+    )
+
+
+def error_response(request: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
+    """Answer with an error for the whole request."""
+    return UpdateFeaturesResponse(error_code=code, error_message=code.message)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.UPDATE_FEATURES, versions=(0, 2), handle=handle, error_response=error_response
+)

@@ -1,0 +1,84 @@
+"""WriteTxnMarkers (key 27), versions 0-1: the ends of transactions, written to logs that are led here.
+
+v1 is flexible. Coordinators send it, and the tool that aborts a hanging transaction, with coordinator epoch
+-1. A marker of a coordinator that was replaced is refused with TRANSACTION_COORDINATOR_FENCED, one without a
+producer with INVALID_REQUEST; the other markers of the request are written. A partition that a marker names
+twice gets one marker and one answer.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.transactions.marker_appends import Codes, Marker
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+def handle(
+    services: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
+) -> Pending[WriteTxnMarkersResponse]:
+    """Append the markers; answer when they are replicated."""
+    answer: Pending[WriteTxnMarkersResponse] = Pending()
+    markers = [_read(each) for each in request.markers]
+
+    def written(codes: list[Codes]) -> None:
+        answer.complete(
+            WriteTxnMarkersResponse(
+                markers=[_result(marker, each) for marker, each in zip(markers, codes, strict=True)]
+            )
+        )
+
+    services.marker_appends.write(markers, written)
+    return answer
+
+
+def _read(marker: WritableTxnMarker) -> Marker:
+    partitions = dict.fromkeys(
+        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+    )
+    return Marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        tuple(partitions),
+    )
+
+
+def _result(marker: Marker, codes: Codes) -> WritableTxnMarkerResult:
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=codes[each])
+                    for each in group
+                ],
+            )
+            for topic, group in by_topic(marker.partitions).items()
+        ],
+    )
+
+
+def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
+    """Answer every partition with one error."""
+    markers = [_read(each) for each in request.markers]
+    return WriteTxnMarkersResponse(
+        markers=[_result(marker, dict.fromkeys(marker.partitions, code)) for marker in markers]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.WRITE_TXN_MARKERS, versions=(0, 1), handle=handle, error_response=error_response
+)

@@ -1,0 +1,61 @@
+"""The parts of a running broker that request handlers use, by name.
+
+`kalda.broker.assembly` makes the one `BrokerServices` of a broker when all parts exist; it never changes
+afterwards. Only the dispatcher and the handlers hold it: every other class takes the parts that it uses.
+"""
+
+from dataclasses import dataclass
+
+from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.broker.fetching.fetch_session import FetchSessionCache
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.features import Features
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.requests.refused_batches import RefusedBatches
+from kalda.broker.topics.topic_admin import TopicAdmin
+from kalda.broker.transactions.marker_appends import MarkerAppends
+from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.common.clock import Clock
+from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.controller.driver import ControllerDriver
+from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kalda.protocol.messages.api_versions import ApiVersion
+from kalda.storage.log_manager import LogManager
+from kalda.zk.client.cluster_store import ClusterStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices:
+    """The parts of one broker that a request handler may use."""
+
+    api_versions: tuple[ApiVersion, ...]
+    """The answer to ApiVersions: every API with the versions that clients may use."""
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    clock: Clock
+    cluster_store: ClusterStore
+    config_store: ConfigStore
+    consumer_groups: ConsumerGroupCoordinator
+    controller: ControllerDriver
+    controller_requests: ControllerRequests
+    features: Features
+    fetch_sessions: FetchSessionCache
+    group_coordinator: GroupCoordinator
+    internal_topics: InternalTopics
+    log_manager: LogManager
+    marker_appends: MarkerAppends
+    metadata_cache: MetadataCache
+    produce_gate: ProduceGate
+    producer_ids: ProducerIds
+    purgatories: dict[str, DelayedOperationPurgatory]
+    """By name: ``fetch``, ``produce``, ``delete_records``, ``topic``."""
+    refused_batches: RefusedBatches
+    replica_manager: ReplicaManager
+    topic_admin: TopicAdmin
+    transaction_coordinator: TransactionCoordinator

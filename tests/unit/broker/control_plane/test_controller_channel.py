@@ -1,0 +1,228 @@
+"""The controller's channel: which broker it dials, what it makes of answers and failures."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.control_plane.channel import PARTITIONS_PER_REQUEST, ControllerChannel
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.net.peer.connection import PeerConnection
+from kalda.protocol.messages.leader_and_isr import (
+    TYPE_FULL,
+    TYPE_INCREMENTAL,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+)
+from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
+from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
+from kalda.protocol.schema import Message
+from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from tests.unit.broker.control_plane.test_controller_wire import role
+
+OURS, OTHER = 0, 1
+PARTITION = TopicPartition("a", 0)
+
+
+def info(broker_id: int, port: int = 9092, epoch: int = 5, listener: str = "INTERNAL") -> BrokerInfo:
+    return BrokerInfo(broker_id, (ListenerEndpoint(listener, f"host{broker_id}", port),), epoch=epoch)
+
+
+class FakePeer:
+    """A connection that answers what the test says."""
+
+    def __init__(self, harness: "ChannelHarness") -> None:
+        self.harness = harness
+        self.is_closed = False
+
+    async def request(self, request: Message, *, timeout_seconds: float) -> Message:
+        assert 7 == timeout_seconds
+        self.harness.asked.append(request)
+        try:
+            return await self.harness.answer(request)
+        except ConnectionError:
+            self.is_closed = True
+            raise
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class ChannelHarness:
+    """A channel of broker 0, its own requests, and the peers that it dials."""
+
+    def __init__(self) -> None:
+        self.dialled: list[tuple[str, int]] = []
+        self.peers: list[FakePeer] = []
+        self.asked: list[Message] = []
+        self.applied: list[tuple[BrokerRequest, int]] = []
+        self.refusal: ErrorCode | None = None
+        self.answer: Callable[[Message], Awaitable[Message]] = self.all_well
+        self.channel = ControllerChannel(
+            OURS, cast("ControllerRequests", self), self, listener="INTERNAL", timeout_ms=7000
+        )
+
+    async def apply(self, request: BrokerRequest, broker_epoch: int) -> dict[TopicPartition, ErrorCode]:
+        self.applied.append((request, broker_epoch))
+        if self.refusal is not None:
+            raise ApiError(self.refusal)
+        return {}
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        receive_buffer_bytes: int = -1,
+    ) -> PeerConnection:
+        assert ("0", 7) == (client_id, timeout_seconds)
+        self.dialled.append((host, port))
+        self.peers.append(FakePeer(self))
+        return cast("PeerConnection", self.peers[-1])
+
+    async def all_well(self, request: Message) -> Message:
+        answers: dict[str, Message] = {
+            "LeaderAndIsrRequest": LeaderAndIsrResponse(),
+            "StopReplicaRequest": StopReplicaResponse(),
+            "UpdateMetadataRequest": UpdateMetadataResponse(),
+        }
+        return answers[type(request).__name__]
+
+
+def stop(*partitions: TopicPartition) -> StopReplica:
+    return StopReplica(OURS, 3, list(partitions), True, dict.fromkeys(partitions, 4))
+
+
+async def test_the_own_broker_is_called() -> None:
+    harness = ChannelHarness()
+    assert {} == await harness.channel.send(info(OURS, epoch=6), stop(PARTITION))
+    assert [(stop(PARTITION), 6)] == harness.applied
+    assert [] == harness.dialled
+
+
+async def test_one_connection_serves_while_the_registration_stands() -> None:
+    """A broker that registered again may be another process behind the same address."""
+    harness = ChannelHarness()
+    for broker in (info(OTHER), info(OTHER), info(OTHER, epoch=6), info(OTHER, port=1, epoch=6)):
+        await harness.channel.send(broker, stop(PARTITION))
+    assert [("host1", 9092), ("host1", 9092), ("host1", 1)] == harness.dialled
+    assert [True, True, False] == [peer.is_closed for peer in harness.peers]
+    assert [5, 5, 6, 6] == [cast("Any", request).broker_epoch for request in harness.asked]
+
+
+async def test_a_connection_that_failed_is_opened_anew() -> None:
+    harness = ChannelHarness()
+
+    async def fail(_: Message) -> Message:
+        raise ConnectionError("gone")
+
+    harness.answer = fail
+    with pytest.raises(ConnectionError):
+        await harness.channel.send(info(OTHER), stop(PARTITION))
+    harness.answer = harness.all_well
+    await harness.channel.send(info(OTHER), stop(PARTITION))
+    assert 2 == len(harness.dialled)
+
+
+async def test_a_broker_without_the_listener_cannot_be_reached() -> None:
+    with pytest.raises(ConnectionError, match="broker 1 has no listener INTERNAL"):
+        await ChannelHarness().channel.send(info(OTHER, listener="CLIENTS"), stop(PARTITION))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH])
+@pytest.mark.parametrize("broker_id", [OURS, OTHER])
+async def test_a_refusal_is_the_answer_of_every_partition(code: ErrorCode, broker_id: int) -> None:
+    """It is not tried again: the watches will tell who is controller, and who lives."""
+    harness = ChannelHarness()
+    harness.refusal = code
+
+    async def refuse(request: Message) -> Message:
+        answer = await harness.all_well(request)
+        cast("Any", answer).error_code = code
+        return answer
+
+    harness.answer = refuse
+    assert {PARTITION: code} == await harness.channel.send(info(broker_id), stop(PARTITION))
+    roles = LeaderAndIsr(OURS, 3, [role("a", 0)])
+    assert {PARTITION: code} == await harness.channel.send(info(broker_id), roles)
+    assert {} == await harness.channel.send(info(broker_id), UpdateMetadata(OURS, 3, [role("a", 0)], []))
+
+
+@pytest.mark.parametrize("broker_id", [OURS, OTHER])
+async def test_a_broker_that_cannot_take_it_now_is_asked_again_later(broker_id: int) -> None:
+    harness = ChannelHarness()
+    harness.refusal = ErrorCode.BROKER_NOT_AVAILABLE
+
+    async def refuse(_: Message) -> Message:
+        return LeaderAndIsrResponse(error_code=ErrorCode.BROKER_NOT_AVAILABLE)
+
+    harness.answer = refuse
+    with pytest.raises(ConnectionError, match=f"broker {broker_id} cannot take LeaderAndIsr now"):
+        await harness.channel.send(info(broker_id), LeaderAndIsr(OURS, 3, [role("a", 0)]))
+
+
+async def test_errors_of_partitions_come_back() -> None:
+    harness = ChannelHarness()
+
+    async def answer(_: Message) -> Message:
+        error = StopReplicaPartitionError(
+            topic_name="a", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+        )
+        return StopReplicaResponse(partition_errors=[error])
+
+    harness.answer = answer
+    errors = await harness.channel.send(info(OTHER), stop(PARTITION, TopicPartition("b", 0)))
+    assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == errors
+
+
+async def test_a_large_request_goes_in_parts_unless_it_lists_everything() -> None:
+    roles = [role("a", number) for number in range(PARTITIONS_PER_REQUEST * 2 + 1)]
+    harness = ChannelHarness()
+    await harness.channel.send(info(OTHER), LeaderAndIsr(OURS, 3, roles))
+    sizes = [len(cast("Any", each).topic_states[0].partition_states) for each in harness.asked]
+    assert [PARTITIONS_PER_REQUEST, PARTITIONS_PER_REQUEST, 1] == sizes
+
+    harness = ChannelHarness()
+    await harness.channel.send(info(OTHER), LeaderAndIsr(OURS, 3, roles, is_full=True))
+    (only,) = harness.asked
+    assert len(roles) == len(cast("Any", only).topic_states[0].partition_states)
+
+    harness = ChannelHarness()
+    await harness.channel.send(info(OTHER), UpdateMetadata(OURS, 3, list(roles), [info(OTHER)], is_full=True))
+    assert [TYPE_INCREMENTAL, TYPE_INCREMENTAL, TYPE_FULL] == [
+        cast("Any", each).type for each in harness.asked
+    ]
+    assert [1, 1, 1] == [len(cast("Any", each).live_brokers) for each in harness.asked]
+
+
+async def test_roles_come_with_the_addresses_of_leaders() -> None:
+    harness = ChannelHarness()
+    await harness.channel.send(info(OTHER), UpdateMetadata(OURS, 3, [], [info(0), info(1, port=5), info(2)]))
+    await harness.channel.send(info(OTHER), LeaderAndIsr(OURS, 3, [role("a", 0, leader=1)]))
+    request = harness.asked[-1]
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert [(1, "host1", 5)] == [(each.broker_id, each.host_name, each.port) for each in request.live_leaders]
+
+
+async def test_a_cancelled_request_leaves_no_open_connection_behind_when_the_channel_closes() -> None:
+    harness = ChannelHarness()
+    never = asyncio.Event()
+
+    async def hang(_: Message) -> Message:
+        await never.wait()
+        return UpdateMetadataResponse()
+
+    harness.answer = hang
+    task = asyncio.ensure_future(harness.channel.send(info(OTHER), stop(PARTITION)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    harness.channel.close()
+    assert all(peer.is_closed for peer in harness.peers)
