@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.end_to_end import Figure, create_topic
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.offset_commit import (

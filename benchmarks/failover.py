@@ -18,8 +18,8 @@ from kazoo.client import KazooClient
 
 from benchmarks.end_to_end import Figure
 from kalda.common.clock import SystemClock
-from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import ClientError
+from kalda.net.client.broker_connection import BrokerConnection
+from kalda.net.client.client_errors import ClientError
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -6,8 +6,8 @@ what is so at this moment, while brokers come and go.
 
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ErrorCode
-from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import ClientError
+from kalda.net.client.broker_connection import BrokerConnection
+from kalda.net.client.client_errors import ClientError
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -15,7 +15,7 @@ from struct import Struct as Packer
 from typing import Final, TypeAlias, TypeVar
 
 from kalda.protocol import codec
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)

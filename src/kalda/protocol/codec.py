@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from kalda.protocol.codec_decoder import compile_decoder
 from kalda.protocol.codec_encoder import Parts, compile_encoder
 from kalda.protocol.codec_source import has_records
-from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import Message, SizedRecords
 from kalda.protocol.wire_format import Buffer
 

@@ -24,7 +24,7 @@ from kalda.protocol.codec_source import (
     size_min,
     tagged_fields,
 )
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import (
     BYTES,
     RECORDS,

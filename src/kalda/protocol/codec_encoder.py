@@ -20,7 +20,7 @@ from kalda.protocol.codec_source import (
     is_in_place,
     tagged_fields,
 )
-from kalda.protocol.errors import MessageError
+from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import (
     BYTES,
     RECORDS,

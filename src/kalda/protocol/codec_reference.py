@@ -8,7 +8,7 @@ import struct
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import (
     BYTES,
     RECORDS,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from struct import Struct as Packing
 from typing import Any, Final
 
-from kalda.protocol.errors import MessageError
+from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import RECORDS, STRING, ArrayKind, Field, FixedKind, Kind, Message, Struct
 
 SMALL_ARRAY_COUNT: Final = 16

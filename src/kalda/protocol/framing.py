@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 
 SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = SIZE.size

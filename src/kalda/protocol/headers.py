@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.registry import flexible_from
 from kalda.protocol.wire_format import Buffer, skip_tagged_fields
 

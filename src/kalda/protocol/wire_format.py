@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
 

@@ -11,8 +11,8 @@ from typing import Final, assert_never
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.errors import UnknownTopicOrPartitionError
+from kalda.net.client.client_errors import UnknownTopicOrPartitionError
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from kalda.spark.options import (
     Assign,

@@ -13,8 +13,8 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from kalda.common.types import TopicPartition
-from kalda.net.client.config import KNOWN_PROPERTIES, ClientConfig
-from kalda.net.client.errors import ClientConfigError
+from kalda.net.client.client_config import KNOWN_PROPERTIES, ClientConfig
+from kalda.net.client.client_errors import ClientConfigError
 from kalda.spark.java_regex import UnsupportedPatternError, translate_java_regex
 from kalda.spark.offsets import (
     EARLIEST,

@@ -12,9 +12,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.config import ClientConfig
-from kalda.net.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.net.client.client_config import ClientConfig
+from kalda.net.client.client_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.net.client.fetch import FetchedRecords, PartitionFetcher
 from kalda.records.columnar import decode_batches
 from kalda.spark.data_loss import report_data_loss

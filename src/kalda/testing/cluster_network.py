@@ -11,8 +11,8 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import PeerConnection
 
 Member: TypeAlias = int | Literal["coordinator"]
 """A broker's id, or the coordination server."""

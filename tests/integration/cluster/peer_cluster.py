@@ -11,8 +11,8 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

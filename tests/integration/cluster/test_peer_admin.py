@@ -11,7 +11,7 @@ from kafka import TopicPartition as KafkaPartition
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

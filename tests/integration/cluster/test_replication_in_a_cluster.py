@@ -9,8 +9,8 @@ from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, UNLIMITED
 from kalda.broker.server import BrokerServer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

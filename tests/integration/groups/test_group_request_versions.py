@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -9,8 +9,8 @@ import pytest
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.codec import encode
 from kalda.protocol.headers import RequestHeader, read_request_header
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -11,10 +11,10 @@ import pytest
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.config import ClientConfig
-from kalda.net.client.connection import FIRST_CAPACITY, BrokerConnection
-from kalda.net.client.errors import BrokerConnectionError, RequestTimedOutError, UnsupportedApiError
+from kalda.net.client.broker_connection import FIRST_CAPACITY, BrokerConnection
+from kalda.net.client.client_config import ClientConfig
+from kalda.net.client.client_errors import BrokerConnectionError, RequestTimedOutError, UnsupportedApiError
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.protocol.codec import encode
 from kalda.protocol.headers import read_request_header
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -8,9 +8,9 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.config import ClientConfig, parse_bootstrap_servers
-from kalda.net.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.net.client.client_config import ClientConfig, parse_bootstrap_servers
+from kalda.net.client.client_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.net.client.fetch import PartitionFetcher
 from kalda.records.batch import iter_headers
 from kalda.records.record import iter_records

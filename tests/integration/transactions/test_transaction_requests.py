@@ -9,7 +9,7 @@ import pytest
 from kalda.broker.metadata.features import TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.transaction_metadata import Identity
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

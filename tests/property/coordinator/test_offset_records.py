@@ -13,8 +13,8 @@ from kalda.coordinator.group.records import (
     read_offset_commit_key,
     read_offset_commit_value,
 )
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from kalda.protocol.protocol_errors import ProtocolError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 int32 = st.integers(-(2**31), 2**31 - 1)

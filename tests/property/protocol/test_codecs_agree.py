@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kalda.protocol import codec
 from kalda.protocol.codec_reference import decode_reference, encode_reference
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
 from tests.property.protocol.declared_messages import (
     MESSAGE_VERSION_IDS,

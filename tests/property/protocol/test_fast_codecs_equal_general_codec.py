@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.fetch import (
     FetchPartitionFields,
     PartitionFetchResult,
@@ -25,6 +24,7 @@ from kalda.protocol.fast.produce import (
 from kalda.protocol.fast.wire import NodeEndpoint
 from kalda.protocol.headers import response_header
 from kalda.protocol.messages import fetch, produce
+from kalda.protocol.protocol_errors import ProtocolError
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
 from kalda.protocol.messages.fetch import FetchResponse
+from kalda.protocol.protocol_errors import ProtocolError
 from tests.property.protocol.declared_messages import structs
 
 VERSIONS = st.integers(LOWEST_VERSION, HIGHEST_VERSION)

@@ -10,13 +10,13 @@ from kalda.coordinator.coordinator_record import (
     read_version,
 )
 from kalda.coordinator.partitioning import java_hash, partition_of
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 
 TYPES: RecordTypes = {
     0: (OffsetCommitKey, OffsetCommitValue),

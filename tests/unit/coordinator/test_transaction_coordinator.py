@@ -13,7 +13,7 @@ from kalda.coordinator.transaction.transaction_metadata import (
     TransactionMetadata,
 )
 from kalda.coordinator.transaction.transaction_state import TransactionState
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 from tests.unit.coordinator.transaction_simulation import (
     OFFSETS,
     PARTITION,

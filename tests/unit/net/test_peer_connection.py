@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from kalda.common.api_keys import ApiKey
-from kalda.net.peer.connection import READ_BYTES_PER_TURN, PeerConnection
+from kalda.net.peer.peer_connection import READ_BYTES_PER_TURN, PeerConnection
 from kalda.net.peer.receive_buffer import FIRST_CAPACITY, RETAINED_BYTES_MAX, ReceiveBuffer
-from kalda.protocol.errors import MessageError, ProtocolError
 from kalda.protocol.messages.fetch import FetchRequest
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from tests.unit.net.fakes import FakeLoop, FakeSocket
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from kalda.net.client.config import ClientConfig, IsolationLevel, parse_bootstrap_servers
-from kalda.net.client.errors import ClientConfigError
+from kalda.net.client.client_config import ClientConfig, IsolationLevel, parse_bootstrap_servers
+from kalda.net.client.client_errors import ClientConfigError
 
 
 def test_settings_by_kafkas_names() -> None:

@@ -4,15 +4,15 @@ import pytest
 
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
-from kalda.net.client.cluster import UNKNOWN_TOPIC_WAIT_MS, ClusterClient
-from kalda.net.client.config import ClientConfig
-from kalda.net.client.connection import highest_shared_version
-from kalda.net.client.errors import (
+from kalda.net.client.broker_connection import highest_shared_version
+from kalda.net.client.client_config import ClientConfig
+from kalda.net.client.client_errors import (
     BrokerConnectionError,
     BrokerResponseError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from kalda.net.client.cluster_client import UNKNOWN_TOPIC_WAIT_MS, ClusterClient
 from kalda.net.client.retry import RetrySchedule
 from kalda.protocol.schema import VersionRange
 

@@ -8,10 +8,10 @@ import pytest
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.config import ClientConfig, IsolationLevel
-from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
+from kalda.net.client.broker_connection import BrokerConnection
+from kalda.net.client.client_config import ClientConfig, IsolationLevel
+from kalda.net.client.client_errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.net.client.fetch import PartitionFetcher, offset_behind
 from kalda.protocol.messages.fetch import (
     AbortedTransaction,

@@ -5,13 +5,13 @@ import pytest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, registry
-from kalda.protocol.connection import ClientConnection
-from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.framing import frame
 from kalda.protocol.headers import RequestHeader, read_request_header, response_header
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kalda.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import Message
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import registry
-from kalda.protocol.errors import MessageError, ProtocolError
 from kalda.protocol.framing import FrameReader, frame
 from kalda.protocol.headers import (
     RequestHeader,
@@ -15,6 +14,7 @@ from kalda.protocol.headers import (
     read_response_header,
     request_header,
 )
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.lists(st.integers(0, 120), max_size=6))

@@ -8,10 +8,10 @@ import pytest
 
 from kalda.protocol import codec
 from kalda.protocol.codec_reference import encode_reference
-from kalda.protocol.errors import MessageError
 from kalda.protocol.messages.fetch import FetchRequest, ReplicaState
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kalda.protocol.messages.produce import ProduceRequest
+from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import FixedKind, Kind, Message, Struct
 from tests.property.protocol.declared_messages import (
     MESSAGE_VERSION_IDS,

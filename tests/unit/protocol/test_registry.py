@@ -120,7 +120,7 @@ def test_only_produce_without_acks_is_silent() -> None:
 def test_importing_the_protocol_imports_no_message() -> None:
     """A starting broker must not pay for seventeen modules before it has a request."""
     code = (
-        "import sys; from kalda.protocol import codec, connection, headers, registry;"
+        "import sys; from kalda.protocol import client_connection, codec, headers, registry;"
         "print([name for name in sys.modules if name.startswith('kalda.protocol.messages.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

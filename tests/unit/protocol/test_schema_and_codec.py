@@ -11,10 +11,10 @@ from kalda.protocol import codec
 from kalda.protocol.codec_decoder import decoder_source
 from kalda.protocol.codec_encoder import encoder_source
 from kalda.protocol.codec_reference import decode_reference, encode_reference
-from kalda.protocol.errors import MessageError, ProtocolError
 from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import (
     BYTES,
     FLOAT64,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
-from kalda.net.client.cluster import ClusterClient, FoundOffset
-from kalda.net.client.config import ClientConfig
-from kalda.net.client.errors import UnknownTopicOrPartitionError
+from kalda.net.client.client_config import ClientConfig
+from kalda.net.client.client_errors import UnknownTopicOrPartitionError
+from kalda.net.client.cluster_client import ClusterClient, FoundOffset
 from kalda.net.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 BROKER = BrokerEndpoint(0, "broker", 9092)

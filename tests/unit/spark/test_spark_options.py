@@ -3,7 +3,7 @@ import re
 import pytest
 
 from kalda.common.types import TopicPartition
-from kalda.net.client.config import IsolationLevel
+from kalda.net.client.client_config import IsolationLevel
 from kalda.spark.options import (
     Assign,
     AtOffsets,

@@ -22,8 +22,8 @@ from kalda.broker.control_plane.wire import (
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from kalda.protocol.messages.stop_replica import StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse

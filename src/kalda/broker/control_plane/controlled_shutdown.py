@@ -15,8 +15,8 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.controller.driver import ControllerDriver
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kalda.zk.client import paths
 from kalda.zk.client.port import ZooKeeperClient

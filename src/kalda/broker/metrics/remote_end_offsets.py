@@ -13,8 +13,8 @@ from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,

@@ -35,8 +35,8 @@ from kalda.broker.replicas.gap_search import (
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
 from kalda.storage.gap_filler import GapFiller
 from kalda.storage.log_resources import LogResources

@@ -109,7 +109,7 @@ class RawHandler(Protocol):
     """Handles a request straight from its frame.
 
     `frame` is the request without its size prefix; it is writable and valid during the call only. The body
-    begins at `body_position`. Raises `kalda.protocol.errors.ProtocolError` if the request is malformed.
+    begins at `body_position`. Raises `ProtocolError` if the request is malformed.
     """
 
     def __call__(

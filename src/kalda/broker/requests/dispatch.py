@@ -29,9 +29,9 @@ from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.wire_format import skip_tagged_fields
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
@@ -355,7 +355,7 @@ def encode_reply(context: RequestContext, response: Any) -> RawReply:
     """Return the reply frame of a response message: size, header, body.
 
     Raises:
-        kalda.protocol.errors.MessageError: a field of the response does not exist in the request's version.
+        MessageError: a field of the response does not exist in the request's version.
     """
     version = context.api_version
     header = response_header(

@@ -17,8 +17,8 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.ports import MarkerWork
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

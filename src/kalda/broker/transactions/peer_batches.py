@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
 from kalda.common.types import BrokerEndpoint
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 
 logger: Final = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
-from kalda.net.peer.connection import PeerConnection
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value, encode_record
 from kalda.protocol.codec import decode
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
+from kalda.protocol.protocol_errors import ProtocolError
 
 OFFSET_COMMIT_KEY_VERSIONS: Final = (0, 1)
 GROUP_METADATA_KEY_VERSION: Final = 2

@@ -28,7 +28,7 @@ from kalda.coordinator.group.records import (
     read_offset_commit_value,
 )
 from kalda.coordinator.runtime.coordinator_shard import ShardContext
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 
 __all__ = ["GroupShard", "ShardPart"]
 

@@ -16,8 +16,8 @@ from kalda.coordinator.coordinator_record import (
 )
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, TransactionMetadata
 from kalda.coordinator.transaction.transaction_state import TransactionState
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from kalda.protocol.protocol_errors import ProtocolError
 
 KEY_VERSION: Final = 0
 FLEXIBLE_VERSION: Final = 1

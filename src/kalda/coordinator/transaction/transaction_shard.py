@@ -18,7 +18,7 @@ from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
 from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata, check_step
 from kalda.coordinator.transaction.transaction_state import TransactionState
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 
 logger: Final = logging.getLogger(__name__)
 

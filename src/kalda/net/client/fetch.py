@@ -12,16 +12,16 @@ from typing import Final, Self
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.cluster import ClusterClient
-from kalda.net.client.config import IsolationLevel
-from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import (
+from kalda.net.client.broker_connection import BrokerConnection
+from kalda.net.client.client_config import IsolationLevel
+from kalda.net.client.client_errors import (
     BrokerResponseError,
     ClientError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     to_error_code,
 )
+from kalda.net.client.cluster_client import ClusterClient
 from kalda.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,

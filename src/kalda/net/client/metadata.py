@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.client.errors import to_error_code
+from kalda.net.client.client_errors import to_error_code
 from kalda.protocol.messages.metadata import MetadataResponse
 
 

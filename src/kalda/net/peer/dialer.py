@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 
 
 class Dialer(Protocol):

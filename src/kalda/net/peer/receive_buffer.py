@@ -6,8 +6,8 @@ the next frame are received; and memory is held for bytes that came, not for byt
 
 from typing import Final
 
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.framing import SIZE, SIZE_BYTES
+from kalda.protocol.protocol_errors import ProtocolError
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """The largest answer accepted. A fetch can return one batch above every limit, so this is far above them;

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.wire import (
     INT16,
     INT32,
@@ -32,6 +31,7 @@ from kalda.protocol.fast.wire import (
     skip_tagged_fields,
     write_unsigned_varint,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 
 FLEXIBLE_FROM: Final = 12
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""

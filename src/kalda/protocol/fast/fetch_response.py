@@ -8,7 +8,6 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.wire import (
     read_array_count,
@@ -16,6 +15,7 @@ from kalda.protocol.fast.wire import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 
 LOWEST_VERSION: Final = TOPIC_IDS_FROM
 HIGHEST_VERSION: Final = 17

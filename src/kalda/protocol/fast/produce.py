@@ -12,7 +12,6 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.wire import (
     INT16,
     INT32,
@@ -26,6 +25,7 @@ from kalda.protocol.fast.wire import (
     skip_tagged_fields,
     write_unsigned_varint,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 
 FLEXIBLE_FROM: Final = 9
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""

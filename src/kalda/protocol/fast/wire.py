@@ -8,7 +8,7 @@ of the fast codecs turn these into `ProtocolError`.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.protocol_errors import ProtocolError
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")

@@ -19,7 +19,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import UpdateMetadata
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,

@@ -11,7 +11,7 @@ from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.net.peer.connection import PeerConnection
+from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
     TYPE_INCREMENTAL,

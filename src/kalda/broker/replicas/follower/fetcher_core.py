@@ -29,7 +29,7 @@ from kalda.broker.replicas.follower.truncation import (
 from kalda.broker.replicas.replication_quota import ReplicationQuota
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.errors import to_error_code
+from kalda.net.client.client_errors import to_error_code
 from kalda.protocol.fast.fetch_response import FetchedPartition, FetchResponseFields
 from kalda.records.batch import read_header
 from kalda.storage.errors import LOG_ERRORS, LogStorageError, UnexpectedAppendOffsetError

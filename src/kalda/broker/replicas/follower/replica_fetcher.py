@@ -22,8 +22,8 @@ from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
+from kalda.protocol.protocol_errors import ProtocolError
 
 if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition

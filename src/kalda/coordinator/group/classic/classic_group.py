@@ -15,9 +15,9 @@ from kalda.coordinator.group.classic.classic_member import ClassicMember
 from kalda.coordinator.group.classic.subscription import subscribed_topics
 from kalda.coordinator.group.group import GroupType
 from kalda.coordinator.group.records import group_metadata_record
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kalda.protocol.protocol_errors import ProtocolError
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 UNKNOWN_MEMBER_ID: Final = ""

@@ -8,8 +8,8 @@ from struct import Struct
 from typing import Final
 
 from kalda.protocol.codec import decode
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from kalda.protocol.protocol_errors import ProtocolError
 
 __all__ = ["subscribed_topics"]
 

@@ -31,7 +31,6 @@ from kalda.coordinator.group.consumer.member import (
 )
 from kalda.coordinator.group.consumer.membership import check_not_fenced, takeover
 from kalda.coordinator.group.consumer.migration import Migration
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -42,6 +41,7 @@ from kalda.protocol.messages.leave_group import (
     MemberResponse,
 )
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kalda.protocol.protocol_errors import ProtocolError
 
 __all__ = ["ClassicMembers"]
 

@@ -7,12 +7,12 @@ from uuid import UUID
 from kalda.coordinator.group.consumer.member import Assignment, Member
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.protocol import codec
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 
 __all__ = ["assignment_bytes", "owned_assignment", "read_assignment", "read_subscription"]
 

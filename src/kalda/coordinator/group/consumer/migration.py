@@ -46,9 +46,9 @@ from kalda.coordinator.group.consumer.records import (
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.records import GROUP_METADATA_KEY_VERSION, read_group_metadata_key
 from kalda.coordinator.runtime.coordinator_shard import Result
-from kalda.protocol.errors import ProtocolError
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
+from kalda.protocol.protocol_errors import ProtocolError
 
 __all__ = ["Migration"]
 

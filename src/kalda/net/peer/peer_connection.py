@@ -17,11 +17,11 @@ from kalda import __version__
 from kalda.common.api_keys import ApiKey
 from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
-from kalda.net.client.connection import highest_shared_version
+from kalda.net.client.broker_connection import highest_shared_version
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
-from kalda.protocol.connection import ClientConnection
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
 

@@ -18,9 +18,9 @@ from uuid import UUID
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.client.config import ClientConfig
-from kalda.net.client.connection import BrokerConnection
-from kalda.net.client.errors import (
+from kalda.net.client.broker_connection import BrokerConnection
+from kalda.net.client.client_config import ClientConfig
+from kalda.net.client.client_errors import (
     BrokerConnectionError,
     BrokerResponseError,
     ClientError,

@@ -18,17 +18,17 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
-from kalda.net.client.errors import (
+from kalda.net.client.client_errors import (
     BrokerConnectionError,
     BrokerResponseError,
     RequestTimedOutError,
     UnsupportedApiError,
     to_error_code,
 )
-from kalda.protocol.connection import ClientConnection
-from kalda.protocol.errors import ProtocolError
+from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, framing, headers, registry
-from kalda.protocol.errors import MessageError, ProtocolError
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.registry import ApiSpec
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer

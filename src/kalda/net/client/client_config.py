@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
-from kalda.net.client.errors import ClientConfigError
+from kalda.net.client.client_errors import ClientConfigError
 
 _PORT_MAX: Final = 65_535
 
