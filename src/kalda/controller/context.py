@@ -16,6 +16,12 @@ from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 _NOWHERE: Final = ReplicaAssignment(())
 
+_DELETION: Final = (
+    ReplicaStatus.DELETION_STARTED,
+    ReplicaStatus.DELETION_SUCCESSFUL,
+    ReplicaStatus.DELETION_INELIGIBLE,
+)
+
 
 class Replica(NamedTuple):
     """One copy of a partition on one broker."""
@@ -71,6 +77,8 @@ class ControllerContext:
         self.topics_without_replicas: set[str] = set()
         """Topics whose replicas are gone and whose znodes are being deleted; part of `topics_to_delete`."""
         self.unclean_topics: set[str] = set()
+        self.steps_unchecked = 0
+        """Steps since the last `check_invariants`; see `step_invariants`."""
         self._partitions_on: dict[int, dict[TopicPartition, None]] = {}
         # Ordered sets. Invariant: exactly the replicas of `assignments`.
 
@@ -184,3 +192,58 @@ class ControllerContext:
         self.topics_to_delete.discard(topic)
         self.topics_without_replicas.discard(topic)
         self.unclean_topics.discard(topic)
+
+    def check_invariants(self) -> None:
+        """Assert what holds between two steps; walks over all partitions and replicas."""
+        live = self.live_brokers.keys()
+        partitions = list(self.all_partitions())
+        hosted: dict[int, set[TopicPartition]] = {}
+        moving = set()
+        for partition in partitions:
+            assignment = self.assignment_of(partition)
+            brokers = assignment.replicas
+            assert len(brokers) == len(set(brokers)) > 0, f"{partition} is assigned to {brokers}"
+            if assignment.is_being_reassigned:
+                moving.add(partition)
+            for broker_id in brokers:
+                hosted.setdefault(broker_id, set()).add(partition)
+                self._check_replica(Replica(partition, broker_id))
+            self._check_partition(partition)
+        indexed = {broker_id: set(found) for broker_id, found in self._partitions_on.items() if found}
+        assert hosted == indexed, f"hosted {hosted}, indexed {indexed}"
+        assert moving == self.reassigning.keys(), f"{moving} move, marked {self.reassigning.keys()}"
+        known = self.partition_status.keys()
+        assert known == set(partitions), f"{known ^ set(partitions)} have a status or an assignment alone"
+        assert self.states.keys() <= known, f"{self.states.keys() - known} have a state, but no assignment"
+        removed = {Replica(p, broker_id) for p, ids in self.removed_replicas.items() for broker_id in ids}
+        expected = sum(map(len, hosted.values())) + len(removed)
+        assert expected == len(self.replica_status), f"{len(self.replica_status)} replicas, not {expected}"
+        for broker_id, deleted in self.pending_deletions.items():
+            wrong = deleted.keys() & hosted.get(broker_id, set())
+            assert not wrong, f"broker {broker_id} would delete the assigned {wrong} when it is back"
+        assert self.topics_to_delete <= self.assignments.keys(), f"{self.topics_to_delete} are to be deleted"
+        assert self.topics_without_replicas <= self.topics_to_delete, f"{self.topics_without_replicas} vanish"
+        assert self.shutting_down <= live, f"{self.shutting_down} shut down, {live} are live"
+        unfit = self.offline_dirs.keys() | self.full_dirs.keys()
+        assert unfit <= live, f"{unfit} have log directories that fail, {live} are live"
+
+    def _check_partition(self, partition: TopicPartition) -> None:
+        state, status = self.states.get(partition), self.partition_status[partition]
+        if state is None:
+            assert status is PartitionStatus.NEW, f"{partition} has no state, but status {status}"
+            return
+        is_led = self.is_serving(partition, state.leader)
+        assert is_led == (status is PartitionStatus.ONLINE), f"{partition} has status {status}, state {state}"
+        assert state.controller_epoch <= self.epoch, f"{partition} has {state}, the epoch is {self.epoch}"
+
+    def _check_replica(self, replica: Replica) -> None:
+        status = self.replica_status[replica]
+        if status in _DELETION:
+            topic = replica.partition.topic
+            assert topic in self.topics_to_delete, f"{replica} has status {status}, its topic stays"
+        if status is ReplicaStatus.ONLINE:
+            assert self.is_serving(*replica), f"{replica} is online, but cannot be reached"
+        if status is ReplicaStatus.DELETION_STARTED:
+            assert replica.broker_id in self.live_brokers, f"{replica} is to be deleted by a dead broker"
+        if replica.partition.topic in self.topics_without_replicas:
+            assert status is ReplicaStatus.DELETION_SUCCESSFUL, f"{replica} has status {status}"

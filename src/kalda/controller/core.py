@@ -14,6 +14,7 @@ States in the context change when their write has succeeded, never before: what 
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+from kalda.common import invariants
 from kalda.common.types import TopicPartition
 from kalda.controller import brokers, elections, reassignment, topic_deletion
 from kalda.controller.context import ControllerContext, Replica
@@ -52,6 +53,7 @@ from kalda.controller.partition_leadership import (
 from kalda.controller.partition_state_machine import ElectionStrategy, PartitionStatus
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
+from kalda.controller.step_invariants import check_step
 from kalda.zk.client.schema import PartitionState, TopicAssignment
 
 
@@ -59,7 +61,10 @@ def step(context: ControllerContext, event: Event) -> list[Effect]:
     """Advance the controller by one event."""
     batch = RequestBatch(context)
     writes = _writes(context, event, batch)
-    return batch.effects() + writes
+    effects = batch.effects() + writes
+    if invariants.enabled:
+        check_step(context, effects)
+    return effects
 
 
 def _writes(context: ControllerContext, event: Event, batch: RequestBatch) -> list[Effect]:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -312,6 +313,9 @@ class ControllerDriver:
 
     async def _become_controller(self, store: ControllerStore) -> None:
         logger.info("broker %d is controller with epoch %d", self._broker_id, store.epoch)
+        if invariants.enabled:
+            # Not always: an operator may have deleted /controller_epoch.
+            assert store.epoch > self._epoch, f"epoch {store.epoch} follows {self._epoch}"
         self._epoch = store.epoch
         context = ControllerContext(
             self._broker_id,

@@ -148,6 +148,7 @@ def first_in_sync(replicas: tuple[int, ...], isr: tuple[int, ...], online: Conta
 def _changed(
     state: PartitionState, leader: int, isr: tuple[int, ...], controller_epoch: int
 ) -> PartitionState:
+    assert leader == NO_LEADER or leader in isr, f"{state} would be led by {leader}, outside the ISR {isr}"
     return replace(
         state, leader=leader, leader_epoch=state.leader_epoch + 1, isr=isr, controller_epoch=controller_epoch
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, assert_never
 
+from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
 from kalda.common.types import TopicPartition
@@ -102,6 +103,9 @@ class Term:
         """Return the figures of the cluster."""
         if self._statistics is None:
             self._statistics = statistics_of(self.context)
+        elif invariants.enabled:
+            recount = statistics_of(self.context)
+            assert recount == self._statistics, f"cached {self._statistics}, counted {recount}"
         return self._statistics
 
     async def begin(self) -> None:

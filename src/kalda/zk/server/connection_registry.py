@@ -10,6 +10,7 @@ from collections import Counter
 from enum import Enum
 from typing import Final, Protocol
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
@@ -78,6 +79,10 @@ class RegisteredConnection(Protocol):
     @property
     def is_held_back(self) -> bool:
         """Whether the server has stopped reading although the client reads its responses."""
+        ...
+
+    def check_invariants(self) -> None:
+        """Assert that the connection keeps its bounds and its own counters."""
         ...
 
     def close(self, reason: str, level: int = logging.DEBUG) -> None:
@@ -193,6 +198,8 @@ class ConnectionRegistry:
 
     def on_tick(self, now: float) -> None:
         """Close connections that asked for no session in time; `now` is the loop's time in seconds."""
+        if invariants.enabled:
+            self.check_invariants()
         self.limiter.report_suppressed()
         self._foreign.report_suppressed()
         for connection in list(self.connections):
@@ -205,6 +212,19 @@ class ConnectionRegistry:
                 and now - connection.opened_at > NEW_CONNECTION_SECONDS_MAX
             ):
                 connection.abort("it asked for no session in time")
+
+    def check_invariants(self) -> None:
+        """Assert that the counters and indexes agree with the connections."""
+        hosts = Counter(connection.peer[0] for connection in self.connections)
+        assert hosts == self._per_host, f"connections by host are {hosts}, counted {self._per_host}"
+        for session_id, connection in self._by_session.items():
+            assert connection.session_id == session_id, f"{connection.session_id:#x} is {session_id:#x}"
+            assert connection in self.connections, f"session {session_id:#x} has a closed connection"
+        # Requests of closed connections are outstanding too.
+        outstanding = sum(connection.outstanding for connection in self.connections)
+        assert outstanding <= self.outstanding, f"{outstanding} are outstanding, counted {self.outstanding}"
+        for connection in self.connections:
+            connection.check_invariants()
 
     def _reject(self, host: str, limit: str) -> None:
         self.rejected += 1

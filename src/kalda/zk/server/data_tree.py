@@ -13,6 +13,7 @@ partly seen are completed by ZooKeeper's rules instead of refused.
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from kalda.common import invariants
 from kalda.zk.client.port import EventType, OperationResult, Stat, WatchEvent
 from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
@@ -44,6 +45,9 @@ INT_MAX: Final = 2**31 - 1
 
 ORPHANED_SESSION_TIMEOUT_MS: Final = 0
 """Given to an owner that a fuzzy snapshot does not know, so that the server ends it after recovery."""
+
+_CHECKED_PER_CHANGE: Final = 64
+"""Znodes whose check one change may cost on average: a larger tree is checked every few changes only."""
 
 _READ_ACL: Final = (Acl(1, "world", "anyone"),)
 _ACLS_MAX: Final = 4096
@@ -118,6 +122,7 @@ class DataTree:
         self._children: dict[str, set[str]] = {}
         self._ephemerals: dict[int, set[str]] = {}
         self._acls: dict[tuple[Acl, ...], tuple[Acl, ...]] = {}
+        self._unchecked_changes = 0
         self._index()
 
     @classmethod
@@ -217,7 +222,37 @@ class DataTree:
         else:
             self._apply_node_txn(txn, body, applied)
         self.last_zxid = txn.zxid
+        if invariants.enabled:
+            self._unchecked_changes += 1
+            if self._unchecked_changes * _CHECKED_PER_CHANGE >= len(self.nodes):
+                self.check_invariants()
         return applied
+
+    def check_invariants(self) -> None:
+        """Assert what holds between two transactions; walks over all znodes."""
+        self._unchecked_changes = 0
+        children: dict[str, set[str]] = {}
+        ephemerals: dict[int, set[str]] = {}
+        special: set[str] = set()
+        for path, node in self.nodes.items():
+            owner = node.ephemeral_owner
+            if is_session(owner):
+                ephemerals.setdefault(owner, set()).add(path)
+                assert path not in self._children, f"{path} is ephemeral and has children"
+            elif owner:
+                special.add(path)
+            if path != "/":
+                parent = parent_path(path)
+                assert parent in self.nodes, f"{path} has no parent"
+                children.setdefault(parent, set()).add(_name(path))
+            if not self.is_fuzzy:
+                newest = max(node.czxid, node.mzxid, node.pzxid)
+                assert newest <= self.last_zxid, f"{path} was changed at {newest:#x}, the tree is older"
+        assert children == self._children, "the children by parent are not the znodes below each path"
+        assert ephemerals == self._ephemerals, "the ephemerals by session are not the znodes with an owner"
+        assert ephemerals.keys() <= self.sessions.keys(), f"of {ephemerals.keys()} some sessions are over"
+        indexed = self.containers | self.ttl_paths
+        assert special == indexed, f"{special ^ indexed} are not both containers by owner and by index"
 
     def _apply_node_txn(self, txn: Txn, body: NodeTxn, applied: Applied) -> None:
         if isinstance(body, SetDataTxn):

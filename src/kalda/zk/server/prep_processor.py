@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kalda.common import invariants
 from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.port import ANY_VERSION, Check, Create, Delete, SetData
 from kalda.zk.client.zookeeper_errors import (
@@ -145,6 +146,20 @@ class PrepProcessor:
             change = self._pending_sessions.get(session_id)
             if change is not None and change[0] <= zxid:
                 del self._pending_sessions[session_id]
+        assert zxid <= self._last_zxid, f"{zxid:#x} was applied, {self._last_zxid:#x} is the last prepared"
+        if invariants.enabled:
+            self.check_invariants()
+
+    def check_invariants(self) -> None:
+        """Assert that what is pending lies between the tree and the last prepared transaction."""
+        first, last = self._tree.last_zxid + 1, self._last_zxid
+        for path, (zxid, node) in self._pending.items():
+            assert first <= zxid <= last, f"{path} is pending since {zxid:#x}, not in [{first:#x}, {last:#x}]"
+            assert node.child_count >= 0, f"{path} has {node.child_count} pending children"
+        for session_id, (zxid, _) in self._pending_sessions.items():
+            assert first <= zxid <= last, f"session {session_id:#x} is pending since {zxid:#x}"
+        if not self._touched:
+            assert not self._pending, f"{self._pending.keys()} are pending for ever"
 
     def reset(self) -> None:
         """Forget all that was prepared and not applied; the next transaction follows the tree's last."""

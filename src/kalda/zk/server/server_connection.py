@@ -230,6 +230,14 @@ class ServerConnection(asyncio.Protocol):
         self._is_stopped = True
         self._pause()
 
+    def check_invariants(self) -> None:
+        """Assert that the connection keeps its bounds and its own counters."""
+        queued, shared = self._out, [each for each in self._out if isinstance(each, memoryview)]
+        counts = sum(map(len, queued)), sum(map(len, shared))
+        assert counts == (self._out_bytes, self._out_shared_bytes), f"{counts} bytes are queued"
+        assert 0 <= self.outstanding <= OUTSTANDING_MAX, f"{self.outstanding} requests are outstanding"
+        assert len(self.identities) <= IDENTITIES_MAX + 1, f"{len(self.identities)} identities"
+
     # Reading.
 
     def _serve(self) -> None:

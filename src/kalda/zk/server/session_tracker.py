@@ -9,7 +9,10 @@ Time in which the server itself stood still (stopped by a signal, starved, a lon
 it, what clients sent meanwhile waits in the sockets, and they must be heard before they are judged.
 """
 
+from collections.abc import Iterator
 from typing import Final
+
+from kalda.common import invariants
 
 BUCKET_MS_MAX: Final = 500
 """The width of a bucket is the tick, but never more than this: failover waits for it."""
@@ -40,6 +43,9 @@ class SessionTracker:
 
     def __len__(self) -> int:
         return len(self._timeouts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._timeouts)
 
     def __contains__(self, session_id: object) -> bool:
         return session_id in self._timeouts
@@ -82,7 +88,20 @@ class SessionTracker:
         self._next_bucket = max(first, current + 1)
         for session_id in due:
             del self._buckets_of[session_id]
-        return [(session_id, self._timeouts.pop(session_id)) for session_id in sorted(due)]
+        expired = [(session_id, self._timeouts.pop(session_id)) for session_id in sorted(due)]
+        if invariants.enabled:
+            self.check_invariants()
+        return expired
+
+    def check_invariants(self) -> None:
+        """Assert that each tracked session is in one bucket, and that no bucket is overdue."""
+        placed = {session_id: bucket for bucket, ids in self._buckets.items() for session_id in ids}
+        assert placed == self._buckets_of, f"sessions are in buckets {placed}, indexed {self._buckets_of}"
+        assert placed.keys() == self._timeouts.keys(), f"{placed.keys() ^ self._timeouts.keys()} are lost"
+        assert all(self._buckets.values()), f"{self._buckets} has empty buckets"
+        oldest = min(self._buckets, default=None)
+        is_due = oldest is not None and self._next_bucket is not None and oldest < self._next_bucket
+        assert not is_due, f"bucket {oldest} was passed over, the next is {self._next_bucket}"
 
     def deadlines(self) -> list[tuple[float, list[int]]]:
         """Return the buckets in order: milliseconds from now until each is due, and its sessions."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common import invariants
 from kalda.common.error_text import error_text
 from kalda.storage.background import BackgroundExecutor
 from kalda.zk.client.zookeeper_errors import StorageError
@@ -93,6 +94,9 @@ class SyncProcessor:
                 first_zxid = first_zxid or request.txn.zxid
                 size += len(record)
                 records.append(record)
+        if invariants.enabled:
+            zxids = [request.txn.zxid for request in self._waiting if request.txn is not None]
+            assert zxids == sorted(set(zxids)), f"transactions {zxids} are not in the order of their zxid"
         self._group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         if not records:
             self._finish(None)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, Protocol
 
+from kalda.common import invariants
 from kalda.zk.client.port import EventType, WatchEvent
 
 
@@ -47,6 +48,9 @@ _PERSISTENT: Final = 2
 _RECURSIVE: Final = 4
 _ALL_MODES: Final = 7
 
+_CHECKED_PER_CHANGE: Final = 64
+"""Watched paths whose check one change may cost on average."""
+
 # Of each watcher of a path, the modes of its watches as bits. The inner dicts also keep the order in which
 # watchers came, in which they are told.
 _Table = dict[str, dict[Watcher, int]]
@@ -61,6 +65,7 @@ class WatchTable:
         self._paths: dict[Watcher, set[str]] = {}
         self._watchers: dict[int, set[Watcher]] = {}
         """By session, those with an entry."""
+        self._unchecked_changes = 0
         self._recursive_count = 0
         """Without recursive watches an event need not look at its path's ancestors."""
 
@@ -113,6 +118,10 @@ class WatchTable:
             if event.type in (EventType.CHILDREN_CHANGED, EventType.DELETED):
                 self._collect(self._children, path, watchers)
             fired.extend([(watcher, event) for watcher in watchers])
+        if invariants.enabled:
+            self._unchecked_changes += 1
+            if self._unchecked_changes * _CHECKED_PER_CHANGE >= len(self._data) + len(self._children):
+                self.check_invariants()
         return fired
 
     def remove_session(self, session_id: int) -> None:
@@ -131,6 +140,25 @@ class WatchTable:
             session_id: {path for watcher in watchers for path in self._paths[watcher]}
             for session_id, watchers in self._watchers.items()
         }
+
+    def check_invariants(self) -> None:
+        """Assert that the tables agree with each other; walks over all watches."""
+        self._unchecked_changes = 0
+        paths: dict[Watcher, set[str]] = {}
+        recursive_count = 0
+        for table in (self._data, self._children):
+            for path, watchers in table.items():
+                assert watchers, f"{path} has an entry, but no watcher"
+                for watcher, modes in watchers.items():
+                    assert 0 < modes <= _ALL_MODES, f"{path} has a watch of modes {modes}"
+                    paths.setdefault(watcher, set()).add(path)
+                    recursive_count += bool(modes & _RECURSIVE)
+        assert paths == self._paths, "the paths by watcher are not the watchers by path"
+        assert recursive_count == self._recursive_count, f"{recursive_count} recursive watches"
+        sessions: dict[int, set[Watcher]] = {}
+        for watcher in paths:
+            sessions.setdefault(watcher.session_id, set()).add(watcher)
+        assert sessions == self._watchers, "the watchers by session are not those with a path"
 
     def _places(self, kind: WatchKind) -> tuple[tuple[_Table, int], ...]:
         if kind is WatchKind.CHILDREN:

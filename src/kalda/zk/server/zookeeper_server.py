@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
@@ -176,6 +177,8 @@ class ZooKeeperServer:
 
         To be called every half bucket.
         """
+        if invariants.enabled:
+            self.check_invariants()
         for session_id, timeout_ms in self.sessions.advance(self._clock.monotonic() * 1000):
             logger.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
             self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
@@ -203,6 +206,8 @@ class ZooKeeperServer:
 
     def snapshot(self, on_done: Callable[[BaseException | None], None] | None = None) -> None:
         """Write a snapshot in the background and purge what it makes superfluous."""
+        if invariants.enabled:
+            self._tree.check_invariants()
         frozen = self._tree.freeze()
         self._changes_since_snapshot = 0
         self._is_snapshotting = True
@@ -269,12 +274,19 @@ class ZooKeeperServer:
             self._changes_since_snapshot,
         )
 
+    def check_invariants(self) -> None:
+        """Assert that the tracked sessions are sessions of the tree."""
+        lost = [session_id for session_id in self.sessions if session_id not in self._tree.sessions]
+        assert not lost, f"sessions {lost} are tracked, but not in the tree"
+
     def _recover(self) -> None:
         tree = self._snapshots.load_newest()
         for txn in self._txn_log.recover(tree.last_zxid):
             tree.apply(txn)
             self._changes_since_snapshot += _change_count(txn)
         tree.is_fuzzy = False
+        if invariants.enabled:
+            tree.check_invariants()
         self._snapshots.remove_unfinished()
         self._snapshots.save_first(tree)
         self._tree = tree
