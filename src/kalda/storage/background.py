@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol, Self
 
+from kalda.common.error_text import error_text
+
 logger: Final = logging.getLogger(__name__)
 
 Work = Callable[[], None]
@@ -69,4 +71,4 @@ def _finish(done: Done | None, error: BaseException | None) -> None:
     if done is not None:
         done(error)
     elif error is not None:
-        logger.error("background work on the log failed: %s", error)
+        logger.error("background work on the log failed: %s", error_text(error))

@@ -7,7 +7,7 @@ Offset checkpoints and leader epochs: a version line, a count line, then one lin
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,13 +36,8 @@ def format_offset_checkpoint_lines(lines: Sequence[bytes]) -> bytes:
     return b"%d\n%d\n%b" % (_VERSION, len(lines), b"".join(lines))
 
 
-def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Write an offset checkpoint."""
-    return format_offset_checkpoint_lines([offset_checkpoint_line(*item) for item in offsets.items()])
-
-
 def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
-    """Read what `format_offset_checkpoint` or Kafka wrote; raises `CorruptCheckpointError`."""
+    """Read what `format_offset_checkpoint_lines` or Kafka wrote; raises `CorruptCheckpointError`."""
     offsets = {}
     for line in _entry_lines(data):
         fields = line.split(" ")

@@ -8,6 +8,8 @@ import logging
 import resource
 from typing import Final
 
+from kalda.common.error_text import error_text
+
 logger: Final = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX: Final = 1_048_576
@@ -33,7 +35,7 @@ def raise_descriptor_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
         # Some systems have a lower bound of their own; the limit that there is does too.
-        logger.info("The limit of %d open files stays: %s", soft, error)
+        logger.info("The limit of %d open files stays: %s", soft, error_text(error))
         return soft
     return wanted
 

@@ -11,6 +11,7 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.storage.filesystem import FileSystem
 
 LASTING: Final = frozenset(
@@ -59,7 +60,7 @@ class DirectoryFailures:
         if not self.is_lasting(directory, error):
             # Without a listener nobody would find out that there is room again.
             if is_out_of_space(error) and self.on_full is not None and directory not in self.full:
-                self.full[directory] = str(error)
+                self.full[directory] = error_text(error)
                 self.on_full(directory)
             return False
         assert isinstance(error, OSError), f"only the system's errors last, not {error!r}"

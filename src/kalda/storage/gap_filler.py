@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
 from kalda.storage.errors import (
@@ -156,7 +157,7 @@ class GapFiller:
                         self._resources.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
-                    logger.warning("cannot remove %s: %s", part.path, error)
+                    logger.warning("cannot remove %s: %s", part.path, error_text(error))
 
     def _has_replaced(self, segment: LogSegment) -> bool:
         """Tell whether the file has taken the name of an empty segment of the log, which must stay there."""
@@ -213,7 +214,9 @@ class GapFiller:
                 before[-1].transaction_index.remove_between(segment.base_offset, self._end)
             except OSError as error:
                 # Readers get these aborted transactions twice, which does no harm.
-                logger.warning("%s: aborted transactions are listed twice: %s", log.topic_partition, error)
+                logger.warning(
+                    "%s: aborted transactions are listed twice: %s", log.topic_partition, error_text(error)
+                )
 
     def _keep_aborts(self, segment: LogSegment) -> None:
         """Take over what recovery kept of aborted transactions whose markers are still missing."""

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_resources import LogResources
@@ -152,7 +153,7 @@ class LogFlusher:
         try:
             self.flush(self._local.log_end_offset, done)
         except OSError as error:
-            logger.warning("%s: flush put off: %s", self._local.topic_partition, error)
+            logger.warning("%s: flush put off: %s", self._local.topic_partition, error_text(error))
             done()
 
     def _on_failure(self, error: BaseException) -> None:
@@ -160,8 +161,9 @@ class LogFlusher:
         if isinstance(error, FileNotFoundError):
             # The directory was deleted under the flush; nobody waits for the outcome.
             return
+        topic_partition = self._local.topic_partition
         self.failure = (
-            f"{self._local.topic_partition}: sync failed ({error}); restart the broker to recover the log"
+            f"{topic_partition}: sync failed ({error_text(error)}); restart the broker to recover the log"
         )
         logger.error("%s", self.failure)
 

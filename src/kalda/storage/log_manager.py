@@ -10,6 +10,7 @@ A log that a start cannot recover for want of space stays closed, and is tried a
 """
 
 import contextlib
+import errno
 import logging
 import os
 import uuid
@@ -21,6 +22,7 @@ from itertools import islice
 from typing import Final
 
 from kalda.common.clock import Clock
+from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import (
@@ -53,7 +55,7 @@ from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_config import INT64_MAX, LogConfig
 from kalda.storage.log_loader import CheckpointedOffsets, load_log
 from kalda.storage.log_resources import LogResources
-from kalda.storage.offset_checkpoint import OffsetCheckpointFile, OffsetOf
+from kalda.storage.offset_checkpoint import OffsetCheckpointFile
 from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ ConfigForTopic = Callable[[str], LogConfig]
 class _ClosedLog:
     """A log that could not be recovered for want of space, and what the checkpoints said of it."""
 
-    path: str
+    directory: str
     is_clean: bool
     offsets: CheckpointedOffsets
 
@@ -106,10 +108,8 @@ class LogManager:
         self.resources.on_truncation = self._checkpoint_truncation
         self._checkpoints: Final = {
             directory: {
-                name: OffsetCheckpointFile(
-                    self.resources.file_system, os.path.join(directory, name), offset_of
-                )
-                for name, offset_of in _CHECKPOINTS.items()
+                name: OffsetCheckpointFile(self.resources.file_system, os.path.join(directory, name))
+                for name in _CHECKPOINTS
             }
             for directory in self.directories
         }
@@ -145,7 +145,7 @@ class LogManager:
             if of_a_log or not isinstance(cause, OSError):
                 raise error
             failures.give_up(directory, cause)
-        logger.error("starting without %s: %s", directory, error)
+        logger.error("starting without %s: %s", directory, error_text(error))
         self.take_offline(directory)
 
     @property
@@ -167,7 +167,9 @@ class LogManager:
         gone = [name for name, log in self._logs.items() if os.path.dirname(log.directory) == directory]
         for topic_partition in gone:
             self._logs.pop(topic_partition).forget(f"log directory {directory} is offline: {reason}")
-        for name in [name for name, log in self._closed.items() if os.path.dirname(log.path) == directory]:
+        for name in [
+            name for name, log in self._closed.items() if os.path.dirname(log.directory) == directory
+        ]:
             del self._closed[name]
             gone.append(name)
         lock = self._locks.pop(directory, None)
@@ -238,7 +240,7 @@ class LogManager:
 
     def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
         """Take a log, or a closed one, out by giving its directory another name; return the new path."""
-        source = log.directory if log is not None else self._closed[topic_partition].path
+        source = log.directory if log is not None else self._closed[topic_partition].directory
         parent = os.path.dirname(source)
         target = os.path.join(parent, name)
         try:
@@ -247,11 +249,11 @@ class LogManager:
             self.resources.file_system.rename(source, target)
         except OSError as error:
             self.resources.failures.note(parent, error)
-            raise LogStorageError(f"cannot delete {source}: {error}") from error
+            raise LogStorageError(f"cannot delete {source}: {error_text(error)}") from error
         self._logs.pop(topic_partition, None)
         self._closed.pop(topic_partition, None)
         for checkpoint in self._checkpoints[parent].values():
-            checkpoint.forget(topic_partition)
+            checkpoint.update(topic_partition, None)
         return target
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
@@ -278,7 +280,7 @@ class LogManager:
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                logger.warning("retention of %s put off: %s", log.topic_partition, error)
+                logger.warning("retention of %s put off: %s", log.topic_partition, error_text(error))
         return False
 
     def producer_expiration_step(self) -> bool:
@@ -304,7 +306,7 @@ class LogManager:
                 try:
                     log.flush()
                 except StorageError as error:
-                    logger.warning("flush of %s put off: %s", log.topic_partition, error)
+                    logger.warning("flush of %s put off: %s", log.topic_partition, error_text(error))
 
     def deletion_step(self) -> None:
         """Hand the files whose delay is over to the executor."""
@@ -339,12 +341,12 @@ class LogManager:
                     checkpoint.write_now()
                 unclean = (
                     *(self._logs[name].directory for name in failed),
-                    *(log.path for log in self._closed.values()),
+                    *(log.directory for log in self._closed.values()),
                 )
                 if not any(path.startswith(directory + os.sep) for path in unclean):
                     write_clean_shutdown(self.resources.file_system, directory, broker_epoch)
             except OSError as error:
-                logger.error("no clean shutdown of %s: %s", directory, error)
+                logger.error("no clean shutdown of %s: %s", directory, error_text(error))
         self._logs, self._closed = {}, {}
         self._unlock()
 
@@ -361,7 +363,7 @@ class LogManager:
                     try:
                         sync = log.close()
                     except StorageError as error:
-                        logger.error("%s not closed cleanly: %s", log.topic_partition, error)
+                        logger.error("%s not closed cleanly: %s", log.topic_partition, error_text(error))
                         failed.add(log.topic_partition)
                     else:
                         if sync is not None:
@@ -369,7 +371,9 @@ class LogManager:
                 for log, future in syncs:
                     error_of_sync = future.exception()
                     if error_of_sync is not None:
-                        logger.error("%s not closed cleanly: %s", log.topic_partition, error_of_sync)
+                        logger.error(
+                            "%s not closed cleanly: %s", log.topic_partition, error_text(error_of_sync)
+                        )
                         failed.add(log.topic_partition)
         return failed
 
@@ -378,8 +382,7 @@ class LogManager:
             self.resources.file_system.make_directory(directory)
             lock = self.resources.file_system.lock(os.path.join(directory, LOCK_FILE))
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise LogDirectoryError(f"cannot use log directory {directory}: {reason}") from error
+            raise LogDirectoryError(f"cannot use log directory {directory}: {error_text(error)}") from error
         if isinstance(lock, int):
             holder = f"process {lock}" if lock else "another process"
             raise LogDirectoryLockedError(
@@ -398,7 +401,7 @@ class LogManager:
             is_clean = take_clean_shutdown(file_system, directory)
             entries = file_system.list_directory(directory)
         except OSError as error:
-            raise LogDirectoryError(f"cannot read log directory {directory}: {error}") from error
+            raise LogDirectoryError(f"cannot read log directory {directory}: {error_text(error)}") from error
         checkpoints = {name: self._read_checkpoint(directory, name) for name in _CHECKPOINTS}
         recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
         start_offsets = checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]
@@ -432,21 +435,29 @@ class LogManager:
             except LogDirectoryError as error:
                 if error.__cause__ is None or not is_out_of_space(error.__cause__):
                     raise
-                logger.error("%s stays closed until there is room: %s", topic_partition, error.__cause__)
+                logger.error(
+                    "%s stays closed until there is room: %s", topic_partition, error_text(error.__cause__)
+                )
                 self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
                 for name, known in checkpoints.items():
-                    self._checkpoints[directory][name].keep(topic_partition, known.get(topic_partition))
+                    self._checkpoints[directory][name].update(topic_partition, known.get(topic_partition))
                 continue
             self._add(topic_partition, log)
         here = self._logs.keys() | self._closed.keys()
         for name, found in checkpoints.items():
-            self._checkpoints[directory][name].note_stale(found.keys() - here)
+            self._checkpoints[directory][name].mark_stale(found.keys() - here)
 
     def _add(self, topic_partition: TopicPartition, log: UnifiedLog) -> None:
         assert topic_partition not in self._closed, f"{topic_partition} is open and closed for want of space"
         self._logs[topic_partition] = log
-        for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
-            checkpoint.note(log)
+        self._note_offsets(log)
+
+    def _note_offsets(self, log: UnifiedLog) -> None:
+        """Take a log's offsets over into the checkpoints of its directory."""
+        for name, checkpoint in self._checkpoints[os.path.dirname(log.directory)].items():
+            offset = _CHECKPOINTS[name](log)
+            assert offset is None or offset <= log.log_end_offset, f"{name}: {offset} lies above {log}"
+            checkpoint.update(log.topic_partition, offset)
 
     def _reopen(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         """Open a log at last that a start could not recover for want of space; None if there is none.
@@ -457,14 +468,14 @@ class LogManager:
         closed = self._closed.get(topic_partition)
         if closed is None:
             return None
-        parent = os.path.dirname(closed.path)
+        parent = os.path.dirname(closed.directory)
         failures = self.resources.failures
         if parent in failures.full:
             # Recovery reads much before it writes, so it does not begin in vain.
-            raise LogStorageError(f"cannot open {closed.path}: {failures.full[parent]}")
+            raise LogStorageError(f"cannot open {closed.directory}: {failures.full[parent]}")
         config = self._config_for_topic(topic_partition.topic)
         try:
-            log = self._open(closed.path, topic_partition, config, closed.is_clean, closed.offsets)
+            log = self._open(closed.directory, topic_partition, config, closed.is_clean, closed.offsets)
         except LogDirectoryError as error:
             if error.__cause__ is not None:
                 failures.note(parent, error.__cause__)
@@ -487,7 +498,7 @@ class LogManager:
             )
         except (OSError, StorageError) as error:
             raise LogDirectoryError(
-                f"cannot open partition {topic_partition} in {path}: {error}; repair or remove the directory"
+                f"cannot open partition {topic_partition} in {path}: {error_text(error)}; {_remedy(error)}"
             ) from error
 
     def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
@@ -508,7 +519,7 @@ class LogManager:
         file_system = self.resources.file_system
         try:
             for checkpoint in self._checkpoints[parent].values():
-                checkpoint.settle(topic_partition)
+                checkpoint.remove_stale_line(topic_partition)
             file_system.make_directory(path)
             log = load_log(
                 path,
@@ -523,7 +534,7 @@ class LogManager:
             with contextlib.suppress(OSError):
                 file_system.remove_tree(path)
             self.resources.failures.note(parent, error)
-            raise LogStorageError(f"cannot create {path}: {error}") from error
+            raise LogStorageError(f"cannot create {path}: {error_text(error)}") from error
         self._add(topic_partition, log)
         return log
 
@@ -542,7 +553,7 @@ class LogManager:
                         file_system.remove(path)
                 except OSError as error:
                     # The next start finds it by its suffix and tries again.
-                    logger.warning("cannot remove %s: %s", path, error)
+                    logger.warning("cannot remove %s: %s", path, error_text(error))
 
         executor.submit(work)
 
@@ -552,7 +563,7 @@ class LogManager:
             return read_offset_checkpoint(self.resources.file_system, path)
         except (OSError, CorruptCheckpointError) as error:
             # Zeros are safe: more is recovered than needed, and old records may show again.
-            logger.warning("checkpoint ignored: %s", error)
+            logger.warning("checkpoint ignored: %s", error_text(error))
             return {}
 
     def _checkpoint(self, name: str) -> None:
@@ -570,20 +581,35 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return
+        self._note_offsets(log)
         directory = os.path.dirname(log.directory)
         for checkpoint in self._checkpoints[directory].values():
-            checkpoint.note(log)
             checkpoint.write(self.resources.executor, partial(self.resources.failures.note, directory))
 
     def _note_moved(self) -> None:
         moved = self.resources.moved
         while moved:
             log = self._logs.get(moved.pop())
-            if log is None:
-                continue
-            for checkpoint in self._checkpoints[os.path.dirname(log.directory)].values():
-                checkpoint.note(log)
-            log.on_checkpoint()
+            if log is not None:
+                self._note_offsets(log)
+                log.on_checkpoint()
+
+
+def _remedy(error: Exception) -> str:
+    """Return what an operator does about a partition that cannot be opened."""
+    if is_out_of_space(error):
+        return "free space on its volume"
+    return _REMEDIES.get(getattr(error, "errno", None), "repair or remove the directory")
+
+
+_REMEDIES: Final[dict[int | None, str]] = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "raise the system's limit of open files (`fs.file-max`)",
+    errno.EACCES: "give the broker's user read and write permission",
+    errno.EPERM: "give the broker's user read and write permission",
+    errno.EROFS: "mount its volume for writing",
+    errno.EIO: "replace the disk, or remove its log directory from `log.dirs`",
+}
 
 
 def _recovery_point(log: UnifiedLog) -> int:
@@ -598,7 +624,7 @@ def _log_start_offset(log: UnifiedLog) -> int | None:
     return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
 
 
-_CHECKPOINTS: Final[dict[str, OffsetOf]] = {
+_CHECKPOINTS: Final[dict[str, Callable[[UnifiedLog], int | None]]] = {
     RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point,
     LOG_START_OFFSET_CHECKPOINT_FILE: _log_start_offset,
     REPLICATION_OFFSET_CHECKPOINT_FILE: _high_watermark,

@@ -9,15 +9,13 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import format_offset_checkpoint_lines, offset_checkpoint_line
 from kalda.storage.filesystem import FileSystem
-from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
-
-OffsetOf = Callable[[UnifiedLog], int | None]
 
 
 class OffsetCheckpointFile:
@@ -29,16 +27,14 @@ class OffsetCheckpointFile:
         "_is_writing",
         "_lines",
         "_lock",
-        "_offset_of",
         "_stale",
         "_version",
         "path",
     )
 
-    def __init__(self, file_system: FileSystem, path: str, offset_of: OffsetOf) -> None:
-        """Describe the file at `path`; `offset_of` gives a log's offset, or ``None`` for no line."""
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        """Describe the file at `path`, which `write` replaces."""
         self._file_system = file_system
-        self._offset_of = offset_of
         self.path = path
         self._lines: dict[TopicPartition, bytes] = {}
         self._is_changed = True
@@ -50,37 +46,26 @@ class OffsetCheckpointFile:
         self._version = 0
         self._lock = threading.Lock()
 
-    def note(self, log: UnifiedLog) -> None:
-        """Take over a log's offset."""
-        offset = self._offset_of(log)
-        if offset is None:
-            self.forget(log.topic_partition)
+    def update(self, topic_partition: TopicPartition, offset: int | None) -> None:
+        """Set a partition's offset; ``None`` removes its line."""
+        line = None if offset is None else offset_checkpoint_line(topic_partition, offset)
+        if self._lines.get(topic_partition) == line:
             return
-        self.keep(log.topic_partition, offset)
-
-    def keep(self, topic_partition: TopicPartition, offset: int | None) -> None:
-        """Have an offset written; ``None`` changes nothing."""
-        if offset is None:
-            return
-        line = offset_checkpoint_line(topic_partition, offset)
-        if self._lines.get(topic_partition) != line:
-            self._lines[topic_partition] = line
-            self._is_changed = True
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Leave a partition out."""
-        if self._lines.pop(topic_partition, None) is not None:
-            self._is_changed = True
+        self._is_changed = True
+        if line is None:
+            del self._lines[topic_partition]
             self._stale.add(topic_partition)
+        else:
+            self._lines[topic_partition] = line
 
-    def note_stale(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Take note of partitions that the file names and that have no log."""
+    def mark_stale(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Record that the file on disk names these partitions, which have no log."""
         self._stale.update(topic_partitions)
 
-    def settle(self, topic_partition: TopicPartition) -> None:
-        """See that the file has no line of an earlier log of this name: a new one is about to be made.
+    def remove_stale_line(self, topic_partition: TopicPartition) -> None:
+        """Rewrite the file if it has a line of an earlier log with this name; called before one is created.
 
-        A start after a crash would hold the old offset against the new log. Raises `OSError`.
+        A start after a crash would apply the old offset to the new log. Raises `OSError`.
         """
         if topic_partition in self._stale:
             self.write_now()
@@ -97,7 +82,7 @@ class OffsetCheckpointFile:
     ) -> None:
         """Replace the file if its content changed, synced; one write at a time, the next call catches up.
 
-        `on_error` is told what a write failed with.
+        `on_error` is called with the error of a write that failed.
         """
         if not self._is_changed or self._is_writing:
             return
@@ -112,7 +97,7 @@ class OffsetCheckpointFile:
             self._is_writing = False
             if error is not None:
                 self._is_changed = True
-                logger.warning("checkpoint %s not written: %s", self.path, error)
+                logger.warning("checkpoint %s not written: %s", self.path, error_text(error))
                 if on_error is not None:
                     on_error(error)
             else:

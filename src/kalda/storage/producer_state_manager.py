@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
+from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
 from kalda.records.control import ControlRecordType, EndTransactionMarker
@@ -315,7 +316,9 @@ class ProducerStateManager:
             try:
                 entries = parse_snapshot(self._file_system.read(self._snapshot_path(offset)))
             except (OSError, CorruptSnapshotError) as error:
-                logger.warning("%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error)
+                logger.warning(
+                    "%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error_text(error)
+                )
                 self._keep_snapshots(offset.__ne__)
                 continue
             for entry in entries:

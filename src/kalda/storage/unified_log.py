@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from kalda.common import invariants
+from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     CONTROL_FLAG,
@@ -430,13 +431,13 @@ class UnifiedLog:
                 self._resources.cleaner.on_truncation(self.topic_partition, offset)
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
-            self.producer_state.remove_snapshots_of(
-                [segment.base_offset for segment in self._local.truncate_to(offset)]
-            )
-            self.leader_epochs.truncate_from_end(offset)
-            self.missing.keep_between(0, offset)
+            gone = self._local.truncate_to(offset)
+            # At once: what follows may fail, and no reader may look above the log end offset.
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
+            self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
+            self.leader_epochs.truncate_from_end(offset)
+            self.missing.keep_between(0, offset)
             now_ms = self._resources.clock.time_ms()
             rebuild_producer_state(self.producer_state, self.segments, offset, now_ms)
             self.producer_state.on_high_watermark(self.high_watermark)
@@ -605,7 +606,7 @@ class UnifiedLog:
             self._flusher.flush(base_offset, None)
         except OSError as error:
             # The roll itself is done; the next flush tries again.
-            logger.warning("%s: flush after roll put off: %s", self.topic_partition, error)
+            logger.warning("%s: flush after roll put off: %s", self.topic_partition, error_text(error))
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:
@@ -631,7 +632,9 @@ class UnifiedLog:
             self.missing.keep_between(offset, max(offset, self.log_end_offset))
         except OSError as error:
             # Deleting must work on a full disk; what lies below the start is dropped again at the next load.
-            logger.warning("%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error)
+            logger.warning(
+                "%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error_text(error)
+            )
 
     def _restart_at(self, offset: int) -> None:
         if self._resources.cleaner is not None:

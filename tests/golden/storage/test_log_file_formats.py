@@ -9,8 +9,9 @@ from kalda.storage.checkpoints import (
     MetaProperties,
     format_leader_epochs,
     format_meta_properties,
-    format_offset_checkpoint,
+    format_offset_checkpoint_lines,
     format_partition_metadata,
+    offset_checkpoint_line,
     parse_leader_epochs,
     parse_meta_properties,
     parse_offset_checkpoint,
@@ -142,7 +143,8 @@ def test_a_harmed_transaction_index_is_recognised(content: bytes) -> None:
 def test_offset_checkpoint() -> None:
     text = b"0\n2\norders 0 12\nclicks.v2 11 9000000000\n"
     offsets = {TopicPartition("orders", 0): 12, TopicPartition("clicks.v2", 11): 9_000_000_000}
-    assert text == format_offset_checkpoint(offsets)
+    lines = [offset_checkpoint_line(*item) for item in offsets.items()]
+    assert text == format_offset_checkpoint_lines(lines)
     assert offsets == parse_offset_checkpoint(text)
 
 

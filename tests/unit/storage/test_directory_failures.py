@@ -297,14 +297,14 @@ def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_
     manager.load()
     assert [partition(1)] == list(manager.logs())
     assert manager.has(partition(0))
-    with pytest.raises(LogStorageError, match="full"):
+    with pytest.raises(LogStorageError, match="No space left on device; free space on its volume"):
         manager.get_or_create(partition(0))
     manager.resources.failures.on_full = lambda _: None
-    with pytest.raises(LogStorageError, match="full"):
+    with pytest.raises(LogStorageError, match="free space on its volume"):
         manager.get_or_create(partition(0))
     opened: list[str] = []
     files.fault = lambda action, path: opened.append(path) if action in ("open", "read") else None
-    with pytest.raises(LogStorageError, match="full"):
+    with pytest.raises(LogStorageError, match="free space on its volume"):
         manager.get_or_create(partition(0))
     assert [] == opened
     files.fault = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from kalda.common.error_text import error_text
 from kalda.storage.cleaner.cleaner_config import UNLIMITED
 
 Aborted = tuple[int, int, int, int]
@@ -163,5 +164,5 @@ def decode_report(line: bytes) -> Report:
 def failure_of(error: Exception) -> CleaningFailure:
     """Say what went wrong, and whether the disk or the log's content is at fault."""
     if isinstance(error, OSError):
-        return CleaningFailure(str(error), error.errno or 0)
+        return CleaningFailure(error_text(error), error.errno or 0)
     return CleaningFailure(f"{type(error).__name__}: {error}")

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.errors import RecordsError
 from kalda.storage.checkpoints import read_offset_checkpoint
@@ -194,7 +195,7 @@ class LogCleaner:
         for known in (self._clean_offsets, self._postponed, self._deaths, self.uncleanable):
             known.pop(topic_partition, None)
         for checkpoint in self._checkpoints.values():
-            checkpoint.forget(topic_partition)
+            checkpoint.update(topic_partition, None)
             self._write(checkpoint)
 
     # What others ask.
@@ -325,7 +326,9 @@ class LogCleaner:
             except OSError as error:
                 if self._resources.failures.note(os.path.dirname(cleaning.log.directory), error):
                     raise
-                logger.warning("%s: swap of segments put off: %s", cleaning.log.topic_partition, error)
+                logger.warning(
+                    "%s: swap of segments put off: %s", cleaning.log.topic_partition, error_text(error)
+                )
             await self._pause(_SWAP_RETRY_SECONDS)
 
     async def _in_background(self, work: Callable[[], None]) -> None:
@@ -383,7 +386,7 @@ class LogCleaner:
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                logger.warning("retention of %s put off: %s", log.topic_partition, error)
+                logger.warning("retention of %s put off: %s", log.topic_partition, error_text(error))
 
     def _on_failure(self, log: UnifiedLog, error: Exception) -> None:
         """Decide whether a log is at fault, or its disk, for a while or for good."""
@@ -395,19 +398,21 @@ class LogCleaner:
         self._resources.failures.note(os.path.dirname(log.directory), cause)
         if is_disk:
             self._postpone(topic_partition)
-            logger.warning("%s: cleaning put off: %s", topic_partition, error)
+            logger.warning("%s: cleaning put off: %s", topic_partition, error_text(error))
             return
-        self.uncleanable[topic_partition] = str(error)
+        self.uncleanable[topic_partition] = error_text(error)
         if not isinstance(error, CleaningError | OSError | StorageError | RecordsError):
             logger.error("%s: a fault of the cleaner", topic_partition, exc_info=error)
-        logger.error("%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error)
+        logger.error(
+            "%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error_text(error)
+        )
 
     def _on_death(self, log: UnifiedLog, error: WorkerDiedError) -> None:
         topic_partition = log.topic_partition
         deaths = self._deaths[topic_partition] = self._deaths.get(topic_partition, 0) + 1
         self.dead_workers = len(self._deaths)
         self._postpone(topic_partition)
-        logger.error("%s: cleaning failed: %s", topic_partition, error)
+        logger.error("%s: cleaning failed: %s", topic_partition, error_text(error))
         if deaths >= _DEATHS_MAX:
             self.uncleanable[topic_partition] = str(error)
 
@@ -419,27 +424,25 @@ class LogCleaner:
     def _load_checkpoint(self, directory: str) -> None:
         path = os.path.join(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
         file_system = self._resources.file_system
-        checkpoint = OffsetCheckpointFile(
-            file_system, path, lambda log: self._clean_offsets.get(log.topic_partition)
-        )
-        self._checkpoints[directory] = checkpoint
+        checkpoint = self._checkpoints[directory] = OffsetCheckpointFile(file_system, path)
         try:
             offsets = read_offset_checkpoint(file_system, path)
         except (OSError, CorruptCheckpointError) as error:
             # Everything counts as dirty then, which costs time only.
-            logger.warning("checkpoint ignored: %s", error)
+            logger.warning("checkpoint ignored: %s", error_text(error))
             return
         for topic_partition, offset in offsets.items():
             log = self._logs.get(topic_partition)
             if log is not None and os.path.dirname(log.directory) == directory:
                 self._clean_offsets[topic_partition] = offset
-                checkpoint.note(log)
+                checkpoint.update(topic_partition, offset)
 
     def _note_clean(self, log: UnifiedLog, offset: int) -> None:
+        assert offset <= log.log_end_offset, f"clean up to {offset}, above the end of {log}"
         self._clean_offsets[log.topic_partition] = offset
         checkpoint = self._checkpoints.get(os.path.dirname(log.directory))
         if checkpoint is not None:
-            checkpoint.note(log)
+            checkpoint.update(log.topic_partition, offset)
             self._write(checkpoint)
 
     def _write(self, checkpoint: OffsetCheckpointFile) -> None:
