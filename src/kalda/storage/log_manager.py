@@ -418,9 +418,11 @@ class LogManager:
             topic_partition = parse_partition_directory_name(entry.name)
             if topic_partition is None:
                 continue
-            if topic_partition in self._logs:
-                other = self._logs[topic_partition].directory
-                raise LogDirectoryError(f"{topic_partition} is in two log directories: {other} and {path}")
+            other = self._logs.get(topic_partition) or self._closed.get(topic_partition)
+            if other is not None:
+                raise LogDirectoryError(
+                    f"{topic_partition} is in two log directories, {other.directory} and {path}; remove one"
+                )
             config = configs.get(topic_partition.topic)
             if config is None:
                 config = configs[topic_partition.topic] = self._config_for_topic(topic_partition.topic)

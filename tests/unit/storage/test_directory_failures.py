@@ -290,6 +290,14 @@ def full_disk(files: FaultyFileSystem) -> None:
     files.fault = fault
 
 
+def test_a_log_that_stays_closed_on_a_full_disk_is_found_in_a_second_directory() -> None:
+    """Both would be the log of the same partition, with other records."""
+    files = unclean_on_a_full_disk(b"a")
+    files.make_directory(f"{B}/{partition(0)}")
+    with pytest.raises(LogDirectoryError, match="orders-0 is in two log directories"):
+        make(files).load()
+
+
 def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_is_room() -> None:
     """The broker must start, or nobody could delete a topic to make room."""
     files = unclean_on_a_full_disk(b"a", b"b")
@@ -300,11 +308,11 @@ def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_
     with pytest.raises(LogStorageError, match="No space left on device; free space on its volume"):
         manager.get_or_create(partition(0))
     manager.resources.failures.on_full = lambda _: None
-    with pytest.raises(LogStorageError, match="free space on its volume"):
+    with pytest.raises(LogStorageError, match="No space left on device"):
         manager.get_or_create(partition(0))
     opened: list[str] = []
     files.fault = lambda action, path: opened.append(path) if action in ("open", "read") else None
-    with pytest.raises(LogStorageError, match="free space on its volume"):
+    with pytest.raises(LogStorageError, match="No space left on device"):
         manager.get_or_create(partition(0))
     assert [] == opened
     files.fault = None
