@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.end_to_end import Figure, create_topic
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.offset_commit import (
@@ -87,7 +87,9 @@ def _measure(bootstrap: str) -> list[Figure]:
 
 async def _open(bootstrap: str) -> PeerConnection:
     host, _, port = bootstrap.split(",")[0].rpartition(":")
-    return await PeerConnection.open(host, int(port), client_id="bench", timeout_seconds=_TIMEOUT_SECONDS)
+    return await PeerConnection.open(
+        host, int(port), DialOptions(client_id="bench", timeout_seconds=_TIMEOUT_SECONDS)
+    )
 
 
 async def _ask(connection: PeerConnection, request: Message, response: type[M]) -> M:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -98,7 +98,9 @@ async def commit_once(bootstrap: str, offset: int) -> None:
 
 async def connect(address: str) -> PeerConnection:
     host, _, port = address.rpartition(":")
-    return await PeerConnection.open(host, int(port), client_id="test", timeout_seconds=WAIT_SECONDS)
+    return await PeerConnection.open(
+        host, int(port), DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
+    )
 
 
 @pytest.mark.timeout(180)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 from kalda.net.peer.dialer import TcpDialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 
 Member: TypeAlias = int | Literal["coordinator"]
 """A broker's id, or the coordination server."""
@@ -80,15 +80,7 @@ class Endpoint:
         self._peers: dict[PeerConnection, tuple[Member | None, asyncio.AbstractEventLoop]] = {}
         self._zookeeper: list[_GatedSocket] = []
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection to another broker.
 
         Raises:
@@ -96,13 +88,7 @@ class Endpoint:
         """
         member = self._network.member_at(port)
         self._check(member, host, port)
-        connection = await TcpDialer().dial(
-            host,
-            port,
-            client_id=client_id,
-            timeout_seconds=timeout_seconds,
-            receive_buffer_bytes=receive_buffer_bytes,
-        )
+        connection = await TcpDialer().dial(host, port, options)
         with self._lock:
             self._peers = {peer: known for peer, known in self._peers.items() if not peer.is_closed}
             self._peers[connection] = (member, asyncio.get_running_loop())

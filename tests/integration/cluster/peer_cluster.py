@@ -12,7 +12,7 @@ from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.net.peer.dialer import Dialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -97,7 +97,7 @@ class PeerCluster:
         """Ask a broker over a connection of its own."""
         host, _, port = broker.bootstrap.rpartition(":")
         connection = await PeerConnection.open(
-            host, int(port), client_id="test", timeout_seconds=WAIT_SECONDS
+            host, int(port), DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
         )
         try:
             response = await connection.request(request, timeout_seconds=WAIT_SECONDS, version=version)

@@ -11,7 +11,7 @@ from kafka import TopicPartition as KafkaPartition
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -75,15 +75,7 @@ async def test_a_move_that_cannot_be_is_an_error_of_its_partition(tmp_path: Path
 class Refusing:
     """A dialer of a broker that reaches nobody, so that it never gets in sync."""
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         raise ConnectionError(f"cut off from {host}:{port}")
 
 

@@ -10,7 +10,7 @@ from kalda.broker.server import BrokerServer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.peer.dialer import TcpDialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -147,17 +147,9 @@ class CuttingDialer(TcpDialer):
     def __init__(self) -> None:
         self.cuts = 0
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
-        connection = await super().dial(host, port, client_id=client_id, timeout_seconds=timeout_seconds)
-        if "fetcher" in client_id and self.cuts < CUTS:
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
+        connection = await super().dial(host, port, options)
+        if "fetcher" in options.client_id and self.cuts < CUTS:
             asyncio.get_running_loop().call_later(0.05, self._cut, connection)
         return connection
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -59,7 +59,9 @@ class Peer:
     async def open(cls, bootstrap: str) -> "Peer":
         host, _, port = bootstrap.rpartition(":")
         peer = cls(
-            await PeerConnection.open(host, int(port), client_id="peer", timeout_seconds=TIMEOUT_SECONDS)
+            await PeerConnection.open(
+                host, int(port), DialOptions(client_id="peer", timeout_seconds=TIMEOUT_SECONDS)
+            )
         )
         await peer.wait_for_coordinator()
         return peer

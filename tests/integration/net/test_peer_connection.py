@@ -10,7 +10,7 @@ import pytest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.net.peer.dialer import TcpDialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.codec import encode
 from kalda.protocol.headers import RequestHeader, read_request_header
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -85,9 +85,7 @@ async def dial(port: int, timeout_seconds: float = 20) -> PeerConnection:
     return await TcpDialer().dial(
         "127.0.0.1",
         port,
-        client_id="broker-1",
-        timeout_seconds=timeout_seconds,
-        receive_buffer_bytes=65536,
+        DialOptions(client_id="broker-1", timeout_seconds=timeout_seconds, receive_buffer_bytes=65536),
     )
 
 
@@ -220,4 +218,4 @@ async def test_a_server_that_accepts_and_says_nothing_is_given_up() -> None:
 
 async def test_a_name_that_nobody_knows_is_an_error_that_names_it() -> None:
     with pytest.raises(ConnectionError, match=r"no-such-host\.invalid:1"):
-        await PeerConnection.open("no-such-host.invalid", 1, client_id="b", timeout_seconds=20)
+        await PeerConnection.open("no-such-host.invalid", 1, DialOptions(client_id="b", timeout_seconds=20))

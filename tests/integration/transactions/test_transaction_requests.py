@@ -9,7 +9,7 @@ import pytest
 from kalda.broker.metadata.features import TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.transaction_metadata import Identity
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -190,7 +190,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def producer(bootstrap: str, make_topic: MakeTopic) -> AsyncIterator[RawProducer]:
     host, _, port = bootstrap.rpartition(":")
-    connection = await PeerConnection.open(host, int(port), client_id="raw", timeout_seconds=TIMEOUT_SECONDS)
+    connection = await PeerConnection.open(
+        host, int(port), DialOptions(client_id="raw", timeout_seconds=TIMEOUT_SECONDS)
+    )
     yield RawProducer(connection, make_topic(bootstrap))
     connection.close()
 

@@ -23,7 +23,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
 from kalda.net.peer.dialer import Dialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from kalda.protocol.messages.stop_replica import StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
@@ -131,8 +131,7 @@ class ControllerChannel:
         connection = await self._dialer.dial(
             endpoint.host,
             endpoint.port,
-            client_id=str(self._broker_id),
-            timeout_seconds=self._timeout_seconds,
+            DialOptions(client_id=str(self._broker_id), timeout_seconds=self._timeout_seconds),
         )
         link = self._links[broker.id] = _Link(connection, endpoint, broker.epoch)
         return link

@@ -16,7 +16,7 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kalda.zk.client import paths
 from kalda.zk.client.port import ZooKeeperClient
@@ -137,8 +137,7 @@ class ControlledShutdown:
                 return await self._dialer.dial(
                     endpoint.host,
                     endpoint.port,
-                    client_id=str(self._broker_id),
-                    timeout_seconds=timeout_seconds,
+                    DialOptions(client_id=str(self._broker_id), timeout_seconds=timeout_seconds),
                 )
         except TimeoutError:
             raise _SilentControllerError(

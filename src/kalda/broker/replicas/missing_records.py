@@ -35,6 +35,7 @@ from kalda.broker.replicas.gap_search import (
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
@@ -230,8 +231,9 @@ class MissingRecords:
             return await self._dialer.dial(
                 endpoint.host,
                 endpoint.port,
-                client_id=f"broker-{self._broker_id}-missing-records",
-                timeout_seconds=REQUEST_SECONDS,
+                DialOptions(
+                    client_id=f"broker-{self._broker_id}-missing-records", timeout_seconds=REQUEST_SECONDS
+                ),
             )
         except ConnectionError:
             self._unreachable.add(broker_id)

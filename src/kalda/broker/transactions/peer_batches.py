@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.dialer import Dialer
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 
 logger: Final = logging.getLogger(__name__)
 
@@ -115,8 +115,7 @@ class PeerBatches(Generic[T]):
         connection = await self._dialer.dial(
             endpoint.host,
             endpoint.port,
-            client_id=self._client_id,
-            timeout_seconds=self._timeout_seconds,
+            DialOptions(client_id=self._client_id, timeout_seconds=self._timeout_seconds),
         )
         self._connections[broker_id] = connection, endpoint
         return connection

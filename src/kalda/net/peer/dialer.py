@@ -2,21 +2,13 @@
 
 from typing import Protocol
 
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 
 
 class Dialer(Protocol):
     """Opens connections to brokers."""
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection and agree on versions.
 
         Raises:
@@ -27,20 +19,6 @@ class Dialer(Protocol):
 class TcpDialer:
     """Dials over TCP."""
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection; see `PeerConnection.open`."""
-        return await PeerConnection.open(
-            host,
-            port,
-            client_id=client_id,
-            timeout_seconds=timeout_seconds,
-            receive_buffer_bytes=receive_buffer_bytes,
-        )
+        return await PeerConnection.open(host, port, options)

@@ -11,6 +11,7 @@ answer must never be taken for the answer to a later request.
 import asyncio
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from kalda import __version__
@@ -43,6 +44,16 @@ class StreamSocket(Protocol):
 
     def close(self) -> None:
         """Close it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialOptions:
+    """How to open a connection to a broker."""
+
+    client_id: str
+    timeout_seconds: float
+    receive_buffer_bytes: int = -1
+    """-1 leaves the socket's receive buffer to the system."""
 
 
 class PeerConnection:
@@ -86,25 +97,18 @@ class PeerConnection:
         self._loop.add_reader(sock.fileno(), self._on_readable)
 
     @classmethod
-    async def open(
-        cls,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> Self:
-        """Connect and agree on versions; -1 leaves the socket's receive buffer to the system.
+    async def open(cls, host: str, port: int, options: DialOptions) -> Self:
+        """Connect and agree on versions.
 
         Raises:
             ConnectionError: the name is not known, the broker refuses, or the time is up.
         """
         peer = f"{host}:{port}"
+        timeout_seconds = options.timeout_seconds
         try:
             async with asyncio.timeout(timeout_seconds):
-                sock = await _connect(host, port, timeout_seconds, receive_buffer_bytes)
-                connection = cls(sock, peer, client_id)
+                sock = await _connect(host, port, timeout_seconds, options.receive_buffer_bytes)
+                connection = cls(sock, peer, options.client_id)
                 try:
                     await connection._negotiate(timeout_seconds)
                 except BaseException:

@@ -19,7 +19,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import UpdateMetadata
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -80,16 +80,8 @@ class StoppingBroker:
         assert isinstance(outcome, list)
         return outcome
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
-        assert ("h", OTHER, 30) == (host, port, timeout_seconds)
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
+        assert ("h", OTHER, 30) == (host, port, options.timeout_seconds)
         if self.is_silent:
             await asyncio.Event().wait()
         return cast("PeerConnection", self)

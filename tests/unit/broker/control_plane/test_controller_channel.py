@@ -11,7 +11,7 @@ from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
     TYPE_INCREMENTAL,
@@ -72,16 +72,8 @@ class ChannelHarness:
             raise ApiError(self.refusal)
         return {}
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> PeerConnection:
-        assert ("0", 7) == (client_id, timeout_seconds)
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
+        assert ("0", 7) == (options.client_id, options.timeout_seconds)
         self.dialled.append((host, port))
         self.peers.append(FakePeer(self))
         return cast("PeerConnection", self.peers[-1])

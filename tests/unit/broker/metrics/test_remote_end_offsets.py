@@ -37,7 +37,7 @@ class FakePeer:
         self.is_closed = False
         self.asked: list[list[int]] = []
 
-    async def dial(self, *_: object, **__: object) -> "FakePeer":
+    async def dial(self, *_: object) -> "FakePeer":
         return self
 
     async def request(self, request: ListOffsetsRequest, **_: object) -> ListOffsetsResponse:

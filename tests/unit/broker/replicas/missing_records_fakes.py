@@ -9,6 +9,7 @@ from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -138,15 +139,7 @@ class Damaged:
         )
         self.missing.on_settled = self.settled.append
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> Connection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> Connection:
         self.dialled.append(int(host))
         peer = self.peers[int(host)]
         if not peer.is_alive:

@@ -53,7 +53,7 @@ class Replicas:
     def __init__(self, answers: dict[int, Answer]) -> None:
         self.answers = answers
 
-    async def dial(self, host: str, port: int, **_: object) -> LeaderConnection:
+    async def dial(self, host: str, port: int, _: object) -> LeaderConnection:
         return cast("LeaderConnection", Replica(self.answers[port]))
 
 

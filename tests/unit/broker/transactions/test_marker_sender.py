@@ -53,7 +53,7 @@ class FakePeer:
         self.is_closed = False
         self.dials = 0
 
-    async def dial(self, host: str, port: int, **_: object) -> "FakePeer":
+    async def dial(self, host: str, port: int, _: object) -> "FakePeer":
         self.dials += 1
         if self.is_down:
             raise ConnectionError("refused")

@@ -56,7 +56,7 @@ class FakePeer:
         self.is_closed = False
         self.top_error = NONE
 
-    async def dial(self, *_: object, **__: object) -> "FakePeer":
+    async def dial(self, *_: object) -> "FakePeer":
         return self
 
     def version_of(self, _: object) -> int:

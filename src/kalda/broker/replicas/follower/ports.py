@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import TopicPartition
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.schema import Message
 
 if TYPE_CHECKING:
@@ -63,14 +64,6 @@ class LeaderConnection(Protocol):
 class LeaderDialer(Protocol):
     """Opens connections to leaders."""
 
-    async def dial(
-        self,
-        host: str,
-        port: int,
-        *,
-        client_id: str,
-        timeout_seconds: float,
-        receive_buffer_bytes: int = -1,
-    ) -> LeaderConnection:
+    async def dial(self, host: str, port: int, options: DialOptions) -> LeaderConnection:
         """Connect; raises `ConnectionError` on any failure."""
         ...

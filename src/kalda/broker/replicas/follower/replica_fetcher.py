@@ -22,6 +22,7 @@ from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
 from kalda.protocol.protocol_errors import ProtocolError
 
@@ -138,9 +139,11 @@ class ReplicaFetcher:
         return await self._dialer.dial(
             endpoint.host,
             endpoint.port,
-            client_id=self.name,
-            timeout_seconds=self._settings.socket_timeout_seconds,
-            receive_buffer_bytes=self._settings.receive_buffer_bytes,
+            DialOptions(
+                client_id=self.name,
+                timeout_seconds=self._settings.socket_timeout_seconds,
+                receive_buffer_bytes=self._settings.receive_buffer_bytes,
+            ),
         )
 
     async def _exchange(self, connection: LeaderConnection) -> None:
