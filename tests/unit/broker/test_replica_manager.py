@@ -229,10 +229,12 @@ def test_what_is_known_of_followers_survives_a_change_of_the_isr_only(broker: Da
     change = replace(leadership(replicas=(1, 2, 3)), partition_epoch=1)
     assert not partition.become_leader(change)
     assert 1 == partition.followers[2].log_end_offset
-    assert partition.become_leader(leadership(leader_epoch=4, replicas=(1, 2)))
+    assert partition.become_leader(replace(leadership(leader_epoch=4, replicas=(1, 2)), partition_epoch=2))
     assert 1 == partition.followers[2].log_end_offset
-    partition.become_follower(leadership(leader=2, leader_epoch=5, replicas=(1, 2)))
-    assert partition.become_leader(leadership(leader_epoch=6, replicas=(1, 2)))
+    partition.become_follower(
+        replace(leadership(leader=2, leader_epoch=5, replicas=(1, 2)), partition_epoch=3)
+    )
+    assert partition.become_leader(replace(leadership(leader_epoch=6, replicas=(1, 2)), partition_epoch=4))
     assert -1 == partition.followers[2].log_end_offset
 
 

@@ -1,17 +1,18 @@
-"""One partition of which this broker has a replica: its leadership, in-sync replicas, high watermark.
+"""One partition with a replica on this broker: its role, in-sync replicas (ISR) and high watermark.
 
-It decides and keeps state; it does no request handling and writes nothing to coordination. The controller's
-requests change it (`become_leader`, `become_follower`), appends and follower fetches move the high watermark:
+`Partition` keeps this state and decides how it changes. It handles no requests and writes nothing to
+ZooKeeper. The controller's requests change the role (`become_leader`, `become_follower`); appends and the
+fetches of followers move the high watermark:
 
     ISR {1, 2}, leader 1 at end offset 10, follower 2 fetches from 7  ->  high watermark 7
     follower 2 fetches from 10                                        ->  high watermark 10
 
-A change of the ISR takes effect in two steps, because only coordination can say whether it did (KIP-497):
-`propose_shrink` or `propose_expansion` makes it pending, `commit_isr` or `adopt_state` ends that. Meanwhile
-the high watermark waits for every replica that is in the old or in the new ISR (`maximal_isr`).
+A change of the ISR takes two steps, because only ZooKeeper decides whether it takes effect (KIP-497):
+`propose_shrink` or `propose_expansion` makes the change pending, and `commit_isr` or `adopt_state` settles
+it. In between the high watermark waits for every replica of the old and of the new ISR (`maximal_isr`).
 
-What a maintainer must not break: the high watermark of a leader is never above the end offset of any member
-of the ISR, or a record that was acknowledged to acks=all could be lost with the leader.
+What a maintainer must not break: a leader never moves the high watermark above the end offset of a member of
+the ISR. Otherwise a record that was acknowledged to an acks=all producer could be lost with the leader.
 """
 
 import uuid
@@ -20,6 +21,7 @@ from typing import Final
 from kalda.broker.replicas.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
 from kalda.broker.topics.topic_names import is_internal_topic
+from kalda.common import invariants
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
@@ -30,16 +32,16 @@ from kalda.zk.client.schema import PartitionState
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
-"""The current leader epoch of a client that knows none; any other is compared, below zero too."""
+"""The leader epoch in a request that names none; any other value is compared, also one below zero."""
 DEBUGGING_REPLICA_ID: Final = -2
-"""A reader that asks for any replica's data as it is, not the leader's."""
+"""The replica id of a reader that wants the data of the replica it asks, whether that leads or not."""
 
-_NOBODY_ELSE: Final = ReplicationRules(SystemClock(), 30.0, lambda _: False)
-"""For a replica that never leads others."""
+_WITHOUT_FOLLOWERS: Final = ReplicationRules(SystemClock(), 30.0, lambda _: False)
+"""For a partition that never has followers."""
 
 
 class Partition:
-    """A replica on this broker, leader or follower."""
+    """A replica on this broker, as leader or follower of its partition."""
 
     __slots__ = (
         "_rules",
@@ -73,7 +75,7 @@ class Partition:
         topic_id: uuid.UUID,
         broker_id: int,
         log: UnifiedLog,
-        rules: ReplicationRules = _NOBODY_ELSE,
+        rules: ReplicationRules = _WITHOUT_FOLLOWERS,
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.topic_id: Final = topic_id
@@ -82,42 +84,45 @@ class Partition:
         self.name_bytes: Final = topic_partition.topic.encode()
         self.is_internal: Final = is_internal_topic(topic_partition.topic)
         self.log_end_key: Final = object()
-        """What a follower's fetch waits for: an append. Other waits are for the partition itself."""
+        """The purgatory key for appends, which followers wait for. All others wait for the partition
+        itself."""
         self._rules: Final = rules
         self.is_leader = False
         self.is_gone = False
-        """Whether the broker no longer hosts it; whoever still holds it must look it up anew."""
+        """Whether the broker no longer hosts it; code that still holds the object must look it up again."""
         self.is_offline = False
-        """Whether its log directory failed; the replica is not served again before a restart."""
+        """Whether its log directory failed; the replica stays out of service until a restart."""
         self.leader_id = NO_PARTITION_LEADER
         self.leader_epoch = -1
         self.leader_epoch_start_offset = -1
-        """The end offset at which this leader's epoch began."""
+        """The log end offset when this leader's epoch began; -1 for a follower."""
         self.leading_since = -1
-        """The epoch since which this broker leads without a break: nothing was cut off the log since."""
+        """The first epoch of this broker's uninterrupted leadership, in which nothing is cut off the log."""
         self.partition_epoch = -1
-        """The version of the partition's znode that this broker knows."""
+        """The version of the partition's znode, as far as this broker knows."""
         self.controller_epoch = -1
-        """Of the controller that made the last decision; a change of the ISR carries it on."""
+        """The epoch of the controller that set the role; a change of the ISR keeps it in the znode."""
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        """The in-sync replicas that coordination is known to hold."""
+        """The in-sync replicas that ZooKeeper is known to hold."""
         self.maximal_isr: tuple[int, ...] = ()
-        """`isr`, and whoever a pending expansion adds. A shrink leaves it whole until it is committed."""
+        """`isr` and what a pending expansion adds; a pending shrink removes nothing before it is
+        committed."""
         self.pending_isr: IsrChange | None = None
         self.followers: dict[int, FollowerState] = {}
-        """The other replicas, while this broker leads; empty otherwise."""
+        """The other replicas while this broker leads; empty while it follows."""
         self.topic_metrics = BrokerTopicMetrics()
-        """The counters of its topic on this broker, shared with its other partitions once it is hosted."""
+        """The counters of the topic on this broker; all hosted partitions of the topic share them."""
 
-    # What the controller decides.
+    # Roles.
 
     def become_leader(self, leadership: PartitionLeadership) -> bool:
-        """Lead the partition from now on; return whether a new leader epoch began here.
+        """Lead the partition from now on; return whether a new leader epoch begins here.
 
         Raises:
-            LogStorageError: the new epoch cannot be written down; the role is the one before.
+            LogStorageError: the epoch checkpoint cannot be written; the role does not change.
         """
+        assert leadership.partition_epoch >= self.partition_epoch, f"{self} gets the older {leadership}"
         was_leader = self.is_leader
         is_new_epoch = leadership.leader_epoch > self.leader_epoch or not was_leader
         if is_new_epoch:
@@ -128,7 +133,7 @@ class Partition:
         now = self._rules.clock.monotonic()
         known = self.followers
         self.followers = {
-            # A follower outside the ISR must not hold the high watermark back before it is heard of.
+            # A follower outside the ISR must not hold the high watermark back before its first fetch.
             replica: known.get(replica) or FollowerState(now if replica in self.isr else NEVER)
             for replica in leadership.replicas
             if replica != self.broker_id
@@ -141,24 +146,28 @@ class Partition:
                     state.begin_epoch(end, now, is_in_sync=replica in self.isr)
         self.is_leader = True
         self.maybe_advance_high_watermark(now)
+        if invariants.enabled:
+            self.check_invariants()
         return is_new_epoch
 
     def become_follower(self, leadership: PartitionLeadership) -> bool:
-        """Follow another broker; return whether the leader or its epoch changed."""
+        """Follow another broker from now on; return whether the leader or its epoch changes."""
         is_changed = self.is_leader or leadership.leader_epoch > self.leader_epoch
         self._adopt(leadership)
         self.resign()
         return is_changed
 
     def resign(self) -> None:
-        """Lead no longer; what is pending is settled by whoever leads now."""
+        """Stop leading; a pending change of the ISR is dropped, since the new leader decides."""
         self.is_leader = False
         self.followers = {}
         self.leader_epoch_start_offset = -1
-        self.pending_isr = None
-        self.maximal_isr = self.isr
+        self._set_isr(self.isr)
+        if invariants.enabled:
+            self.check_invariants()
 
     def _adopt(self, leadership: PartitionLeadership) -> None:
+        assert leadership.leader_epoch >= self.leader_epoch, f"{self} gets the older {leadership}"
         self.leader_id = leadership.leader
         self.leader_epoch = leadership.leader_epoch
         self.partition_epoch = leadership.partition_epoch
@@ -183,19 +192,19 @@ class Partition:
         )
 
     def propose_shrink(self, now: float) -> IsrChange | None:
-        """Make the removal of the replicas that lag pending, and return it for coordination to decide."""
+        """Make the removal of lagging replicas pending; return the change for ZooKeeper, None without one."""
         if self.pending_isr is not None or not self.is_leader:
             return None
-        gone = self.out_of_sync_replicas(now)
-        if not gone:
+        lagging = self.out_of_sync_replicas(now)
+        if not lagging:
             return None
-        return self._propose(tuple(each for each in self.isr if each not in gone), is_expansion=False)
+        return self._propose(tuple(each for each in self.isr if each not in lagging), is_expansion=False)
 
     def propose_expansion(self, replica: int) -> IsrChange | None:
-        """Make the addition of a follower that has caught up pending, and return it likewise.
+        """Make the addition of a follower that has caught up pending; return the change, None without one.
 
-        It must have all that is committed, and all that was in the log when this leader's epoch began:
-        part of that may have been committed by the leader before.
+        The follower must have everything that is committed, and everything that was in the log when this
+        leader's epoch began, as the leader before may have committed it.
         """
         if self.pending_isr is not None or replica in self.isr:
             return None
@@ -206,36 +215,44 @@ class Partition:
             and self._rules.is_alive(replica)
         ):
             return None
-        change = self._propose((*self.isr, replica), is_expansion=True)
-        # It counts at once: whether or not the change succeeds, waiting for one more replica is safe.
-        self.maximal_isr = change.isr
-        return change
+        return self._propose((*self.isr, replica), is_expansion=True)
 
     def _propose(self, isr: tuple[int, ...], *, is_expansion: bool) -> IsrChange:
         wanted = PartitionState(
             self.broker_id, self.leader_epoch, isr, self.controller_epoch, self.partition_epoch
         )
-        change = IsrChange(self.topic_partition, wanted, is_expansion)
-        self.pending_isr = change
+        change = self.pending_isr = IsrChange(self.topic_partition, wanted, is_expansion)
+        if is_expansion:
+            # It counts at once: whether or not the change succeeds, waiting for one more replica is safe.
+            self.maximal_isr = isr
+        if invariants.enabled:
+            self.check_invariants()
         return change
 
     def commit_isr(self, change: IsrChange, partition_epoch: int) -> bool:
-        """Take over what coordination now holds; return whether the high watermark moved."""
+        """Settle the pending change, which ZooKeeper holds now; return whether the high watermark moves."""
         assert self.pending_isr is change, f"{self} has another change pending than {change}"
-        self.partition_epoch = partition_epoch
-        self._set_isr(change.isr)
-        return self.maybe_advance_high_watermark(self._rules.clock.monotonic())
+        assert partition_epoch > self.partition_epoch, (
+            f"{self}: {partition_epoch} is not new"
+        )
+        return self._take_over(change.isr, partition_epoch)
 
     def adopt_state(self, state: PartitionState) -> bool:
-        """Take over what coordination holds for this leader's own epoch; tell whether the watermark moved."""
+        """Take over what ZooKeeper holds for this leader's epoch; return whether the high watermark moves."""
+        # The version may be lower than `partition_epoch`: that of a topic created again under the same name.
         assert state.leader_epoch == self.leader_epoch, f"{self} cannot adopt {state}"
-        self.partition_epoch = state.version
-        self._set_isr(state.isr)
+        return self._take_over(state.isr, state.version)
+
+    def _take_over(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
+        self.partition_epoch = partition_epoch
+        self._set_isr(isr)
+        if invariants.enabled:
+            self.check_invariants()
         return self.maybe_advance_high_watermark(self._rules.clock.monotonic())
 
     @property
     def low_watermark(self) -> int:
-        """The least start of the logs of all live replicas; what lies below is gone for good."""
+        """The lowest log start offset of all live replicas: no leader can show a record below it again."""
         low = self.log.log_start_offset
         for replica, state in self.followers.items():
             if state.log_start_offset < low and self._rules.is_alive(replica):
@@ -244,24 +261,24 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether it is led here and a replica is out of sync."""
+        """Whether this broker leads it and a replica is out of sync."""
         return self.is_leader and len(self.isr) <= len(self.followers)
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether it is led here with fewer replicas in sync than ``min.insync.replicas``."""
+        """Whether this broker leads it with fewer in-sync replicas than ``min.insync.replicas``."""
         return self.is_leader and len(self.isr) < self.min_in_sync_replicas
 
     @property
     def is_at_min_isr(self) -> bool:
-        """Whether one replica fewer in sync would be too few."""
+        """Whether this broker leads it with just as many in-sync replicas as ``min.insync.replicas``."""
         return self.is_leader and len(self.isr) == self.min_in_sync_replicas
 
     # Writing.
 
     @property
     def min_in_sync_replicas(self) -> int:
-        """``min.insync.replicas``, but never more than there are replicas."""
+        """``min.insync.replicas``, limited to the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.followers) + 1)
 
     def append_as_leader(
@@ -270,16 +287,16 @@ class Partition:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, or NOT_ENOUGH_REPLICAS for acks=all (_AFTER_APPEND where it is a
-                retry of what is in the log).
-            StorageError: what the log refuses, with the code to answer.
+            ApiError: NOT_LEADER_OR_FOLLOWER, or NOT_ENOUGH_REPLICAS for acks=all (with _AFTER_APPEND for a
+                retry of a batch that is in the log).
+            StorageError: the log refuses the batch; its `code` goes into the response.
         """
         if not self.is_leader:
             raise self.not_leader()
         followers = self.followers
         if acks == ACKS_ALL and followers and len(self.isr) < self.min_in_sync_replicas:
-            # A producer that is told "not appended" of a batch that is in the log may send its records again
-            # in another batch, which cannot be in sequence: librdkafka fails for good then.
+            # A producer that gets "not appended" for a batch that is in the log may send its records again
+            # in another batch, which cannot be in sequence: librdkafka then fails for good.
             is_retry = self.log.is_retry(records)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if is_retry else ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -291,16 +308,16 @@ class Partition:
         if not followers:
             log.advance_high_watermark(log.log_end_offset)
         elif len(self.maximal_isr) == 1:
-            # With others in sync it is their fetches that move the high watermark.
+            # With other replicas in sync, their fetches move the high watermark.
             self.maybe_advance_high_watermark(self._rules.clock.monotonic())
         return info
 
     def maybe_advance_high_watermark(self, now: float) -> bool:
-        """Move the high watermark to the least end offset of the ISR; return whether it moved.
+        """Move the high watermark to the lowest end offset of the ISR; return whether it moves.
 
-        Below ``min.insync.replicas`` it stays, so that what acks=all could not have acknowledged does not
-        become visible either (KIP-966). It also waits for a follower that is caught up but not in the ISR
-        yet: else it would run away from a follower of a busy leader, which then could never join.
+        It stays while the ISR is smaller than ``min.insync.replicas``: what acks=all could not have
+        acknowledged does not become visible either (KIP-966). It also waits for a follower that is caught up
+        but not in the ISR yet, since a follower of a busy leader could never join otherwise.
         """
         log = self.log
         followers = self.followers
@@ -313,7 +330,14 @@ class Partition:
                 replica in maximal_isr or self._is_joining(replica, state, end, now)
             ):
                 target = state.log_end_offset
-        return target > log.high_watermark and log.advance_high_watermark(target)
+        is_moved = target > log.high_watermark and log.advance_high_watermark(target)
+        if is_moved and invariants.enabled:
+            for replica in maximal_isr:
+                known = followers[replica].log_end_offset if replica in followers else end
+                assert log.high_watermark <= known, (
+                    f"{self}: {log.high_watermark} is committed, {replica} has {known}"
+                )
+        return is_moved
 
     def _is_joining(self, replica: int, state: FollowerState, end: int, now: float) -> bool:
         rules = self._rules
@@ -322,11 +346,11 @@ class Partition:
     def update_follower(
         self, replica: int, offset: int, log_start_offset: int, now: float, broker_epoch: int = -1
     ) -> bool:
-        """Take note of a follower's fetch; return whether the high watermark moved.
+        """Note the offsets of a follower's fetch; return whether the high watermark moves.
 
         Raises:
-            ApiError: UNKNOWN_LEADER_EPOCH where the broker is not a replica; NOT_LEADER_OR_FOLLOWER where the
-                fetch is one of an earlier life of the broker, whose log may have lost records since.
+            ApiError: UNKNOWN_LEADER_EPOCH if the broker is not a replica; NOT_LEADER_OR_FOLLOWER if the fetch
+                is from an earlier registration of the broker, whose log may have lost records since.
         """
         self.check_follower(replica, self.leader_epoch)
         state = self.followers[replica]
@@ -344,7 +368,7 @@ class Partition:
     # Reading.
 
     def check_leader_epoch(self, current_leader_epoch: int, leader_only: bool = True) -> None:
-        """Fence a request by the leader epoch that it believes in (KIP-320); -1 believes in none.
+        """Fence a request by the leader epoch that it names (KIP-320); -1 names none.
 
         Raises:
             ApiError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
@@ -357,11 +381,11 @@ class Partition:
             raise self.not_leader()
 
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
-        """Refuse the fetch of a broker that is not a replica, as far as this one was told.
+        """Refuse the fetch of a broker that is not a replica according to the last request of the controller.
 
         Raises:
-            ApiError: UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for one that names no leader epoch, since
-                then either side may be the one that does not know yet.
+            ApiError: UNKNOWN_LEADER_EPOCH; NOT_LEADER_OR_FOLLOWER for a fetch without a leader epoch, because
+                then either broker may be the one with old metadata.
         """
         if replica not in self.followers:
             named = current_leader_epoch != NO_EPOCH
@@ -376,6 +400,27 @@ class Partition:
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"Broker {self.broker_id} does not lead {self.topic_partition}; the leader is {self.leader_id}.",
         )
+
+    def check_invariants(self) -> None:
+        """Assert what holds for role, replicas and in-sync replicas after each change of them."""
+        log, isr, pending = self.log, self.isr, self.pending_isr
+        assert log.log_start_offset <= log.high_watermark <= log.log_end_offset, f"{self}: bounds of {log}"
+        assert set(isr) <= set(self.replicas), f"{self}: of the replicas {self.replicas}"
+        assert len(isr) == len(set(isr)), f"{self}: one is in sync twice"
+        assert self.maximal_isr == (pending.isr if pending and pending.is_expansion else isr), (
+            f"{self}: waits for {self.maximal_isr} with {pending}"
+        )
+        if not self.is_leader:
+            assert pending is None, f"{self}: changes the ISR: {pending}"
+            assert not self.followers, f"{self}: knows followers {list(self.followers)}"
+            return
+        assert self.broker_id in isr, f"{self}: leader {self.broker_id} is out of sync"
+        assert not self.is_gone, f"{self}: leads after it has left"
+        assert self.leading_since <= self.leader_epoch, f"{self}: leads since epoch {self.leading_since}"
+        assert self.followers.keys() | {self.broker_id} == set(self.replicas), f"{self}: {self.replicas}"
+        if pending is not None:
+            expected = self.leader_epoch, self.partition_epoch
+            assert expected == (pending.wanted.leader_epoch, pending.wanted.version), f"{self}: {pending}"
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else "follower"
