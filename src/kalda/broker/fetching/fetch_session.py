@@ -1,17 +1,18 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a client fetches, request by request.
+"""Incremental fetch sessions (KIP-227): the broker keeps what a client fetches from one request to the next.
 
-A full request (epoch 0) names every partition and may open a session; the incremental ones after it name only
-what changed, and are answered only with what changed. The cache of sessions is bounded by
-``max.incremental.fetch.session.cache.slots``; whose session gives way to whose is Kafka's rule. What is not
-here: reading the log, and the wire.
+A full request (epoch 0) names every partition and may open a session. The incremental requests after it name
+only the partitions that changed, and their responses contain only partitions with changes. The cache holds at
+most ``max.incremental.fetch.session.cache.slots`` sessions and evicts by Kafka's rules. Reading the log and
+the wire format are elsewhere.
 
-The one thing to keep: a session's epoch moves when a request is *accepted*, so a duplicate or reordered
-request finds another epoch and is refused, and the client falls back to a full request.
+What a maintainer must not break: a session's epoch moves when a request is *accepted*. A duplicate or
+reordered request then has another epoch and is refused, and the client falls back to a full request.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
@@ -29,16 +30,16 @@ from kalda.protocol.fast.fetch import (
 )
 
 EVICTION_MS: Final = 120_000
-"""A session unused for this long may be evicted by anyone; having lived this long makes it a candidate."""
+"""A session that is unused for this long may be evicted for any other; one of this age, for a larger one."""
 _EPOCH_MAX: Final = 0x7FFFFFFF
 
 
 class FetchContext(Protocol):
-    """How one request is read and answered, given its session."""
+    """What one request reads and what its response contains, given its session."""
 
     @property
     def entries(self) -> Sequence[FetchEntry]:
-        """What to read, in the order in which the limits apply."""
+        """The partitions to read, in the order in which they use up the size limits."""
         ...
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
@@ -47,7 +48,7 @@ class FetchContext(Protocol):
 
 
 class SessionlessContext:
-    """A request that neither has nor wants a session."""
+    """A request that neither uses nor opens a session."""
 
     __slots__ = ("entries",)
 
@@ -55,12 +56,12 @@ class SessionlessContext:
         self.entries = entries
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
-        """Answer with everything that was read."""
+        """Return everything that was read."""
         return 0, INVALID_SESSION_ID, group_by_topic(results)
 
 
 class SessionErrorContext:
-    """A request whose session is gone or at another epoch: nothing is read."""
+    """A request whose session does not exist or is at another epoch: it reads nothing."""
 
     __slots__ = ("entries", "error_code", "session_id")
 
@@ -70,12 +71,12 @@ class SessionErrorContext:
         self.session_id = session_id
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
-        """Answer with the error alone."""
+        """Return only the error."""
         return int(self.error_code), self.session_id, []
 
 
 class FullContext:
-    """A request that names every partition and asks for a session."""
+    """A request that names every partition and opens a session if it can."""
 
     __slots__ = ("_cache", "_privileged", "_uses_topic_ids", "entries")
 
@@ -92,7 +93,7 @@ class FullContext:
         self._privileged = privileged
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
-        """Answer with everything, and with a session where the cache has room for one."""
+        """Return everything, and the id of a new session if the cache has room for one."""
         session_id = self._cache.maybe_create(
             self._privileged, self._uses_topic_ids, len(results), lambda: self._cached_partitions(results)
         )
@@ -111,9 +112,9 @@ class FullContext:
 
 
 class IncrementalContext:
-    """A request in a session: everything the session holds is read, what changed is answered.
+    """A request in a session: it reads all partitions of the session and returns those with changes.
 
-    `kalda.broker.fetching.follower_watch` reads less for a follower.
+    For a follower, `kalda.broker.fetching.follower_watch` selects fewer partitions to read.
     """
 
     __slots__ = ("_epoch", "session")
@@ -124,14 +125,14 @@ class IncrementalContext:
 
     @property
     def entries(self) -> Sequence[FetchEntry]:
-        """All that the session holds."""
+        """All partitions of the session."""
         return [(name[0], cached.fields) for name, cached in self.session.partitions.items()]
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
-        """Answer with the partitions that have records, an error, or moved bounds."""
+        """Return the partitions with records, an error, or changed bounds."""
         session = self.session
         if session.epoch != self._epoch:
-            # Another request of the same session overtook this one while it waited.
+            # Another request of the same session was accepted while this one waited.
             return int(ErrorCode.INVALID_FETCH_SESSION_EPOCH), session.id, []
         partitions = session.partitions
         changed: list[FetchAnswer] = []
@@ -143,14 +144,15 @@ class IncrementalContext:
                 continue
             changed.append(answer)
             if result.records is not None and result.records.size:
-                # To the end: a partition with much data must not starve those after it of the next response.
+                # Move it to the end: a partition with much data must not starve the others of the next
+                # response.
                 del partitions[name]
                 partitions[name] = cached
         return 0, session.id, group_by_topic(changed)
 
 
 class CachedPartition:
-    """What a session knows of one partition."""
+    """One partition of a session: what the client requests, and the bounds it was last sent."""
 
     __slots__ = ("fields", "high_watermark", "log_start_offset")
 
@@ -160,7 +162,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def update(self, result: PartitionFetchResult) -> bool:
-        """Take note of an answer and say whether the client must see it."""
+        """Note an answer; return whether the response must contain it."""
         must_respond = result.records is not None and result.records.size > 0
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
@@ -169,7 +171,7 @@ class CachedPartition:
             self.log_start_offset = result.log_start_offset
             must_respond = True
         if result.error_code != 0:
-            # Forget the bounds, so that the first answer after the error is sent whatever it says.
+            # Forget the bounds, so that the first answer after the error is sent in any case.
             self.high_watermark = -1
             must_respond = True
         return must_respond or result.preferred_read_replica != -1 or result.diverging_epoch is not None
@@ -179,15 +181,15 @@ PartitionsCached = dict[PartitionName, CachedPartition]
 
 
 class SessionWatch(Protocol):
-    """Whoever listens for what happens to a session's partitions."""
+    """Watches the partitions of a session."""
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop watching."""
         ...
 
 
 class FetchSession:
-    """One client's set of partitions; the order is that in which limits are used up."""
+    """One client's partitions, in the order in which they use up the size limits."""
 
     __slots__ = (
         "created_ms",
@@ -216,16 +218,16 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.watch: SessionWatch | None = None
-        """Set while somebody listens; closed with the session."""
+        """Set for a follower; closed with the session."""
 
     def close(self) -> None:
-        """Let go of whoever listens: the session is dropped."""
+        """Close the watch, as the session is dropped."""
         if self.watch is not None:
             self.watch.close()
             self.watch = None
 
     def update(self, fields: FetchRequestFields) -> None:
-        """Add, change and forget partitions as an incremental request says."""
+        """Add, change and remove partitions as an incremental request says."""
         partitions = self.partitions
         for key, requested in fields.topics:
             for partition in requested:
@@ -243,8 +245,8 @@ class FetchSession:
 class FetchSessionCache:
     """The sessions of one broker, at most `slots_max`.
 
-    `random_id` gives a number from 1 to 2^31 - 1; ids are random so that a client that outlives a broker's
-    restart does not meet another client's session.
+    `random_id` returns a number from 1 to 2^31 - 1. Ids are random so that, after a restart of the broker, a
+    client's old id does not match another client's session.
     """
 
     def __init__(self, slots_max: int, clock: Clock, random_id: Callable[[], int]) -> None:
@@ -260,11 +262,11 @@ class FetchSessionCache:
 
     @property
     def partitions_cached(self) -> int:
-        """How many partitions all sessions hold together."""
+        """The number of partitions of all sessions."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def context(self, version: int, fields: FetchRequestFields) -> FetchContext:
-        """Find or close the session that a request speaks of and say how the request is served."""
+        """Find or close the session that a request names; return how the request is served."""
         epoch = fields.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if fields.session_id != INVALID_SESSION_ID:
@@ -296,7 +298,7 @@ class FetchSessionCache:
         size: int,
         create_partitions: Callable[[], PartitionsCached],
     ) -> int:
-        """Open a session and return its id, or `INVALID_SESSION_ID` where nothing may be evicted for it."""
+        """Open a session and return its id; `INVALID_SESSION_ID` if the cache is full and evicts nothing."""
         now_ms = self._now_ms()
         if len(self._sessions) >= self._slots_max and not self._try_evict(privileged, size, now_ms):
             return INVALID_SESSION_ID
@@ -306,6 +308,8 @@ class FetchSessionCache:
         self._sessions[session_id] = FetchSession(
             session_id, privileged, uses_topic_ids, create_partitions(), now_ms
         )
+        if invariants.enabled:
+            self.check_invariants()
         return session_id
 
     def _touch(self, session: FetchSession) -> None:
@@ -314,7 +318,7 @@ class FetchSessionCache:
         self._sessions[session.id] = session
 
     def _now_ms(self) -> int:
-        # Not the wall clock's: a jump of that would evict every session, or none for as long.
+        # Not the wall clock: if it jumped, every session would be evicted, or none for a long time.
         return round(self._clock.monotonic() * 1000)
 
     def _drop(self, session_id: int) -> None:
@@ -323,10 +327,10 @@ class FetchSessionCache:
             session.close()
 
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
-        """Evict for a new session: a stale one, else the one worth least if that is less than the new one.
+        """Evict a stale session, or else the least valuable one if the new session is worth more.
 
-        Followers are privileged; among equals a bigger session is worth more, and a session is safe from
-        clients (and a follower's from all) until it has lived `EVICTION_MS`.
+        Followers are privileged, and a session with more partitions is worth more. For `EVICTION_MS` after it
+        was opened, no client can evict a session, and a follower only a client's.
         """
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
@@ -346,14 +350,27 @@ class FetchSessionCache:
         self.evictions += 1
         return True
 
+    def check_invariants(self) -> None:
+        """Assert the bound, the ids, the epochs and the order by last use of all sessions."""
+        sessions = self._sessions
+        assert len(sessions) <= max(self._slots_max, 0), f"{len(sessions)} sessions, {self._slots_max} slots"
+        last_used_ms = 0
+        for session_id, session in sessions.items():
+            assert session_id == session.id != INVALID_SESSION_ID, f"session {session.id} at {session_id}"
+            assert INITIAL_EPOCH < session.epoch <= _EPOCH_MAX, f"session {session.id} at {session.epoch}"
+            assert last_used_ms <= session.last_used_ms, f"session {session.id} is not in order of last use"
+            last_used_ms = session.last_used_ms
+            for (_, index), cached in session.partitions.items():
+                assert index == cached.fields.partition, f"session {session.id}: {cached.fields} at {index}"
+
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch after `epoch`: it wraps to 1, since 0 means a full request."""
+    """Return the epoch after `epoch`; it wraps to 1, because 0 means a full request."""
     return 1 if epoch >= _EPOCH_MAX else epoch + 1
 
 
 def entries_of(fields: FetchRequestFields) -> list[FetchEntry]:
-    """List the partitions that a request names, the last mention of a partition counts."""
+    """Return the partitions that a request names; the last mention of a partition counts."""
     entries = [(key, partition) for key, partitions in fields.topics for partition in partitions]
     if len(entries) > 1:
         unique = {(key, partition.partition): (key, partition) for key, partition in entries}
@@ -363,7 +380,7 @@ def entries_of(fields: FetchRequestFields) -> list[FetchEntry]:
 
 
 def group_by_topic(results: Sequence[FetchAnswer]) -> TopicAnswers:
-    """Put neighbours of one topic together, as the response lists them."""
+    """Group adjacent answers of one topic, as the response lists them."""
     topics: TopicAnswers = []
     key_before: bytes | None = None
     for key, result in results:

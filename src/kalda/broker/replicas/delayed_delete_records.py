@@ -1,7 +1,8 @@
-"""A DeleteRecords that has raised the starts of logs here, and waits until every live replica has too.
+"""A DeleteRecords request that waits until every live replica has raised its log start offset.
 
-A replica that became leader before it had would show the records again. When time is over, the partitions
-that are not done are answered with REQUEST_TIMED_OUT: their starts are raised here, the others follow.
+This leader has raised its own. A replica that became leader before it raises its own would show the deleted
+records again. At expiry the partitions that are not done get REQUEST_TIMED_OUT: the start is raised here, and
+the followers still raise theirs later.
 """
 
 from typing import Final
@@ -12,18 +13,18 @@ from kalda.common.errors import ErrorCode
 
 
 class DeleteWait(LedPartitionWait):
-    """One partition of a waiting request."""
+    """One partition of a waiting DeleteRecords request."""
 
     __slots__ = ("low_watermark", "offset")
 
     def __init__(self, partition: Partition, offset: int) -> None:
         super().__init__(partition)
         self.offset: Final = offset
-        """The start that all live replicas must have reached."""
+        """The log start offset that every live replica must have reached."""
         self.low_watermark = -1
 
     def outcome(self) -> ErrorCode | None:
-        """It is done when every live replica has raised its start."""
+        """Return NONE once every live replica has raised its log start offset."""
         low_watermark = self.partition.low_watermark
         if low_watermark < self.offset:
             return None
@@ -32,6 +33,6 @@ class DeleteWait(LedPartitionWait):
 
 
 class DelayedDeleteRecords(DelayedByPartitions):
-    """One waiting request; `respond` is called once, after every wait has its code."""
+    """One waiting request; it calls `respond` once, after every wait has its code."""
 
     __slots__ = ()

@@ -1,10 +1,10 @@
-"""A produce with acks=all that has been written here and waits until every in-sync replica has it.
+"""A produce request with acks=all that waits until every in-sync replica has its records.
 
-A partition is done when its high watermark has passed the last record, when the in-sync replicas became too
-few, or when it is no longer led here. A new epoch of the same leader ends nothing, as in Kafka: a broker that
-dies gives one to every partition it was in sync with, and the records are where they were. When time is over
-the partitions that are not done are answered with REQUEST_TIMED_OUT: the records are in the log and may still
-become visible.
+A partition is done when its high watermark has passed the last record, when the ISR has become too small, or
+when this broker no longer leads it. A new epoch of the same leader ends nothing, as in Kafka: a broker that
+fails gives a new epoch to every partition whose ISR it leaves, and the records stay where they are. At expiry
+the partitions that are not done get REQUEST_TIMED_OUT: their records are in the log and may still be
+committed.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from kalda.common.errors import ErrorCode
 
 
 class ProduceWait(LedPartitionWait):
-    """One partition of a waiting produce."""
+    """One partition of a waiting produce request."""
 
     __slots__ = ("required_offset",)
 
@@ -25,7 +25,7 @@ class ProduceWait(LedPartitionWait):
         """The high watermark at which every in-sync replica has the records: their last offset plus 1."""
 
     def outcome(self) -> ErrorCode | None:
-        """It is done when every in-sync replica has the records, well or with too few of them."""
+        """Return a code once every in-sync replica has the records; an error if the ISR is too small."""
         partition = self.partition
         if partition.log.high_watermark < self.required_offset:
             return None
@@ -35,6 +35,6 @@ class ProduceWait(LedPartitionWait):
 
 
 class DelayedProduce(DelayedByPartitions):
-    """One waiting produce request; `respond` is called once, after every wait has its code."""
+    """One waiting produce request; it calls `respond` once, after every wait has its code."""
 
     __slots__ = ()

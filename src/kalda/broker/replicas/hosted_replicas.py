@@ -1,7 +1,7 @@
-"""The table of the replicas that a broker hosts, by name and by id, and of those that it cannot serve.
+"""The table of the replicas that a broker hosts, and of those that it should host and cannot serve.
 
-The data path's tables are keyed by the bytes of a topic's name and id as they come from the wire: a
-partition is found without decoding a string.
+The data path looks a partition up by the bytes of the topic's name or id as they are on the wire, so that it
+decodes no string.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ NO_PARTITIONS: Final[dict[int, Partition]] = {}
 
 
 class HostedReplicas:
-    """What one broker hosts.
+    """The replicas of one broker.
 
-    `partition_is_known` asks the metadata cache about a partition that is not here: an unknown partition and
-    one that lives elsewhere get different errors.
+    `partition_is_known` returns whether the metadata cache has a partition that this broker does not host: an
+    unknown partition and one on other brokers get different errors.
     """
 
     def __init__(self, partition_is_known: Callable[[TopicPartition], bool]) -> None:
@@ -29,15 +29,17 @@ class HostedReplicas:
         self.by_name: Final[dict[bytes, dict[int, Partition]]] = {}
         self.by_id: Final[dict[bytes, dict[int, Partition]]] = {}
         self.refused: Final[dict[TopicPartition, PartitionLeadership]] = {}
-        """Roles that the disk kept us from for now. The controller does not send them again."""
+        """Roles that the disk refused; they are retried here, as the controller does not send them again."""
         self.offline: Final[dict[TopicPartition, str]] = {}
-        """Replicas in a log directory that failed, and which: out of service until a restart."""
+        """Replicas in a failed log directory, by partition; they stay out of service until a restart."""
         self.topic_stats: Final = BrokerTopicStats()
-        """What was done for the topics of the hosted partitions."""
+        """The counters of the topics of the hosted partitions."""
 
     def host(self, partition: Partition) -> None:
-        """Have a partition found from now on."""
+        """Add a partition."""
         topic_partition = partition.topic_partition
+        assert topic_partition not in self.partitions, f"{partition} is hosted twice"
+        assert topic_partition not in self.offline, f"{partition} is offline"
         self.partitions[topic_partition] = partition
         partition.topic_metrics = self.topic_stats.of(topic_partition.topic)
         self.by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
@@ -45,7 +47,7 @@ class HostedReplicas:
             self.by_id.setdefault(partition.topic_id.bytes, {})[topic_partition.partition] = partition
 
     def forget(self, partition: Partition) -> None:
-        """Have a partition found no longer."""
+        """Remove a partition."""
         topic_partition = partition.topic_partition
         del self.partitions[topic_partition]
         for table, key in ((self.by_name, partition.name_bytes), (self.by_id, partition.topic_id.bytes)):
@@ -58,18 +60,35 @@ class HostedReplicas:
             self.topic_stats.remove(topic_partition.topic)
 
     def known_leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """Return the newest leader epoch that the controller told us, -1 without one."""
+        """Return the newest leader epoch that the controller sent for a partition, -1 without one."""
         known = self.refused.get(topic_partition) or self.partitions.get(topic_partition)
         return -1 if known is None else known.leader_epoch
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Tell why a partition is not hosted here.
+        """Return the error for a partition that this broker does not host.
 
-        KAFKA_STORAGE_ERROR where its log cannot be opened at present, NOT_LEADER_OR_FOLLOWER where another
-        broker has it, else UNKNOWN_TOPIC_OR_PARTITION. Clients try again after all three.
+        KAFKA_STORAGE_ERROR if its log cannot be opened at present, NOT_LEADER_OR_FOLLOWER if other brokers
+        have it, else UNKNOWN_TOPIC_OR_PARTITION. Clients retry after all three.
         """
         if topic_partition in self.refused or topic_partition in self.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self._partition_is_known(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def check_invariants(self) -> None:
+        """Assert that the tables have the same partitions, of which none is gone or offline."""
+        by_name = {(key, index): each for key, parts in self.by_name.items() for index, each in parts.items()}
+        by_id = {(key, index): each for key, parts in self.by_id.items() for index, each in parts.items()}
+        hosted = list(self.partitions.values())
+        assert by_name == {(each.name_bytes, each.topic_partition.partition): each for each in hosted}
+        assert by_id == {
+            (each.topic_id.bytes, each.topic_partition.partition): each
+            for each in hosted
+            if each.topic_id != ZERO_UUID
+        }
+        for name, partition in self.partitions.items():
+            assert name == partition.topic_partition, f"{partition} is hosted as {name}"
+            assert not partition.is_gone, f"{partition} is hosted after it has left"
+        unserved = self.offline.keys() & (self.partitions.keys() | self.refused.keys())
+        assert not unserved, f"{unserved} are offline, and hosted or refused"

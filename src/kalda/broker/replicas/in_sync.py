@@ -1,7 +1,7 @@
-"""What a leader knows of its followers, and the change of in-sync replicas that it may ask for.
+"""What a leader knows of its followers, and the change of the ISR that it may propose.
 
-Values and small rules only: `kalda.broker.replicas.partition` applies them,
-`kalda.broker.replicas.isr_changes` writes the changes to coordination.
+These are values and small rules: `kalda.broker.replicas.partition` applies them, and
+`kalda.broker.replicas.isr_changes` writes the changes to ZooKeeper.
 """
 
 import math
@@ -14,11 +14,11 @@ from kalda.common.types import TopicPartition
 from kalda.zk.client.schema import PartitionState
 
 NEVER: Final = -math.inf
-"""Monotonic seconds before any other."""
+"""A moment before all others, in monotonic seconds."""
 
 
 class FollowerState:
-    """What the leader knows of one follower from its fetches."""
+    """What a leader knows of one follower from its fetches."""
 
     __slots__ = (
         "broker_epoch",
@@ -33,19 +33,19 @@ class FollowerState:
         self.log_end_offset = -1
         self.log_start_offset = -1
         self.last_caught_up = last_caught_up
-        """Monotonic seconds of the last moment at which it had all that the leader had."""
+        """The last moment at which it had everything that the leader had, in monotonic seconds."""
         self.last_fetch = NEVER
         self.last_fetch_leader_end_offset = -1
         self.broker_epoch = -1
-        """The newest registration of the broker that fetched (KIP-903); -1 while it names none."""
+        """The broker epoch of the newest registration that fetched (KIP-903); -1 before a fetch with one."""
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now: float) -> None:
-        """Take note of a fetch from `offset`: everything below it is on the follower's disk."""
+        """Note a fetch from `offset`: the follower has everything below it."""
         if offset >= leader_end_offset:
             self.last_caught_up = max(self.last_caught_up, now)
         elif offset >= self.last_fetch_leader_end_offset:
-            # It has what the leader had at its previous fetch, so it was caught up then: a follower of a
-            # busy leader is always a little behind the end.
+            # It has what the leader had at the previous fetch, so it was caught up then. A follower of a busy
+            # leader is always a little behind the end.
             self.last_caught_up = max(self.last_caught_up, self.last_fetch)
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -54,41 +54,41 @@ class FollowerState:
             self.last_fetch_leader_end_offset = leader_end_offset
 
     def begin_epoch(self, leader_end_offset: int, now: float, *, is_in_sync: bool) -> None:
-        """Start the clocks anew for a leader that was elected again; what is on its disk stays known."""
+        """Restart the clocks for a new epoch of the same leader; the follower's offsets stay known."""
         moment = now if is_in_sync else NEVER
         self.last_caught_up = moment
         self.last_fetch = moment
         self.last_fetch_leader_end_offset = leader_end_offset
 
     def is_caught_up(self, leader_end_offset: int, now: float, lag_seconds: float) -> bool:
-        """Return whether it has everything, or had at some moment of the last `lag_seconds`."""
+        """Return whether it has everything, or had everything within the last `lag_seconds`."""
         return self.log_end_offset == leader_end_offset or now - self.last_caught_up <= lag_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationRules:
-    """What all partitions of a broker go by."""
+    """What the partitions of a broker share: the clock, the allowed lag, and the live brokers."""
 
     clock: Clock
     lag_seconds: float
     """``replica.lag.time.max.ms``."""
     is_alive: Callable[[int], bool]
-    """Whether a broker is registered, as far as this one was told: only such a one may join an ISR."""
+    """Whether a broker is registered according to the metadata: only such a broker may join an ISR."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrChange:
-    """One change that a leader wants; under way until it is known to have taken effect or been refused.
+    """One change of the ISR that a leader proposes; pending until it has taken effect or was refused.
 
-    Compared by identity: a partition knows by it whether an outcome is that of its present change.
+    Changes are compared by identity: an outcome counts only for the change that the partition has pending.
     """
 
     topic_partition: TopicPartition
     wanted: PartitionState
-    """The whole new state; its `version` is the one that the znode must still have."""
+    """The complete new state; its `version` is the version that the znode must still have."""
     is_expansion: bool
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync replicas that are wanted."""
+        """The proposed in-sync replicas."""
         return self.wanted.isr

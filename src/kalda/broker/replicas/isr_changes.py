@@ -1,13 +1,13 @@
-"""Changes of in-sync replicas on their way to coordination, and the notice of them to the controller.
+"""Writes the leaders' changes of in-sync replicas to ZooKeeper, and notifies the controller of them.
 
-A partition has one change under way at most, so the queue is never longer than there are partitions; what is
-queued while a write is under way goes out together with the next. An error of coordination settles nothing:
-the write may have taken effect, so the change stays pending (which is the safe side, see
-`kalda.broker.replicas.partition`) and is asked for again.
+A partition has one pending change at most, so the queue is never longer than the number of partitions.
+Changes that are queued during a write go out together with the next one. A ZooKeeper error settles nothing,
+since the write may have taken effect: the change stays pending, which is safe (see
+`kalda.broker.replicas.partition`), and is written again.
 
-    queued  --written-->  committed in the partition, announced to the controller in a while
-            --somebody wrote first, our leader epoch-->   what coordination holds is taken over
-            --somebody wrote first, a newer leader-->     this broker steps down at once
+    queued  --written-->             committed in the partition, announced to the controller
+            --newer state, our epoch-->     the partition takes over that state
+            --newer state, newer epoch-->   this broker stops leading the partition
 """
 
 import asyncio
@@ -26,36 +26,36 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 logger: Final = logging.getLogger(__name__)
 
 CHANGES_PER_WRITE: Final = 500
-"""Pipelined in one go. At a few hundred bytes each that is a small write for any server."""
+"""Changes in one pipelined write. At a few hundred bytes each that is little for any server."""
 
 RETRY_SECONDS: Final = 0.2
-"""Pause after an error of coordination. It is short, since acks=all waits for a shrink."""
+"""The pause after a ZooKeeper error. It is short, because acks=all producers wait for a shrink."""
 
 ANNOUNCE_CHECK_MS: Final = 2500
-"""How often to look whether changes are to be announced; this and the two below are Kafka's."""
+"""How often `announce` is called; this and the next two values are Kafka's."""
 ANNOUNCE_LINGER_SECONDS: Final = 5.0
-"""Changes are announced once none has come for so long, so that many go in one notice ..."""
+"""Changes are announced when none came for this long, so that many go into one notification ..."""
 ANNOUNCE_DELAY_SECONDS_MAX: Final = 60.0
-"""... or when the last notice is this old."""
+"""... or when the last notification is this old."""
 
 _Move: TypeAlias = tuple[str, bool, tuple[int, ...], tuple[int, ...]]
 """Topic, whether the change is an expansion, the in-sync replicas before and after it."""
 
 
 class IsrOutcomes(Protocol):
-    """Whoever acts on what became of changes: the replica manager."""
+    """Acts on the outcomes of changes: the replica manager."""
 
     def wake(self, partition: Partition) -> None:
-        """Complete what can be: the high watermark moved."""
+        """Complete what waits for the high watermark, which has moved."""
         ...
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
-        """Stop leading: coordination says that another leader was elected."""
+        """Stop leading: another leader was elected according to ZooKeeper."""
         ...
 
 
 class IsrChanges:
-    """The queue of changes of one broker."""
+    """Queues and writes the changes of one broker."""
 
     def __init__(self, store: IsrStore, clock: Clock) -> None:
         self._store: Final = store
@@ -63,14 +63,14 @@ class IsrChanges:
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._is_queued: Final = asyncio.Event()
         self._unlogged: Final[dict[_Move, list[int]]] = {}
-        """Partitions whose changes have not been logged: a broker that comes back moves dozens alike."""
+        """Partitions with changes to log: a broker that restarts causes dozens of equal ones."""
         self._is_failing = False
-        """Whether the last write failed: coordination may be away for long, and one line says so."""
+        """Whether the last write failed; an outage may be long, and is logged once."""
         self._unannounced: Final[set[TopicPartition]] = set()
         self._last_change = clock.monotonic()
         self._last_notice = clock.monotonic()
         self._is_urgent = False
-        """Whether the controller should hear at once: a leader that cannot write may hand over now."""
+        """Whether to notify the controller at once: a leader without disk space can now hand over."""
         self.shrinks = 0
         self.expansions = 0
         self.failures = 0
@@ -79,7 +79,8 @@ class IsrChanges:
         return len(self._queue)
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
-        """Have a change written that the partition has just made pending."""
+        """Queue a change that the partition has just made pending."""
+        assert partition.pending_isr is change, f"{partition} has {partition.pending_isr}, not {change}"
         topic, number = partition.topic_partition
         move = topic, change.is_expansion, partition.isr, change.isr
         self._unlogged.setdefault(move, []).append(number)
@@ -87,21 +88,21 @@ class IsrChanges:
         self._is_queued.set()
 
     async def run(self, outcomes: IsrOutcomes) -> None:
-        """Write changes as they come, until cancelled."""
+        """Write queued changes until cancelled."""
         while True:
             await self._is_queued.wait()
             if not await self.write_some(outcomes):
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def write_some(self, outcomes: IsrOutcomes) -> bool:
-        """Write what is queued, up to a bound; return False where something has to be tried again."""
+        """Write at most `CHANGES_PER_WRITE` queued changes; return whether none has to be retried."""
         self._log_submitted()
         batch = list(self._queue.values())[:CHANGES_PER_WRITE]
         for partition, _ in batch:
             del self._queue[partition.topic_partition]
         if not self._queue:
             self._is_queued.clear()
-        # A partition that got a new role has dropped its change.
+        # A partition with a new role has dropped its change.
         batch = [(partition, change) for partition, change in batch if partition.pending_isr is change]
         if not batch:
             return True
@@ -125,14 +126,14 @@ class IsrChanges:
         if self._queue:
             self._is_queued.set()
         if errors and not self._is_failing:
-            logger.warning("%d changes of in-sync replicas are tried again: %s", len(errors), errors[0])
+            logger.warning("retrying %d changes of in-sync replicas: %s", len(errors), errors[0])
         elif batch and not errors and self._is_failing:
-            logger.info("changes of in-sync replicas are written again")
+            logger.info("writing changes of in-sync replicas again")
         self._is_failing = bool(errors)
         return not errors
 
     def _log_submitted(self) -> None:
-        """Log what was submitted since the last write, like changes of a topic in one line."""
+        """Log the changes since the last write, with one line for the equal changes of a topic."""
         for (topic, is_expansion, before, after), partitions in self._unlogged.items():
             logger.info(
                 "%s the in-sync replicas of %s from %s to %s",
@@ -164,8 +165,11 @@ class IsrChanges:
         self.failures += 1
         state = result.state
         if state is None:
-            # The topic is being deleted; what stays pending ends with the replica.
-            logger.info("%s: no state to change the in-sync replicas of", partition.topic_partition)
+            # The topic is being deleted; the change stays pending until the replica goes.
+            logger.info(
+                "%s: ZooKeeper has no state to change",
+                partition.topic_partition,
+            )
         elif state.leader_epoch == partition.leader_epoch:
             logger.info(
                 "%s: another broker changed the state: leader %d, epoch %d, in-sync replicas %s",
@@ -180,7 +184,7 @@ class IsrChanges:
             settle_newer_state(outcomes, partition, state)
 
     async def check_leadership(self, outcomes: IsrOutcomes, partitions: list[Partition]) -> None:
-        """Step down where coordination has another leader; for a session that was lost and is anew.
+        """Stop leading where ZooKeeper has another leader; called after a session expired and was replaced.
 
         Raises:
             ZooKeeperError: not everything could be read.
@@ -196,7 +200,7 @@ class IsrChanges:
                     settle_newer_state(outcomes, some[name], state)
 
     async def announce(self) -> None:
-        """Tell the controller what changed, if it is time; called every `ANNOUNCE_CHECK_MS`."""
+        """Notify the controller of changes if it is time to; called every `ANNOUNCE_CHECK_MS`."""
         now = self._clock.monotonic()
         if not self._unannounced or (
             not self._is_urgent
@@ -205,22 +209,26 @@ class IsrChanges:
         ):
             return
         partitions = frozenset(self._unannounced)
-        # What changes again while the notice is under way needs another one.
+        # What changes again during the write needs another notification.
         self._unannounced.clear()
         self._is_urgent = False
         try:
             await self._store.announce(partitions)
         except ZooKeeperError as error:
             self._unannounced.update(partitions)
-            logger.warning("in-sync replicas of %d partitions not announced: %s", len(partitions), error)
+            logger.warning(
+                "cannot notify the controller of changed in-sync replicas of %d partitions: %s",
+                len(partitions),
+                error,
+            )
             return
         self._last_notice = now
 
 
 def settle_newer_state(outcomes: IsrOutcomes, partition: Partition, state: PartitionState) -> None:
-    """Act on a state that coordination holds: a newer leader ends our leadership, ours changes nothing.
+    """Stop leading if ZooKeeper holds a newer leader epoch with another leader.
 
-    Where the newer epoch is our own the controller's request is on its way and decides.
+    If the newer epoch is this broker's, the controller's request is under way and decides.
     """
     if state.leader_epoch > partition.leader_epoch and state.leader != partition.broker_id:
         outcomes.step_down(partition, state)

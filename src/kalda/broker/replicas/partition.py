@@ -232,9 +232,7 @@ class Partition:
     def commit_isr(self, change: IsrChange, partition_epoch: int) -> bool:
         """Settle the pending change, which ZooKeeper holds now; return whether the high watermark moves."""
         assert self.pending_isr is change, f"{self} has another change pending than {change}"
-        assert partition_epoch > self.partition_epoch, (
-            f"{self}: {partition_epoch} is not new"
-        )
+        assert partition_epoch > self.partition_epoch, f"{self}: {partition_epoch} is not new"
         return self._take_over(change.isr, partition_epoch)
 
     def adopt_state(self, state: PartitionState) -> bool:

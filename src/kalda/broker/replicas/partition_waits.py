@@ -1,8 +1,8 @@
-"""An operation that waits until every partition of it is settled, each by a rule of its own.
+"""A delayed operation that waits until each of its partitions is settled.
 
-A produce waits for its records to be replicated, a DeleteRecords for the starts of logs to be raised: what
-settles a partition differs, when to ask does not. A wait keeps the first code that it settles with: one that
-is settled is not asked again.
+The subclasses of `LedPartitionWait` define what settles a partition: for a produce the replication of its
+records, for a DeleteRecords the log starts of the replicas. When a partition is checked is the same for all.
+A wait keeps the first code with which it settles and is not checked again.
 """
 
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from kalda.common.purgatory import DelayedOperation
 
 
 class PartitionWait(Protocol):
-    """One partition of a waiting operation."""
+    """One partition of a delayed operation."""
 
     @property
     def partition(self) -> Partition:
-        """What it waits for."""
+        """The partition whose events it waits for."""
         ...
 
     def check(self) -> bool:
@@ -28,7 +28,7 @@ class PartitionWait(Protocol):
 
 
 class LedPartitionWait(ABC):
-    """Settled with an error when the partition is no longer led here as it was when the wait began."""
+    """A wait that settles with an error if this broker's leadership ends after the wait began."""
 
     __slots__ = ("code", "leading_since", "partition")
 
@@ -36,7 +36,7 @@ class LedPartitionWait(ABC):
         self.partition: Final = partition
         self.leading_since: Final = partition.leading_since
         self.code = ErrorCode.REQUEST_TIMED_OUT
-        """The answer: what it stays unless the partition gets done in time."""
+        """The error code of the response, unless the partition settles in time."""
 
     def check(self) -> bool:
         """Settle the partition if it can be; return whether it is settled."""
@@ -54,11 +54,11 @@ class LedPartitionWait(ABC):
 
     @abstractmethod
     def outcome(self) -> ErrorCode | None:
-        """Return the answer of a partition that is led here; None while it is not done."""
+        """Return the code of a partition that this broker leads; None while it has to wait."""
 
 
 class DelayedByPartitions(DelayedOperation):
-    """One waiting operation; `respond` is called once, when all is settled or time is over."""
+    """One delayed operation; it calls `respond` once, when all partitions are settled or it expires."""
 
     __slots__ = ("_respond", "_unsettled")
 
@@ -76,13 +76,13 @@ class DelayedByPartitions(DelayedOperation):
         return list(self._unsettled)
 
     def try_complete(self) -> bool:
-        """Complete if every partition is settled; return whether this call did."""
+        """Check every partition and complete if all are settled; return whether this call did."""
         for partition in tuple(self._unsettled):
             self._check(partition)
         return not self._unsettled and self.force_complete()
 
     def on_event(self, key: Hashable, /) -> bool:
-        """Complete if this was the last partition that was not settled."""
+        """Check one partition and complete if it was the last; return whether this call did."""
         self._check(key)
         return not self._unsettled and self.force_complete()
 
@@ -97,8 +97,5 @@ class DelayedByPartitions(DelayedOperation):
             del self._unsettled[partition]
 
     def on_complete(self) -> None:
-        """Answer."""
+        """Respond."""
         self._respond()
-
-    def on_expiration(self) -> None:
-        """Time is over; the codes say which partitions were not done."""

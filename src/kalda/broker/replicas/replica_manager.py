@@ -1,8 +1,8 @@
-"""The replicas that this broker hosts: looked up, appended to, read, and kept in sync.
+"""The replicas that this broker hosts: looks them up, appends to them, reads them and keeps the ISR current.
 
-Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock. What
-is not here: which roles they have (`kalda.broker.replicas.role_changes`), the wire, fetch sessions and
-waiting (`kalda.broker.fetching`).
+Everything runs on the event loop, so a request sees the partitions as they are and nothing needs a lock.
+`ReplicaManager` delegates changes of roles to `kalda.broker.replicas.role_changes`. The wire format, fetch
+sessions and waiting (`kalda.broker.fetching`) are elsewhere.
 """
 
 import logging
@@ -35,17 +35,17 @@ from kalda.zk.client.schema import PartitionState
 logger: Final = logging.getLogger(__name__)
 
 CONSUMER_ID: Final = -1
-"""The replica id of a reader that is none."""
+"""The replica id of a reader that is not a replica."""
 
 LAG_SECONDS_DEFAULT: Final = 30.0
-"""``replica.lag.time.max.ms`` unless told otherwise."""
+"""The default of ``replica.lag.time.max.ms``."""
 
 
 class PartitionListener(Protocol):
-    """Hears what happens to the partitions of internal topics."""
+    """Is notified of changes of the partitions of internal topics."""
 
     def on_role(self, partition: Partition) -> None:
-        """The partition is led here, followed here, or gone; maybe as before."""
+        """The partition got a role, possibly the same as before, or is gone."""
         ...
 
     def on_high_watermark(self, partition: Partition) -> None:
@@ -54,14 +54,14 @@ class PartitionListener(Protocol):
 
 
 class ConsumerPlace(NamedTuple):
-    """Where a consumer is that may be sent to a replica near it (KIP-392)."""
+    """The rack and listener of a consumer that may read from a follower (KIP-392)."""
 
     rack: str
     listener: str
 
 
 class FetchParams:
-    """What one fetch request asks for, whatever the partition."""
+    """The parameters of one fetch request that are the same for all its partitions."""
 
     __slots__ = (
         "by_id",
@@ -98,10 +98,10 @@ class FetchParams:
         self.replica_id: Final = replica_id
         self.is_follower: Final = replica_id >= 0
         self.replica_epoch: Final = replica_epoch
-        """The registration of the broker that fetches (KIP-903); -1 if it does not say."""
+        """The broker epoch of the follower that fetches (KIP-903); -1 if the request names none."""
         self.leader_only: Final = self.is_follower or (replica_id == CONSUMER_ID and not may_read_follower)
         self.place: Final = place
-        """Where the consumer says it is; None for everybody else."""
+        """Set for a consumer with a rack."""
         self.isolation: Final = isolation
         self.max_wait_ms: Final = max_wait_ms
         self.min_bytes: Final = min_bytes
@@ -109,14 +109,14 @@ class FetchParams:
         self.min_one_batch: Final = min_one_batch
         """Whether the first batch is returned however large it is (Fetch v3 on, KIP-74)."""
         self.tells_leader: Final = tells_leader
-        """Whether an answer names the partition's new leader (Fetch v16 on, KIP-951)."""
+        """Whether an error names the partition's new leader (Fetch v16 on, KIP-951)."""
 
 
 class ReplicaManager:
     """The partitions of one broker.
 
-    `partition_is_known` and `is_alive` ask the metadata cache about partitions that are not here and about
-    brokers. Without `fetching` nothing is followed, without `isr_changes` no ISR changes: a broker alone.
+    `partition_is_known` and `is_alive` look partitions and brokers up in the metadata cache. Without
+    `fetching` the broker follows nothing, and without `isr_changes` no ISR changes: a broker without others.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ReplicaManager:
 
     @property
     def offline_partitions(self) -> Mapping[TopicPartition, str]:
-        """The replicas in log directories that failed, and which."""
+        """The replicas in failed log directories, with the directory."""
         return self._hosted.offline
 
     def partition(self, topic_partition: TopicPartition) -> Partition:
@@ -184,13 +184,13 @@ class ReplicaManager:
         return self._by_name.get(name, NO_PARTITIONS).get(index)
 
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
-        """Tell why a partition is not hosted here; see `HostedReplicas.absence_error`."""
+        """Return the error for a partition that is not hosted; see `HostedReplicas.absence_error`."""
         return self._hosted.absence_error(topic_partition)
 
     # Roles.
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        """Lead or follow the partitions of a request; return what went wrong with which."""
+        """Lead or follow the partitions of a request; return the errors by partition."""
         return self._roles.apply_leader_and_isr(request)
 
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
@@ -198,47 +198,47 @@ class ReplicaManager:
         return self._roles.apply_stop_replica(request)
 
     def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
-        """Move the logs aside that have no role here and whose topic has another id in the cluster."""
+        """Move the logs aside that have no role and whose topic has another id in the cluster."""
         self._roles.set_unassigned_strays_aside(topic_id_of)
 
     def retry_refused(self) -> bool:
-        """Try some roles again that the disk refused; tell whether to go on at once with others."""
+        """Retry some roles that the disk refused; return whether to continue with others at once."""
         return self._roles.retry_refused()
 
-    def watch_recovery(self, tell: Callable[[], None]) -> None:
-        """Call `tell` whenever roles could be taken at last that the disk had refused."""
-        self._roles.on_recovered = tell
+    def watch_recovery(self, on_recovered: Callable[[], None]) -> None:
+        """Call `on_recovered` whenever a retry took roles that the disk had refused."""
+        self._roles.on_recovered = on_recovered
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
-        """Follow the leader that coordination names, without waiting for the controller to say so."""
+        """Follow the leader that ZooKeeper names, without waiting for the controller's request."""
         self._roles.step_down(partition, state)
 
     def take_offline(self, directory: str) -> list[TopicPartition]:
-        """Give up the replicas in a log directory that failed; return them."""
+        """Stop hosting the replicas in a log directory that failed; return them."""
         return self._roles.take_offline(directory)
 
     def pause_following(self, directory: str) -> int:
-        """Follow nobody with the replicas in a log directory that is full; return how many they are."""
+        """Stop fetching for the replicas in a log directory that is full; return how many there are."""
         return self._roles.pause_following(directory)
 
     def resume_following(self, directory: str) -> int:
-        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        """Fetch again for the replicas in a log directory that has space; return how many there are."""
         return self._roles.resume_following(directory)
 
     def listen(self, listener: PartitionListener) -> None:
-        """Tell `listener` what happens to the partitions of internal topics from now on."""
+        """Notify `listener` of changes of the partitions of internal topics from now on."""
         self._listener = listener
         self._roles.on_internal_role = listener.on_role
 
     def wake(self, partition: Partition) -> None:
-        """Complete what waits for the partition's high watermark and can be completed."""
+        """Complete the operations whose wait ends with the partition's high watermark."""
         if partition.is_internal and self._listener is not None:
             self._listener.on_high_watermark(partition)
         self._produce_purgatory.check_and_complete(partition)
         self._fetch_purgatory.check_and_complete(partition)
 
     def wake_all(self, partition: Partition) -> None:
-        """Complete whatever a change of the partition's role ends: the fetches of followers too."""
+        """Complete every operation that a change of the partition's role ends."""
         self.wake(partition)
         self._fetch_purgatory.check_and_complete(partition.log_end_key)
         if self._delete_purgatory is not None:
@@ -247,7 +247,7 @@ class ReplicaManager:
     # In-sync replicas.
 
     def shrink_isrs(self) -> None:
-        """Ask for the removal of followers that lag; called every half of ``replica.lag.time.max.ms``."""
+        """Propose the removal of lagging followers; called every half of ``replica.lag.time.max.ms``."""
         now = self._clock.monotonic()
         for partition in tuple(self._hosted.partitions.values()):
             if not partition.followers:
@@ -255,7 +255,7 @@ class ReplicaManager:
             change = partition.propose_shrink(now)
             if change is not None and self._isr_changes is not None:
                 self._isr_changes.submit(partition, change)
-            # A follower that was about to join may have held the high watermark back, and be gone by now.
+            # A follower that was about to join may have held the high watermark back, and may be gone now.
             elif partition.maybe_advance_high_watermark(now):
                 self.wake(partition)
 
@@ -268,11 +268,11 @@ class ReplicaManager:
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
-        """Append one batch to a partition that this broker leads, and wake the fetches that wait for it.
+        """Append one batch to a partition that this broker leads, and complete the fetches that wait for it.
 
         Raises:
             ApiError: as `Partition.append_as_leader`.
-            StorageError, RecordsError: what the log refuses, with the code to answer.
+            StorageError, RecordsError: the log refuses the batch; the `code` goes into the response.
         """
         log = partition.log
         before = log.high_watermark
@@ -288,7 +288,7 @@ class ReplicaManager:
         if partition.followers:
             self._fetch_purgatory.check_and_complete(partition.log_end_key)
             if log.high_watermark > before:
-                # The leader is alone in the ISR: what earlier appends wait for may be there too.
+                # The leader is alone in the ISR: earlier appends may be committed as well.
                 self.wake(partition)
         else:
             self._fetch_purgatory.check_and_complete(partition)
@@ -297,7 +297,7 @@ class ReplicaManager:
     # Reading.
 
     def find_by_key(self, params: FetchParams, key: bytes, index: int) -> Partition | None:
-        """Return the hosted partition that a fetch request means, or None."""
+        """Return the hosted partition that a fetch request names, or None."""
         table = self._by_id if params.by_id else self._by_name
         return table.get(key, NO_PARTITIONS).get(index)
 
@@ -306,8 +306,9 @@ class ReplicaManager:
     ) -> tuple[list[FetchAnswer], int, bool]:
         """Read partitions in order until `max_bytes` is used up.
 
-        Returns the answers, how many bytes of records they have, and whether one of them is an error or
-        something else that must not wait. What a follower's fetch tells of it is noted, once per request.
+        Returns the answers, the size of their records, and whether one of them is an error or something else
+        that must not wait. With `note_follower`, which is for the first read of a request, it also notes the
+        offsets of the follower that fetches.
         """
         answers: list[FetchAnswer] = []
         left = params.max_bytes
@@ -341,7 +342,7 @@ class ReplicaManager:
                     urgent = True
             answers.append((key, result))
         if moved:
-            # Last, so that a consumer that waits for many of these partitions finds all of them moved.
+            # Last, so that a consumer that waits for several of these partitions sees all of them moved.
             for partition in moved:
                 self.wake(partition)
         return answers, total, urgent
@@ -388,16 +389,16 @@ class ReplicaManager:
         except LOG_ERRORS as error:
             code: ErrorCode = error.code
             if isinstance(error, RecordsMissingError) and params.replica_id == DEBUGGING_REPLICA_ID:
-                # Another replica searches for the same records: this one does not have them.
+                # The other replica searches for the same records, which this one does not have either.
                 code = ErrorCode.OFFSET_NOT_AVAILABLE
             if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                # What the disk did is logged by the log itself, once in a while instead of per request.
+                # The log itself logs disk errors, at intervals instead of per request.
                 partition.topic_metrics.failed_fetches += 1
             return _read_error(params, partition, index, code)
         records = data.records
         high_watermark = data.high_watermark
         if params.is_follower:
-            # Its own fetch may have moved it: the sooner it knows, the sooner its readers do.
+            # This fetch may have moved it; the sooner the follower has it, the sooner its readers do.
             high_watermark = log.high_watermark
             if self.is_throttled(params, partition):
                 records = EMPTY_SLICE
@@ -416,7 +417,7 @@ class ReplicaManager:
     def _redirect(
         self, place: ConsumerPlace, partition: Partition, requested: FetchPartitionFields
     ) -> PartitionFetchResult | None:
-        """Send a consumer to a replica near it, if there is one that has what it wants."""
+        """Return the answer that sends a consumer to a replica in its rack; None to serve it here."""
         if self._selector is None:
             return None
         preferred = self._selector.select(partition, place.rack, place.listener, requested.fetch_offset)
@@ -433,7 +434,7 @@ class ReplicaManager:
         )
 
     def is_throttled(self, params: FetchParams, partition: Partition) -> bool:
-        """Return whether a follower has to wait; never one in sync, or the throttle would push it out."""
+        """Return whether the throttle applies to a follower now; it never does to one in sync."""
         quota = self._leader_quota
         return (
             quota is not None
@@ -464,7 +465,7 @@ class ReplicaManager:
     def _diverging_epoch(
         self, partition: Partition, requested: FetchPartitionFields
     ) -> tuple[int, int] | None:
-        """Return where a follower's log parts from this one's, if it does (KIP-595)."""
+        """Return the epoch and end offset at which a follower's log diverges (KIP-595), or None."""
         log = partition.log
         epoch, end_offset = log.end_offset_for_epoch(requested.last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
@@ -472,7 +473,7 @@ class ReplicaManager:
                 f"no end offset is known for epoch {requested.last_fetched_epoch} of {partition}"
             )
         if requested.fetch_offset < log.log_start_offset:
-            # Where the logs part is of no use to a follower whose next offset is gone: it starts over.
+            # A follower whose next offset is deleted here has to start over, wherever the logs diverge.
             raise OffsetOutOfRangeError(
                 f"offset {requested.fetch_offset} of {partition} is below {log.log_start_offset}"
             )
@@ -487,10 +488,10 @@ class ReplicaManager:
         requested: FetchPartitionFields,
         moved: list[Partition],
     ) -> None:
-        """Take note of how far a follower is; a partition whose high watermark moved is added to `moved`.
+        """Note the offsets of a follower; add the partition to `moved` if its high watermark moves.
 
         Raises:
-            ApiError: the fetch is one of an earlier life of the broker.
+            ApiError: the fetch is from an earlier registration of the broker.
         """
         replica = params.replica_id
         now = self._clock.monotonic()

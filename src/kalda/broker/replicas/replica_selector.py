@@ -1,8 +1,8 @@
-"""Which replica a consumer should read from (KIP-392): the leader, or one that is nearer to it.
+"""Selects the replica that a consumer should read from (KIP-392): the leader, or one in the consumer's rack.
 
-``replica.selector.class`` names Kafka's class; there is one, which goes by racks. A consumer that says its
-rack (``client.rack``) is sent to the replica in that rack that is furthest along; the leader serves it where
-there is none.
+``replica.selector.class`` names Kafka's class; of those, only the rack-aware selector exists here. It sends a
+consumer with a ``client.rack`` to the most advanced in-sync replica of that rack, and to the leader if there
+is none.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ LEADER_ONLY: Final = "org.apache.kafka.common.replica.LeaderSelector"
 SETTING: Final = "replica.selector.class"
 
 EndpointOf = Callable[[int, str], BrokerEndpoint | None]
-"""Where a live broker is reached on a listener."""
+"""Returns the endpoint of a live broker on a listener, or None."""
 
 
 class RackAwareReplicaSelector:
-    """Prefers replicas in the rack of the consumer."""
+    """Prefers replicas in the consumer's rack."""
 
     def __init__(self, endpoint_of: EndpointOf) -> None:
         self._endpoint_of: Final = endpoint_of
 
     def select(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
-        """Return the follower that should serve a fetch from `offset`; None means the leader, this broker.
+        """Return the follower that should serve a fetch from `offset`; None for this broker, the leader.
 
-        Only a member of the ISR that has the offset is chosen: another would send the consumer back again.
+        It must be in the ISR and have the offset: any other would send the consumer back.
         """
         own = self._endpoint_of(partition.broker_id, listener)
         if not rack or (own is not None and own.rack == rack):
@@ -52,10 +52,10 @@ class RackAwareReplicaSelector:
 
 
 def make_replica_selector(class_name: str | None, endpoint_of: EndpointOf) -> RackAwareReplicaSelector | None:
-    """Return what `replica.selector.class` names; None where every consumer reads from the leader.
+    """Return the selector that `replica.selector.class` names; None if every consumer reads from the leader.
 
     Raises:
-        ConfigError: it names a class that does not exist here.
+        ConfigError: this broker does not have the class.
     """
     if class_name in (None, "", LEADER_ONLY):
         return None

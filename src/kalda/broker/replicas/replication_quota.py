@@ -1,13 +1,13 @@
-"""Replication throttles (KIP-73): how fast replicas that tools move may be fetched and served.
+"""Replication throttles (KIP-73): limit the rate of followers that are being moved or caught up.
 
-Which replicas count is said by topics (``leader.replication.throttled.replicas`` and its follower twin, as
-``partition:broker`` pairs or ``*``), how fast by the broker (``….replication.throttled.rate``). One object is
-for one direction: the follower leaves throttled partitions out of its fetches while the rate is exceeded, the
-leader answers them without records. A replica that is in sync is never throttled, or the throttle could push
-it out of the in-sync replicas.
+Topics name the throttled replicas (``leader.replication.throttled.replicas`` and its follower twin, as
+``partition:broker`` pairs or ``*``); the broker sets the rate (``….replication.throttled.rate``). One
+`ReplicationQuota` serves one direction. While the rate is exceeded, a follower leaves throttled partitions
+out of its fetches, and a leader returns no records for them. A replica in sync is never throttled, because
+the throttle could push it out of the ISR.
 
-The rate is Kafka's: bytes in the samples of the last window over the time that those samples cover, so a
-burst in a quiet second is spread over the window. All this costs one comparison while no rate is set.
+The rate is Kafka's: the bytes of the last window's samples divided by the time that these samples cover, so a
+burst in a quiet second is spread over the window. Without a limit all this costs one comparison.
 """
 
 from collections import deque
@@ -41,33 +41,33 @@ class ReplicationQuota:
         sample_count: int,
         sample_seconds: int,
     ) -> None:
-        """Read the throttled replicas of a topic from its `overrides`, under the name `setting`."""
+        """`overrides` returns a topic's settings; `setting` names the one with the throttled replicas."""
         self._setting: Final = setting
         self._broker_id: Final = broker_id
         self._overrides: Final = overrides
         self._rate: Final = WindowedRate(clock, sample_count, sample_seconds)
         self._topics: Final[dict[str, frozenset[int] | None]] = {}
-        """The throttled partitions of topics that were asked for; None means all of them."""
+        """The throttled partitions by topic, read at first use; None means all of them."""
         self._bytes_per_second = UNLIMITED
         self.is_limited = False
-        """Whether a rate is set: asked before anything else, as it hardly ever is."""
+        """Whether a rate is set. Callers check it first, because it rarely is."""
 
     @property
     def bytes_per_second(self) -> int:
-        """The most that throttled replicas may move; `UNLIMITED` without a limit."""
+        """The rate limit; `UNLIMITED` without one."""
         return self._bytes_per_second
 
     def set_rate(self, bytes_per_second: int) -> None:
-        """Put a rate in force."""
+        """Set the rate limit."""
         self._bytes_per_second = bytes_per_second
         self.is_limited = bytes_per_second < UNLIMITED
 
     def forget_topic(self, topic: str) -> None:
-        """Read a topic's throttled replicas again when they are next asked for: its settings changed."""
+        """Read a topic's throttled replicas again at the next use, as its settings changed."""
         self._topics.pop(topic, None)
 
     def is_throttled(self, partition: TopicPartition) -> bool:
-        """Return whether a partition's replica here counts."""
+        """Return whether the replica of a partition on this broker is throttled."""
         topic = partition.topic
         if topic not in self._topics:
             text = self._overrides(topic).get(self._setting, "")
@@ -80,17 +80,17 @@ class ReplicationQuota:
         return self.is_limited and self._rate.per_second() > self._bytes_per_second
 
     def record(self, size: int) -> None:
-        """Take note of bytes that a throttled replica moved."""
+        """Count bytes that a throttled replica sent or fetched."""
         self._rate.record(size)
 
     @property
     def byte_rate(self) -> float:
-        """Bytes a second that throttled replicas moved lately."""
+        """Bytes a second that throttled replicas sent or fetched in the window."""
         return self._rate.per_second()
 
 
 class WindowedRate:
-    """Bytes a second over the last samples, as Kafka's ``SimpleRate`` measures.
+    """Measures bytes a second over the last samples, as Kafka's ``SimpleRate`` does.
 
     Samples of 1 s, 11 of them: 22 MB at once are 22 MB/s for the first second (a window is never taken for
     shorter than a sample), 11 MB/s after two, 2 MB/s at the end, then nothing.
@@ -100,12 +100,13 @@ class WindowedRate:
         self._clock: Final = clock
         self._sample_seconds: Final = float(sample_seconds)
         self._window_seconds: Final = float(sample_count * sample_seconds)
-        # (begin, bytes), oldest first; at most `sample_count` and one, as a sample is dropped when it leaves
-        # the window and none begins within another.
+        # (begin, bytes), oldest first; at most `sample_count` + 1, because a sample that leaves the window is
+        # dropped and none begins within another.
         self._samples: Final[deque[list[float]]] = deque()
 
     def record(self, size: int) -> None:
-        """Add bytes to the sample under way."""
+        """Add bytes to the current sample."""
+        assert size >= 0, f"{size} bytes are recorded"
         now = self._clock.monotonic()
         samples = self._samples
         if not samples or now - samples[-1][0] >= self._sample_seconds:
@@ -114,7 +115,7 @@ class WindowedRate:
         samples[-1][1] += size
 
     def per_second(self) -> float:
-        """Return the rate now."""
+        """Return the current rate."""
         now = self._clock.monotonic()
         self._drop_old(now)
         samples = self._samples

@@ -1,8 +1,9 @@
-"""Who leads and who follows: what the controller's requests, and the loss of leadership, do to the replicas.
+"""Changes the roles of this broker's replicas: leader, follower, or gone.
 
-A log has one writer: fetching from a leader stops before this broker leads a partition or gives it up, and
-begins after it has become a follower. Every request can come twice, late or from a controller that was
-replaced; leader epochs, partition epochs and the controller's epoch tell.
+The controller's requests cause most changes; a failed disk, or a newer leader in ZooKeeper, cause the others.
+A log has one writer: fetching stops before this broker leads a partition or gives it up, and begins after it
+has become a follower. Any request can arrive twice, late, or from a controller that was replaced; leader
+epochs, partition epochs and the controller epoch identify these.
 """
 
 import logging
@@ -17,6 +18,7 @@ from kalda.broker.replicas.hosted_replicas import HostedReplicas
 from kalda.broker.replicas.in_sync import ReplicationRules
 from kalda.broker.replicas.missing_records import MissingRecords
 from kalda.broker.replicas.partition import Partition
+from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
@@ -27,14 +29,14 @@ from kalda.zk.client.schema import LEADER_DURING_DELETE, PartitionState
 logger: Final = logging.getLogger(__name__)
 
 RETRIES_PER_STEP: Final = 50
-"""Refused roles tried between two turns of requests. Making a log takes about half a millisecond."""
+"""Refused roles that are retried in one step; creating a log takes about half a millisecond."""
 
 RETRY_FAILURES_MAX: Final = 10
-"""Failures that end a round of retries: a full disk refuses the others too. The next begins with those."""
+"""Failures that end a step: a full disk refuses the others too. The next step begins with the others."""
 
 
 class RoleChanges:
-    """Changes the roles of one broker's replicas; `wake` completes what waits for a partition."""
+    """Changes the roles of one broker's replicas; it calls `wake` to complete what waits for a partition."""
 
     def __init__(
         self,
@@ -57,14 +59,14 @@ class RoleChanges:
             missing.on_settled = lambda partition: self._follow([partition])
         self._controller_epoch = -1
         self.on_internal_role: Callable[[Partition], None] | None = None
-        """Told of the partitions of internal topics, after each change of role."""
+        """Called with a partition of an internal topic after each change of its role."""
         self.on_recovered: Callable[[], None] | None = None
-        """Called when roles could be taken that the disk had refused: the controller holds them for lost."""
+        """Called when a retry succeeded: the controller still counts these replicas as offline."""
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        """Lead or follow the partitions of a request; return what went wrong with which.
+        """Lead or follow the partitions of a request; return the errors by partition.
 
-        INELIGIBLE_REPLICA: the role was taken, but nothing can be written here for now.
+        INELIGIBLE_REPLICA means that the role was taken, but the disk is full.
         """
         if request.controller_epoch < self._controller_epoch:
             return {
@@ -82,6 +84,8 @@ class RoleChanges:
             if code is not ErrorCode.NONE:
                 errors[leadership.topic_partition] = code
         self._follow(followed)
+        if invariants.enabled:
+            self._replicas.check_invariants()
         return errors
 
     def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
@@ -95,13 +99,15 @@ class RoleChanges:
             code = self._stop(topic_partition, epoch, delete=request.delete)
             if code is not ErrorCode.NONE:
                 errors[topic_partition] = code
+        if invariants.enabled:
+            self._replicas.check_invariants()
         return errors
 
     def retry_refused(self) -> bool:
-        """Try some of the roles again that the disk refused; tell whether to go on at once with others.
+        """Retry some of the roles that the disk refused; return whether to continue with others at once.
 
-        Called about once a second, so that a partition serves soon after the disk has space, or the process
-        has descriptors, again.
+        Called about once a second, so that a partition is served soon after the disk has space again, or the
+        process has file descriptors.
         """
         successes = failures = 0
         followed: list[Partition] = []
@@ -109,7 +115,7 @@ class RoleChanges:
         for topic_partition, leadership in tuple(islice(refused.items(), RETRIES_PER_STEP)):
             if self._apply(leadership, followed) is ErrorCode.NONE:
                 successes += 1
-                logger.info("Serving %s: its log can be opened now", topic_partition)
+                logger.info("Serving %s: its log can be opened again", topic_partition)
             else:
                 failures += 1
                 if failures == RETRY_FAILURES_MAX:
@@ -120,13 +126,13 @@ class RoleChanges:
         return failures < RETRY_FAILURES_MAX and failures < len(refused)
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
-        """Follow the leader that coordination names, without waiting for the controller to say so.
+        """Follow the leader that ZooKeeper names, without waiting for the controller's request.
 
-        This broker was cut off or paused while another was elected. What it took meanwhile was never
-        committed, and goes when the log is truncated to the new leader's.
+        This broker was partitioned off or paused while another was elected. What it appended meanwhile was
+        never committed, and is cut off when the log is truncated to the new leader's.
         """
         logger.warning(
-            "Leading %s no longer: broker %d leads it in epoch %d, this one led in epoch %d",
+            "Stopped leading %s: broker %d leads it in epoch %d, this broker led it in epoch %d",
             partition.topic_partition,
             state.leader,
             state.leader_epoch,
@@ -147,11 +153,11 @@ class RoleChanges:
             )
         )
         self._wake(partition)
-        self._tell(partition)
+        self._notify(partition)
         self._follow([partition])
 
     def take_offline(self, directory: str) -> list[TopicPartition]:
-        """Give up the replicas in a log directory that failed; return them."""
+        """Stop hosting the replicas in a log directory that failed; return them."""
         replicas = self._replicas
         gone = self._log_manager.take_offline(directory)
         if self._fetching is not None:
@@ -166,16 +172,16 @@ class RoleChanges:
         return gone
 
     def pause_following(self, directory: str) -> int:
-        """Follow nobody with the replicas in a log directory that is full; return how many they are.
+        """Stop fetching for the replicas in a log directory that is full; return how many there are.
 
-        A follower that fetched on would be taken back into the ISR, or hold back the high watermark.
+        A follower that continued to fetch would rejoin the ISR, or hold the high watermark back.
         """
         in_directory = self._in_directory(directory)
         self._follow(in_directory)
         return len(in_directory)
 
     def resume_following(self, directory: str) -> int:
-        """Follow again with the replicas in a log directory that has room; return how many they are."""
+        """Fetch again for the replicas in a log directory that has space; return how many there are."""
         in_directory = self._in_directory(directory)
         self._follow([partition for partition in in_directory if not partition.is_leader])
         return len(in_directory)
@@ -191,8 +197,8 @@ class RoleChanges:
     def _set_strays_aside(self, request: LeaderAndIsr) -> None:
         """Move logs aside that belong to an earlier topic of the same name.
 
-        The topic was deleted and created again while this broker was down or out of the cluster. A replica
-        that is hosted is given up only for a full request, which says what this broker should hold.
+        The topic was deleted and created again while this broker was down or out of the cluster. Only a full
+        request, which names everything that this broker should host, replaces a replica that is hosted.
         """
         for leadership in request.partitions:
             topic_partition = leadership.topic_partition
@@ -211,13 +217,13 @@ class RoleChanges:
         try:
             self._log_manager.set_aside(topic_partition)
         except LOG_ERRORS as error:
-            logger.error("Cannot set the stray log of %s aside: %s", topic_partition, error)
+            logger.error("Cannot move the stray log of %s aside: %s", topic_partition, error)
 
     def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
-        """Move the logs aside that have no role here and whose topic has another id in the cluster.
+        """Move the logs aside that have no role and whose topic has another id in the cluster.
 
-        The roles and the metadata of every partition come first. A log whose topic the cluster does not know
-        is left alone: it may be of a topic whose deletion goes on.
+        Called after the roles and the metadata of every partition have arrived. A log whose topic is not in
+        the metadata stays: its deletion may be under way.
         """
         for topic_partition, log in tuple(self._log_manager.logs().items()):
             if topic_partition in self._replicas.partitions or log.topic_id is None:
@@ -228,7 +234,7 @@ class RoleChanges:
     # One partition.
 
     def _apply(self, leadership: PartitionLeadership, followed: list[Partition]) -> ErrorCode:
-        """Take one role; a partition that follows from now on is added to `followed`."""
+        """Take one role; add the partition to `followed` if it follows from now on."""
         topic_partition = leadership.topic_partition
         replicas = self._replicas
         if self._broker_id not in leadership.replicas:
@@ -256,9 +262,9 @@ class RoleChanges:
         return ErrorCode.NONE
 
     def _is_lost(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the log of an old replica must be in a directory that could not be opened.
+        """Return whether the log of an existing replica must be in a directory that could not be opened.
 
-        Making an empty one elsewhere would lose the records, should this replica be elected.
+        Creating an empty log elsewhere would lose the records if this replica were elected.
         """
         failed = self._log_manager.offline_directories
         if not failed or self._log_manager.has(topic_partition):
@@ -280,25 +286,25 @@ class RoleChanges:
             if self._missing is not None:
                 self._missing.take(hosted)
             if partition is not None:
-                # Followers whose fetches name the old epoch must learn of the new one now.
+                # Waiting fetches of followers name the old epoch and must get an error now.
                 self._wake(hosted)
         else:
             if topic_partition in self._replicas.refused:
-                # To follow writes nothing. Told that it went well, the controller might elect this replica
-                # at once, hear that it cannot lead, and so on without a pause.
+                # Following writes nothing. On success the controller might elect this replica at once, get
+                # an error because it cannot lead, and repeat this without a pause.
                 hosted.log.check_writable()
             if hosted.become_follower(leadership):
                 self._wake(hosted)
             followed.append(hosted)
         if partition is None:
             self._replicas.host(hosted)
-        self._tell(hosted)
+        self._notify(hosted)
 
     def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
-        """Take note of a role that the disk keeps us from; what no retry can mend is only told."""
+        """Return the code of a role that the disk refuses; keep the role if a retry may succeed."""
         topic_partition = leadership.topic_partition
         refused = self._replicas.refused
-        # One that is tried again goes to the end: each round begins with those that wait longest.
+        # A retried role goes to the end, so that each step begins with those that wait longest.
         is_known = refused.pop(topic_partition, None) is not None
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             refused[topic_partition] = leadership
@@ -332,15 +338,15 @@ class RoleChanges:
         partition.is_gone = True
         partition.resign()
         self._wake(partition)
-        self._tell(partition)
+        self._notify(partition)
 
-    def _tell(self, partition: Partition) -> None:
+    def _notify(self, partition: Partition) -> None:
         if partition.is_internal and self.on_internal_role is not None:
             self.on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
         if self._missing is not None:
-            # A replica must not join those in sync while it lacks records that others have.
+            # A replica must not join the ISR while it lacks records that others have.
             partitions = [partition for partition in partitions if not self._missing.take(partition)]
         if self._fetching is None or not partitions:
             return

@@ -369,4 +369,4 @@ def test_errors_of_thousands_are_told_in_a_few_lines(caplog: pytest.LogCaptureFi
     follower.asked()
     follower.answer(*(fetched(index, error=ErrorCode.KAFKA_STORAGE_ERROR) for index in range(40)))
     assert 10 == len(caplog.records)
-    assert "left out for a while" in caplog.text
+    assert "suppressed for a while" in caplog.text

@@ -1,8 +1,8 @@
-"""What a fetcher knows of one partition that it follows.
+"""The state of one followed partition in a fetcher.
 
-One object is one tenure: a partition that is followed again, at another leader or epoch, gets a new one. An
-answer to a request that an older tenure made finds `is_followed` false and is dropped; this is what keeps a
-late answer from being appended after the broker began to lead.
+One `FetchState` is one tenure: a partition that is followed again, from another leader or in another epoch,
+gets a new one. A response to a request of an earlier tenure finds `is_followed` false and is dropped, so a
+late response is never appended after this broker has become the leader.
 """
 
 from enum import Enum
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 class FetchStatus(Enum):
-    """Where a partition is in its life."""
+    """What a fetcher does with a partition."""
 
     FETCHING = "fetching"
-    """In the session: the leader is asked for it."""
+    """In the fetch session: requests ask for it."""
     RESOLVING = "resolving"
-    """Its offset is out of the leader's range, or it knows no epoch: the leader's bounds are to be asked."""
+    """Its offset is out of the leader's range, or its log has no epoch: it needs the leader's bounds."""
     DELAYED = "delayed"
-    """An error was answered; asked again after a back-off."""
+    """The leader answered with an error; retried after a back-off."""
     THROTTLED = "throttled"
-    """Left out until the follower's replication quota has room."""
+    """Left out of requests while the replication quota is exceeded."""
     FAILED = "failed"
-    """The log here cannot take records, or the leader fenced us: tried again late, or when told anew."""
+    """The log cannot be written (retried later), or the epoch is fenced (until the next `follow`)."""
 
 
 class FetchState:
-    """One partition's place in a fetcher."""
+    """One tenure of a partition in a fetcher."""
 
     __slots__ = (
         "failures",
@@ -55,23 +55,24 @@ class FetchState:
         self.leader_epoch: Final = partition.leader_epoch
         self.status = FetchStatus.FETCHING
         self.is_followed = True
-        """False from the moment at which the fetcher may no longer touch the log."""
+        """False as soon as the fetcher must not touch the log any more."""
         self.is_sent = False
-        """Whether the leader's session has it as this tenure asked: an answer before is another tenure's."""
+        """Whether a request of this tenure asked for it; an answer before that belongs to an earlier
+        tenure."""
         self.failures = 0
-        """Errors since the last good answer; the back-off grows with them."""
+        """Errors since the last success; the back-off grows with them."""
         self.retry_at = 0.0
-        """When to try again, in monotonic seconds, while delayed or failed."""
+        """When to retry, in monotonic seconds, while delayed or failed."""
         self.lag: int | None = None
-        """Records below the leader's high watermark that are missing here; None before the first answer."""
-        # What the next request says; `refresh` reads it from the log.
+        """Records below the leader's high watermark that this log lacks; None before the first answer."""
+        # The fields of the next request; `refresh` reads them from the log.
         self.fetch_offset = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
         self.refresh()
 
     def refresh(self) -> None:
-        """Take the log as it is for the next request."""
+        """Read the fields of the next request from the log."""
         log = self.partition.log
         self.fetch_offset = log.log_end_offset
         self.last_fetched_epoch = log.leader_epochs.latest_epoch
@@ -79,7 +80,7 @@ class FetchState:
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether nothing committed was missing at the last answer: such a replica is not throttled."""
+        """Whether it lacked nothing committed at the last answer: such a replica is not throttled."""
         return self.lag is not None and self.lag <= 0
 
     def __repr__(self) -> str:

@@ -1,16 +1,16 @@
-"""The state machine of one fetcher: what to ask a leader next, and what its answers do to the logs here.
+"""The state machine of one fetcher: the next request to a leader, and what responses do to the local logs.
 
-Kafka's ``AbstractFetcherThread`` without its thread: no socket, clock or task. The driver (`fetcher`) passes
-answers and the time, and sends what `request` returns. Logs are cut and appended to here, through
-`Partition.log`.
+This is Kafka's ``AbstractFetcherThread`` without its thread: it has no socket, clock or task. The driver
+(`fetcher`) sends what `request` returns, and passes responses and the time. `FetcherCore` appends to logs and
+truncates them through `Partition.log`.
 
     follow -> FETCHING -> (out of range) RESOLVING -> FETCHING
                        -> (error) DELAYED -> FETCHING
                        -> (quota) THROTTLED -> FETCHING
                        -> (disk, fenced) FAILED -> FETCHING
 
-What a maintainer must not break: a log is touched only for a tenure that is followed (`FetchState`), at the
-leader epoch that it asked with, and only by batches that continue it. A leader is believed in nothing else.
+What a maintainer must not break: a log changes only during a tenure (`FetchState`), in the leader epoch of
+the request, and only by batches that continue it.
 """
 
 import logging
@@ -27,6 +27,7 @@ from kalda.broker.replicas.follower.truncation import (
     resolve_out_of_range,
 )
 from kalda.broker.replicas.replication_quota import ReplicationQuota
+from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import to_error_code
@@ -41,16 +42,16 @@ logger: Final = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS: Final = 0.02
 """The first pause after an error; it doubles up to ``replica.fetch.backoff.ms``. Just after an election the
-leader may not know of it yet, and a whole second (Kafka's pause) would hold up every acks=all produce."""
+leader may not have its new role yet, and Kafka's pause of a second would delay every acks=all produce."""
 URGENT_FAILURES_MAX: Final = 4
-"""How many errors in a row leave a partition urgent: about a third of a second, in which elections settle."""
+"""Consecutive errors after which a retry stops being urgent: about 0.3 s, in which elections settle."""
 DISK_BACKOFF_FACTOR: Final = 10
-"""How much longer than other errors the disk's may be waited out: fetching what cannot be kept is costly."""
+"""How much longer the back-off of disk errors may be: fetching what cannot be stored is costly."""
 THROTTLE_SECONDS: Final = 0.1
-"""How often the quota is asked whether throttled partitions may go on."""
+"""How often to check whether throttled partitions may continue."""
 REPORTS_MAX: Final = 10
 REPORT_SECONDS: Final = 10.0
-"""So many lines about errors in so many seconds from one fetcher: thousands of partitions may fail."""
+"""At most `REPORTS_MAX` log lines about errors in `REPORT_SECONDS`: thousands of partitions may fail."""
 
 _RESTART_SESSION: Final = frozenset(
     {
@@ -67,12 +68,12 @@ _EXPECTED_ERRORS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a leader answers while it has not heard yet of what this broker has: no news to an operator."""
+"""Errors while the leader does not have its new role yet; they are not logged."""
 _NEVER: Final = float("inf")
 
 
 class FetcherCore:
-    """All partitions that one fetcher follows at one leader."""
+    """The partitions that one fetcher follows from one leader."""
 
     def __init__(
         self, leader_id: int, session: FollowerFetchSession, quota: ReplicationQuota, backoff_seconds: float
@@ -81,12 +82,12 @@ class FetcherCore:
         self.states: Final[dict[TopicPartition, FetchState]] = {}
         self.session: Final = session
         self.bytes_in = 0
-        """Bytes of records appended here for this leader."""
+        """Bytes of records that were appended from this leader."""
         self._quota: Final = quota
         self._backoff_seconds: Final = backoff_seconds
         self._resolving: Final[dict[FetchState, None]] = {}
         self._throttled: Final[dict[FetchState, None]] = {}
-        # (when, sequence, state); a state that moved on is skipped when its time comes.
+        # (when, sequence, state); an entry whose state changed meanwhile is skipped when it is due.
         self._retries: Final[list[tuple[float, int, FetchState]]] = []
         self._retry_sequence = 0
         self._advanced: list[Partition] = []
@@ -94,10 +95,10 @@ class FetcherCore:
         self._reports = 0
         self._reports_until = 0.0
 
-    # Whom to follow.
+    # Tenures.
 
     def follow(self, partition: "Partition") -> bool:
-        """Begin a tenure, unless the one under way is for the same leader epoch; return whether it began."""
+        """Begin a tenure, unless there is one for this leader epoch; return whether it began."""
         current = self.states.get(partition.topic_partition)
         if current is not None:
             if current.partition is partition and current.leader_epoch == partition.leader_epoch:
@@ -108,7 +109,7 @@ class FetcherCore:
         return True
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
-        """End a tenure: from now on the log is not touched here."""
+        """End a tenure: the fetcher does not touch the log any more."""
         state = self.states.pop(topic_partition, None)
         if state is None:
             return
@@ -117,10 +118,12 @@ class FetcherCore:
         self._resolving.pop(state, None)
         self._throttled.pop(state, None)
 
-    # What to ask.
+    # Requests.
 
     def request(self, version: int, broker_epoch: int, now: float) -> bytes | None:
         """Return the body of the next fetch; None while there is nothing to fetch."""
+        if invariants.enabled:
+            self.check_invariants()
         retries = self._retries
         while retries and retries[0][0] <= now:
             self._retry(heappop(retries)[2])
@@ -128,20 +131,20 @@ class FetcherCore:
             self._apply_quota()
         session = self.session
         if not len(session):
-            # Nothing to ask for. What the leader keeps of the session goes with the next full request.
+            # Nothing to fetch. The next full request closes the session that the leader still has.
             session.restart()
             return None
         return session.request(version, broker_epoch)
 
     def next_due(self, now: float) -> float | None:
-        """Return when there will be something to ask while nothing is asked; None if not by time alone."""
+        """Return when the next retry or quota check is due; None without one."""
         due = self._retries[0][0] if self._retries else None
         if self._throttled:
             return now + THROTTLE_SECONDS if due is None else min(due, now + THROTTLE_SECONDS)
         return due
 
     def next_urgent(self) -> float | None:
-        """Return when a partition is due that should not wait for the answer to the request under way."""
+        """Return when a retry is due that should not wait for the response to the current request."""
         if not self._retries:
             return None
         due, _, state = self._retries[0]
@@ -149,32 +152,32 @@ class FetcherCore:
 
     @property
     def resolving(self) -> list[FetchState]:
-        """The partitions whose leader must be asked for its bounds."""
+        """The partitions that need the leader's bounds."""
         return list(self._resolving)
 
     def connection_lost(self) -> None:
-        """Forget the request under way: the next one names everything."""
+        """Drop the current request; the next one names every partition."""
         self.session.restart()
 
-    # What the leader says.
+    # Responses.
 
     def on_answer(self, answer: FetchResponseFields, now: float) -> "Sequence[Partition]":
-        """Apply an answer to the last request; return the partitions whose high watermark moved.
+        """Apply the response to the last request; return the partitions whose high watermark moves.
 
         Raises:
-            ConnectionError: the leader refuses the whole request for a reason that only time may mend.
+            ConnectionError: the leader refuses the whole request, and an immediate retry would not help.
         """
         if answer.error_code:
             self._on_session_error(answer.error_code)
             return ()
         self._session_errors = 0
-        # First of all: what is taken out of the session below must be told to the session that this opens.
+        # First, because partitions that are removed below must be removed from the session that this opens.
         self.session.answered(answer.session_id)
         advanced = self._advanced = []
         find = self.session.find
         for fetched in answer.partitions:
             state = find(fetched.topic_id, fetched.partition)
-            # Not ours, or of a tenure that began after the request: nothing that was asked for.
+            # Not followed here, or the tenure began after the request was sent.
             if state is None or not state.is_sent:
                 continue
             if fetched.error_code:
@@ -190,15 +193,14 @@ class FetcherCore:
             except LOG_ERRORS as error:
                 self._refuse(state, fetched, error, now)
             except Exception:
-                # One partition's trouble must not end the others'. Its replica falls out of sync: safe.
-                logger.exception(
-                    "%s: cannot follow leader %d any more", state.topic_partition, self.leader_id
-                )
-                self._fail(state, "a defect; see the traceback above", now, is_disk=False)
+                # A defect of one partition must not stop the others. Its replica falls out of sync, which is
+                # safe.
+                logger.exception("%s: stopped following leader %d", state.topic_partition, self.leader_id)
+                self._fail(state, "a defect, see the traceback above", now, is_disk=False)
         return advanced
 
     def on_bounds(self, state: FetchState, leader: LeaderOffsets, now: float) -> None:
-        """Bring a log whose end the leader does not have back into the leader's range."""
+        """Truncate or restart a log whose end is out of the leader's range."""
         if not state.is_followed or state.status is not FetchStatus.RESOLVING:
             return
         log = state.partition.log
@@ -225,7 +227,7 @@ class FetcherCore:
             self._delay(state, now)
 
     def on_bounds_error(self, state: FetchState, code: int, now: float) -> None:
-        """Take note that the leader does not tell its bounds."""
+        """Handle an error instead of the leader's bounds."""
         if state.is_followed and state.status is FetchStatus.RESOLVING:
             self._on_error(state, code, now)
 
@@ -244,7 +246,7 @@ class FetcherCore:
             if info.first_offset > state.fetch_offset and not log.config.is_compacted:
                 gap = f"offsets {state.fetch_offset} to {info.first_offset - 1}"
                 self._report(
-                    state, f"leader {self.leader_id} has lost {gap}; they are missing here, too", now
+                    state, f"leader {self.leader_id} has lost {gap}; they are missing here as well", now
                 )
             state.fetch_offset = info.last_offset + 1
             state.last_fetched_epoch = log.leader_epochs.latest_epoch
@@ -265,16 +267,16 @@ class FetcherCore:
             self.session.change(state)
 
     def _align_empty_log(self, state: FetchState, records: memoryview) -> None:
-        """Let an empty log begin where the first batch does, if that holds the offset asked for.
+        """Start an empty log at the first batch, if that batch contains the requested offset.
 
-        The leader's log start may lie inside a batch (DeleteRecords); batches are never cut.
+        The leader's log start may lie inside a batch (DeleteRecords), and batches are never split.
         """
         header = read_header(records)
         if header.base_offset < state.fetch_offset <= header.last_offset:
             state.partition.log.truncate_fully_and_start_at(max(header.base_offset, 0))
 
     def _truncate(self, state: FetchState, epoch: int, end_offset: int, now: float) -> None:
-        """Cut off what the leader does not have, and ask from there."""
+        """Truncate what the leader does not have, and fetch from there."""
         log = state.partition.log
         if end_offset < 0:
             self._delay(state, now)
@@ -285,8 +287,12 @@ class FetcherCore:
             self._report_truncation(state, offset, f"the leader's epoch {epoch} ends at {end_offset}", now)
         log.truncate_to(offset)
         if before == (log.log_end_offset, log.leader_epochs.latest_epoch):
-            # Nothing to cut, and yet the leader says so: asking again at once would go on for ever.
-            self._report(state, f"the leader's log parts at {end_offset}, epoch {epoch}: not so here", now)
+            # There is nothing to truncate, so an immediate retry would repeat this forever.
+            self._report(
+                state,
+                f"the leader's log diverges at {end_offset}, epoch {epoch}, but there is nothing to cut",
+                now,
+            )
             self._delay(state, now)
             return
         state.refresh()
@@ -297,7 +303,7 @@ class FetcherCore:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.status is FetchStatus.FETCHING:
             self._resolve(state)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
-            # The leader has a newer epoch, of which the controller will tell us too: so it is at an election.
+            # The leader has a newer epoch. The controller sends it to this broker as well after an election.
             logger.debug(
                 "%s: epoch %d is fenced by leader %d",
                 state.topic_partition,
@@ -312,7 +318,7 @@ class FetcherCore:
             self._delay(state, now)
 
     def _refuse(self, state: FetchState, fetched: FetchedPartition, error: Exception, now: float) -> None:
-        """Append nothing of what a leader sent that does not continue the log, or is damaged."""
+        """Drop records that are damaged or do not continue the log."""
         size = 0 if fetched.records is None else len(fetched.records)
         self._report(
             state, f"{size} bytes from leader {self.leader_id} for {state.fetch_offset} refused: {error}", now
@@ -331,11 +337,11 @@ class FetcherCore:
     # Moving between states.
 
     def _admit(self, state: FetchState) -> None:
-        """Ask for a partition from the next request on."""
+        """Fetch a partition from the next request on, or get the leader's bounds first."""
         state.refresh()
         log = state.partition.log
         if state.last_fetched_epoch < 0 and log.log_end_offset > log.log_start_offset:
-            # There are records, and no epoch to compare them by: only the leader's bounds are left.
+            # The records have no epoch to compare, so only the leader's bounds are left.
             self._resolve(state)
         else:
             self._fetch(state)
@@ -390,7 +396,29 @@ class FetcherCore:
                 self._leave(state, FetchStatus.THROTTLED)
                 self._throttled[state] = None
 
-    # Telling the operator.
+    def check_invariants(self) -> None:
+        """Assert that each followed partition is where its status says, and nowhere else."""
+        fetching, states = set(self.session.members()), set(self.states.values())
+        assert len(fetching) == len(self.session), f"{len(fetching)} members, {len(self.session)} counted"
+        for status, members in (
+            (FetchStatus.FETCHING, fetching),
+            (FetchStatus.RESOLVING, set(self._resolving)),
+            (FetchStatus.THROTTLED, set(self._throttled)),
+        ):
+            expected = {state for state in states if state.status is status}
+            assert expected == members, f"{status}: {expected} have it, {members} are there"
+        scheduled = {(when, state) for when, _, state in self._retries}
+        for name, state in self.states.items():
+            assert name == state.topic_partition, f"{state} is followed as {name}"
+            assert state.is_followed, f"{state} has ended"
+            assert state.failures >= 0, f"{state} has {state.failures} failures"
+            if state.status is FetchStatus.FETCHING:
+                end = state.partition.log.log_end_offset
+                assert state.fetch_offset == end, f"{state} does not continue a log that ends at {end}"
+            elif state.status is FetchStatus.DELAYED:
+                assert (state.retry_at, state) in scheduled, f"{state} is never retried"
+
+    # Reports.
 
     def _report_truncation(self, state: FetchState, offset: int, reason: str, now: float) -> None:
         high_watermark = state.partition.log.high_watermark
@@ -411,4 +439,4 @@ class FetcherCore:
         if self._reports < REPORTS_MAX:
             logger.warning("%s: %s", state.topic_partition, text)
         elif self._reports == REPORTS_MAX:
-            logger.warning("%s: %s; more such lines are left out for a while", state.topic_partition, text)
+            logger.warning("%s: %s; more such lines are suppressed for a while", state.topic_partition, text)

@@ -1,4 +1,4 @@
-"""What a broker publishes about following others, under Kafka's names. Read when the metrics are rendered."""
+"""The metrics of the follower's side, under Kafka's names; their values are read at each scrape."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ _MANAGER: Final = "ReplicaFetcherManager"
 
 
 def register_fetcher_metrics(metrics: Metrics, fetchers: ReplicaFetcherManager) -> None:
-    """Publish how far this broker's followers are, and what is wrong with them."""
+    """Register the lag of this broker's followers and the counts of what failed."""
 
     def manager_name(attribute: str) -> str:
         return metric_name("kafka.server", _MANAGER, attribute)
@@ -22,7 +22,7 @@ def register_fetcher_metrics(metrics: Metrics, fetchers: ReplicaFetcherManager) 
     )
     metrics.gauge(
         manager_name("FailedPartitionsCount"),
-        "Partitions whose following failed, of the disk or because the leader refuses our epoch.",
+        "Partitions that are not fetched, because of the disk or of a fenced leader epoch.",
         lambda: fetchers.statistics().failed_partitions,
     )
     metrics.gauge(
@@ -37,7 +37,7 @@ def register_fetcher_metrics(metrics: Metrics, fetchers: ReplicaFetcherManager) 
     )
     metrics.gauge(
         metric_name("kafka.server", "FollowerReplication", "byte-rate"),
-        "Bytes a second that throttled replicas fetched lately.",
+        "Bytes a second that throttled replicas fetched in the quota's window.",
         lambda: fetchers.quota.byte_rate,
     )
 
@@ -52,6 +52,6 @@ def register_fetcher_metrics(metrics: Metrics, fetchers: ReplicaFetcherManager) 
         Column(
             metric_name("kafka.server", "FetcherLagMetrics", "ConsumerLag"),
             "gauge",
-            "Records below the leader's high watermark that a replica here lacks.",
+            "Records below the leader's high watermark that a replica of this broker lacks.",
         ),
     )

@@ -1,8 +1,8 @@
-"""The follower's half of an incremental fetch session (KIP-227): requests that name only what changed.
+"""The follower's half of an incremental fetch session (KIP-227): builds requests that name only what changed.
 
-It decides what a request says and writes its bytes; it neither sends nor reads answers. What it costs grows
-with what changed since the request before, not with the partitions followed: two thousand idle partitions are
-one small request every half second.
+`FollowerFetchSession` decides what a request contains and encodes it; it neither sends requests nor parses
+responses. Its cost grows with the changes since the last request, not with the partitions followed: two
+thousand idle partitions cost one small request every half second.
 """
 
 from struct import Struct
@@ -13,7 +13,7 @@ from kalda.protocol.fast.fetch import INITIAL_EPOCH, INVALID_SESSION_ID
 from kalda.protocol.fast.wire import INT32, write_unsigned_varint
 
 REPLICA_STATE_FROM: Final = 15
-"""The first version that tells the replica, and its broker epoch, in a tag (KIP-903)."""
+"""The first version with the replica id and the broker epoch in a tag (KIP-903)."""
 
 _HEAD_V13: Final = Struct(">iiiibii")
 _HEAD_V15: Final = Struct(">iiibii")
@@ -27,7 +27,7 @@ _NO_TAGS: Final = b"\x00"
 
 
 class FollowerFetchSession:
-    """The session with one leader, over however many connections it takes."""
+    """The session with one leader; it outlives single connections."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class FollowerFetchSession:
         self._members: Final[dict[bytes, dict[int, FetchState]]] = {}
         self._count = 0
         self._changed: Final[dict[FetchState, None]] = {}
-        """Members whose fields the leader's session does not have yet."""
+        """Members whose fields the next request must contain."""
         self._forgotten: Final[dict[tuple[bytes, int], None]] = {}
-        """Members of the leader's session, as far as they were sent, that it should not have."""
+        """Partitions that were sent and are no members any more; the next request removes them."""
         self._id = INVALID_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._is_refused = False
-        """Whether the leader had no room for a session when it was last asked for one."""
+        """Whether the leader opened no session for the last full request."""
         self._is_awaited = False
-        """Whether an answer to the last request may open the session: not after a restart."""
+        """Whether the response to the last request may open the session; not after a restart."""
 
     def __len__(self) -> int:
         return self._count
@@ -65,16 +65,16 @@ class FollowerFetchSession:
         return self._epoch == INITIAL_EPOCH
 
     def members(self) -> list[FetchState]:
-        """Return the partitions that are asked for."""
+        """Return the partitions that requests ask for."""
         return [state for states in self._members.values() for state in states.values()]
 
     def find(self, topic_id: bytes, index: int) -> FetchState | None:
-        """Return the member that an answer is for, or None."""
+        """Return the member with this topic id and index, or None."""
         states = self._members.get(topic_id)
         return None if states is None else states.get(index)
 
     def add(self, state: FetchState) -> None:
-        """Ask for a partition from the next request on."""
+        """Add a partition to the next request."""
         states = self._members.setdefault(state.topic_id, {})
         assert state.index not in states, f"{state} is asked for twice"
         states[state.index] = state
@@ -82,16 +82,16 @@ class FollowerFetchSession:
         state.is_sent = False
         self._changed[state] = None
         if (state.topic_id, state.index) in self._forgotten:
-            # The leader's session still has the tenure before, and takes its bounds for told: a high
-            # watermark that only that tenure heard of would never come again.
+            # The leader's session still has the tenure before, with the bounds that it sent to it: a high
+            # watermark that only that tenure got would not be sent again.
             self.restart()
 
     def change(self, state: FetchState) -> None:
-        """Tell the leader a member's new fields with the next request."""
+        """Send a member's new fields with the next request."""
         self._changed[state] = None
 
     def remove(self, state: FetchState) -> None:
-        """Ask for a member no longer; does nothing if it is none."""
+        """Remove a partition; does nothing if it is no member."""
         states = self._members.get(state.topic_id)
         if states is None or states.get(state.index) is not state:
             return
@@ -104,9 +104,9 @@ class FollowerFetchSession:
             self._forgotten[state.topic_id, state.index] = None
 
     def restart(self) -> None:
-        """Name every partition in the next request, and believe no answer to the one before.
+        """Name every partition in the next request, and ignore the session of a response to the last one.
 
-        For when the leader's session is gone, or may count as told what never arrived here.
+        Called when the leader's session is gone, or when a response may have been lost.
         """
         self._epoch = INITIAL_EPOCH
         self._is_awaited = False
@@ -116,7 +116,7 @@ class FollowerFetchSession:
             self._changed[state] = None
 
     def answered(self, session_id: int) -> None:
-        """Take note of the session that an answer names: 0 where the leader has no room for one."""
+        """Note the session id of a response; 0 if the leader opened no session."""
         if self.is_full:
             self._id = session_id
             self._is_refused = session_id == INVALID_SESSION_ID
@@ -124,10 +124,10 @@ class FollowerFetchSession:
                 self._epoch = 1
 
     def request(self, version: int, broker_epoch: int) -> bytes:
-        """Write the body of the next request; what it says counts as told."""
+        """Return the body of the next request; its partitions count as sent."""
         out = bytearray()
-        # What opens a session does not wait, so that the bounds of all partitions are known at once. Where
-        # there is no session to be had, every request would be of that kind.
+        # A request that opens a session does not wait, so that the bounds of all partitions are known at
+        # once. Without a session every request is full, and has to wait.
         max_wait_ms = 0 if self.is_full and not self._is_refused else self._max_wait_ms
         head = (max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, self._id, self._epoch)
         if version >= REPLICA_STATE_FROM:

@@ -1,8 +1,8 @@
-"""Asking a leader where its log begins and ends, for partitions whose end it does not have.
+"""Requests the log start and end offsets of partitions from their leader, after an offset out of range.
 
-Three requests: ListOffsets for the start and for the end (a replica sees the log end offset, not the high
-watermark), OffsetForLeaderEpoch for the end of the follower's last epoch. Rare: after an unclean election, or
-for a follower that was away while the leader's log was deleted below it.
+It takes three requests: ListOffsets for the start and for the end (a replica gets the log end offset, not the
+high watermark), and OffsetForLeaderEpoch for the end of the follower's last epoch. They are rare: after an
+unclean election, or for a follower that was away while its leader deleted the log below it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,20 +30,20 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 
 Answers = Mapping[TopicPartition, tuple[int, int, int]]
-"""By partition: error code, epoch and offset."""
+"""Error code, epoch and offset by partition."""
 
 
 async def ask_leader_bounds(
     connection: LeaderConnection, broker_id: int, states: Sequence[FetchState], timeout_seconds: float
 ) -> list[tuple[FetchState, LeaderOffsets | int]]:
-    """Return what the leader has of each partition, or the error code that it answers.
+    """Return the leader's bounds of each partition, or its error code.
 
     Raises:
-        ConnectionError: the connection failed, or the leader left a partition out.
+        ConnectionError: the connection failed, or a response lacks a partition.
     """
     starts = await _list_offsets(connection, broker_id, states, _EARLIEST, timeout_seconds)
     ends = await _list_offsets(connection, broker_id, states, _LATEST, timeout_seconds)
-    # Read now, not before: nobody but this fetcher moves a followed log's end.
+    # Read only now; this fetcher alone changes the end of a followed log.
     epochs = {
         state.topic_partition: state.partition.log.leader_epochs.latest_epoch
         for state in states
@@ -55,7 +55,7 @@ async def ask_leader_bounds(
     for state in states:
         name = state.topic_partition
         if name not in starts or name not in ends or (name in epochs and name not in epoch_ends):
-            raise ConnectionError(f"the leader left {name} out of its answer")
+            raise ConnectionError(f"the leader's responses lack {name}")
         start, end = starts[name], ends[name]
         epoch_end = epoch_ends.get(name, (0, -1, -1))
         code = start[0] or end[0] or epoch_end[0]

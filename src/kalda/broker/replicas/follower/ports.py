@@ -1,7 +1,7 @@
-"""What the follower's side of replication offers to the rest of the broker, and what it needs of it.
+"""The ports of the follower's side: what it offers to the broker, and the connections that it needs.
 
-The replica manager tells it whom to follow (`FollowerFetching`); it dials leaders through a connection whose
-inside it does not know (`LeaderConnection`). Everything runs on the event loop.
+Changes of roles call `FollowerFetching`. Fetchers reach leaders through `LeaderDialer` and
+`LeaderConnection`, so that tests can put a model leader in their place. Everything runs on the event loop.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
 
 
 class FollowerFetching(Protocol):
-    """Keeps followed partitions up to date with their leaders."""
+    """Keeps followed partitions up to date with their leaders; implemented by `ReplicaFetcherManager`."""
 
     def follow(self, partitions: "Sequence[Partition]") -> None:
         """Fetch each partition from its `leader_id` at its `leader_epoch` from now on.
 
-        Calling again with nothing changed changes nothing. A leader of -1 stops the fetching.
+        A repeated call without a change has no effect. A leader of -1 stops the fetching.
         """
         ...
 
     def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching these; when it returns nobody here touches their logs any more."""
+        """Stop fetching these; when this returns, no fetcher touches their logs any more."""
         ...
 
 
 class LeaderConnection(Protocol):
-    """A connection to another broker, one request at a time; any failure closes it."""
+    """A connection to another broker with one request at a time; any failure closes it."""
 
     is_closed: bool
 
     async def request(
         self, request: Message, *, timeout_seconds: float, version: int | None = None
     ) -> Message:
-        """Send a request and return the answer; raises `ConnectionError`."""
+        """Send a request and return the response; raises `ConnectionError`."""
         ...
 
     async def request_raw(
         self, api_key: ApiKey, version: int, body: bytes | list[bytes], *, timeout_seconds: float
     ) -> memoryview:
-        """Send a body and return the answer's, writable and valid until the next call.
+        """Send a request body and return the response body, which is writable and valid until the next call.
 
         Raises:
-            ConnectionError: it was lost, timed out, or the peer sent junk.
+            ConnectionError: the connection was lost, timed out, or received invalid data.
         """
         ...
 
     def version_of(self, api_key: ApiKey) -> int:
-        """Return the highest version that both sides know."""
+        """Return the highest version that both brokers support."""
         ...
 
     def close(self) -> None:
-        """Close; a request under way fails."""
+        """Close the connection; a request under way fails."""
         ...
 
 

@@ -1,12 +1,12 @@
-"""One fetcher: the task that talks to one leader for the partitions of one `FetcherCore`.
+"""One replica fetcher: the task that fetches from one leader for the partitions of one `FetcherCore`.
 
-It dials, asks, passes answers to the core and waits where the core has nothing to ask. A fetch is parked at
-the leader for up to ``replica.fetch.wait.max.ms``. A partition that begins to be followed meanwhile cannot
-wait for that, as its leader's acks=all producers would: the parked fetch is given up by hanging up, and the
-next one names everybody.
+It connects, sends the core's requests, passes responses to the core, and waits while the core has nothing to
+fetch. The leader holds a fetch without records for up to ``replica.fetch.wait.max.ms``. A partition that
+begins to be followed meanwhile cannot wait that long, because acks=all producers of its leader wait for it:
+the fetcher closes the connection, and its next fetch names every partition.
 
-What a maintainer must not break: between an answer and the next request there is no await, and whoever ends a
-tenure does so on the event loop; so no answer is applied to a log that is not followed any more.
+What a maintainer must not break: there is no await between a response and the next request, and tenures end
+on the event loop. So no response is applied to a log that is not followed any more.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 INTERRUPT_SECONDS: Final = 0.01
-"""How long a fetch may be under way when a partition begins to be followed before it is given up. The
-controller names partitions by the hundred; they are taken together."""
+"""How long after a partition begins to be followed the current fetch is aborted. The controller sends
+partitions by the hundred; one abort serves them all."""
 INTERRUPT_SPACING_SECONDS: Final = 0.1
-"""How far apart fetches are given up: a follower that catches up must get somewhere while others join it."""
+"""The least time between two aborts, so that partitions that catch up make progress."""
 FIRST_RECONNECT_SECONDS: Final = 0.05
 """The first pause after a connection failed; it doubles up to ``replica.fetch.backoff.ms``."""
 IDLE_SECONDS: Final = 10.0
-"""How long a fetcher without partitions keeps its connection: a leader often comes back to the same ones."""
+"""How long a fetcher without partitions keeps its connection: leaders often return to their partitions."""
 RESOLVED_PER_REQUEST: Final = 500
-"""Partitions whose leader's bounds are asked for at once: tens of kilobytes."""
+"""Partitions in one request for the leader's bounds: tens of kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetcherSettings:
-    """What a fetcher takes from the broker's settings."""
+    """The settings of a fetcher."""
 
     backoff_seconds: float
     socket_timeout_seconds: float
@@ -54,7 +54,7 @@ class FetcherSettings:
 
 
 class ReplicaFetcher:
-    """Follows partitions at one leader until it has had none for a while."""
+    """Follows partitions of one leader until it has had none for `IDLE_SECONDS`."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class ReplicaFetcher:
         wake: "Callable[[Partition], object]",
         clock: Clock,
     ) -> None:
-        """`find_leader` tells where the leader is, as far as it is known; `wake` is told of moved bounds."""
+        """`find_leader` returns the leader's endpoint if known; `wake` is called for moved watermarks."""
         self.name: Final = name
         self.core: Final = core
         self.is_over = False
-        """Whether it has ended for want of partitions; nothing may be followed here any more."""
+        """Whether it ended because it had no partitions; it follows nothing any more."""
         self._settings: Final = settings
         self._broker_id: Final = broker_id
         self._dialer: Final = dialer
@@ -85,13 +85,13 @@ class ReplicaFetcher:
         self._connection: LeaderConnection | None = None
         self._requests = 0
         self._is_parked = False
-        """Whether a fetch is under way: the only request that may be given up."""
+        """Whether a fetch is under way, the only request that may be aborted."""
         self._is_interrupted = False
         self._interrupted_request = -1
         """The number of the fetch that the timer is for."""
         self._interrupt_timer: asyncio.TimerHandle | None = None
         self._interrupts_from = 0.0
-        """In the loop's time: not before this is a fetch given up."""
+        """The earliest time of the next abort, in the loop's time."""
         self._failures = 0
 
     def follow(self, partition: "Partition") -> None:
@@ -102,7 +102,7 @@ class ReplicaFetcher:
             self._interrupt_after(INTERRUPT_SECONDS)
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
-        """Stop fetching a partition; its log is not touched any more when this returns."""
+        """Stop fetching a partition; when this returns, the fetcher does not touch its log any more."""
         self.core.unfollow(topic_partition)
 
     @property
@@ -111,12 +111,12 @@ class ReplicaFetcher:
         return self._connection is not None
 
     def nudge(self) -> None:
-        """Try at once what waits for the leader's address: the cluster has changed."""
+        """Retry the connection now: the cluster metadata has changed."""
         if self._connection is None:
             self._attention.set()
 
     async def run(self) -> None:
-        """Fetch until there has been nothing to follow for a while, or until cancelled."""
+        """Fetch until there was nothing to follow for `IDLE_SECONDS`, or until cancelled."""
         try:
             while not self.is_over:
                 try:
@@ -134,7 +134,7 @@ class ReplicaFetcher:
     async def _connect(self) -> LeaderConnection:
         endpoint = self._find_leader()
         if endpoint is None:
-            raise ConnectionError(f"where broker {self.core.leader_id} is reached is not known yet")
+            raise ConnectionError(f"the address of broker {self.core.leader_id} is not known yet")
         self._attention.clear()
         return await self._dialer.dial(
             endpoint.host,
@@ -147,17 +147,17 @@ class ReplicaFetcher:
         )
 
     async def _exchange(self, connection: LeaderConnection) -> None:
-        """Ask and apply until the connection fails or there is nothing more to follow."""
+        """Send requests and apply responses until the connection fails or there is nothing to follow."""
         core, clock, timeout = self.core, self._clock, self._settings.socket_timeout_seconds
         version = min(connection.version_of(ApiKey.FETCH), HIGHEST_VERSION)
         if version < LOWEST_VERSION:
             raise ConnectionError(
-                f"broker {core.leader_id} speaks Fetch up to version {version}; a follower needs "
-                f"{LOWEST_VERSION}: upgrade it"
+                f"broker {core.leader_id} supports Fetch up to version {version}, but a follower needs "
+                f"{LOWEST_VERSION}; upgrade it"
             )
         loop = asyncio.get_running_loop()
         while True:
-            # A follow that comes while something is awaited below is not overlooked: it sets this again.
+            # A `follow` during an await below sets this again.
             self._attention.clear()
             if core.resolving:
                 await self._resolve(connection, core.resolving[:RESOLVED_PER_REQUEST])
@@ -176,13 +176,13 @@ class ReplicaFetcher:
             finally:
                 self._is_parked = False
             advanced = core.on_answer(parse_fetch_response(frame), clock.monotonic())
-            # The next answer is received into the same memory.
+            # The next response is received into the same memory.
             del frame
             if self._failures:
                 logger.info("%s: fetching from leader %d again", self.name, core.leader_id)
                 self._failures = 0
             if advanced:
-                # The next fetch, for which the leader's producers wait, goes out before our own readers wake.
+                # The next fetch, which the leader's producers wait for, is sent before this broker's readers.
                 loop.call_soon(self._wake_all, advanced)
 
     async def _resolve(self, connection: LeaderConnection, states: list[FetchState]) -> None:
@@ -201,7 +201,7 @@ class ReplicaFetcher:
             self._wake(partition)
 
     async def _wait_for_work(self) -> bool:
-        """Wait until there may be something to ask; return False where the fetcher is over."""
+        """Wait until there may be something to fetch; return False if the fetcher ends."""
         core = self.core
         now = self._clock.monotonic()
         due = core.next_due(now)
@@ -223,7 +223,7 @@ class ReplicaFetcher:
     # Failures and interruptions.
 
     async def _on_failure(self, error: Exception) -> None:
-        """Forget the request under way, and pause unless the failure was our own doing."""
+        """Drop the current request, and pause unless the fetcher itself closed the connection."""
         self._hang_up()
         self.core.connection_lost()
         if self._is_interrupted:
@@ -235,7 +235,7 @@ class ReplicaFetcher:
         pause = min(FIRST_RECONNECT_SECONDS * 2 ** min(self._failures, 30), self._settings.backoff_seconds)
         self._failures += 1
         if self._failures == 1:
-            logger.info("%s: %s; trying again", self.name, error)
+            logger.info("%s: %s; retrying", self.name, error)
         elif self._failures % 20 == 0:
             logger.warning("%s: %d failures in a row, the last: %s", self.name, self._failures, error)
         self._attention.clear()
@@ -247,7 +247,7 @@ class ReplicaFetcher:
             connection.close()
 
     def _interrupt_after(self, seconds: float) -> None:
-        """Give up the fetch under way unless it is answered in this time."""
+        """Abort the current fetch unless its response arrives in this time."""
         if not self._is_parked:
             return
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""All fetchers of one broker: one per leader and fetcher number, made and let go as leaders change.
+"""The replica fetchers of one broker: one for each leader and fetcher number, started and ended as needed.
 
-Which fetcher a partition belongs to is decided by its leader and by its name, as Kafka does, so that it is
-the same one for as long as ``num.replica.fetchers`` is.
+The leader and the partition's name decide which fetcher a partition belongs to, as in Kafka, so it stays the
+same as long as ``num.replica.fetchers`` does.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from kalda.broker.replicas.follower.follower_fetch_session import FollowerFetchS
 from kalda.broker.replicas.follower.ports import LeaderDialer
 from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, ReplicaFetcher
 from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 
@@ -37,14 +38,14 @@ class ReplicaFetcherStatistics:
     partitions: int
     failed_partitions: int
     dead_fetchers: int
-    """Fetchers that have partitions and no connection at present."""
+    """Fetchers with partitions and without a connection."""
     max_lag: int
     bytes_in: int
     """Bytes of records appended from leaders since the start."""
 
 
 class ReplicaFetcherManager:
-    """Follows partitions; a `ports.FollowerFetching`."""
+    """Assigns followed partitions to fetchers; implements `ports.FollowerFetching`."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class ReplicaFetcherManager:
         clock: Clock,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """`find_broker` tells where a live broker is reached by brokers; `wake` hears of moved bounds."""
+        """`find_broker` returns the endpoint of a live broker; `wake` is called for moved watermarks."""
         self._broker_id: Final = broker_id
         self._config: Final = config
         self._dialer: Final = dialer
@@ -73,33 +74,35 @@ class ReplicaFetcherManager:
         self._fetcher_of: Final[dict[TopicPartition, ReplicaFetcher]] = {}
         self._running: Final[set[asyncio.Task[None]]] = set()
         self._bytes_in_before = 0
-        """Of fetchers that are over."""
+        """The bytes of fetchers that have ended."""
         self._is_closed = False
         quota.set_rate(config.follower_replication_throttled_rate)
 
-    # What `FollowerFetching` promises.
+    # FollowerFetching.
 
     def follow(self, partitions: "Sequence[Partition]") -> None:
         """Fetch each partition from its leader at its leader epoch from now on."""
         for partition in partitions:
             self._follow(partition)
+        if invariants.enabled:
+            self.check_invariants()
 
     def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching these; when it returns nobody here touches their logs any more."""
+        """Stop fetching these; when this returns, no fetcher touches their logs any more."""
         for topic_partition in partitions:
             fetcher = self._fetcher_of.pop(topic_partition, None)
             if fetcher is not None:
                 fetcher.unfollow(topic_partition)
 
-    # What else happens.
+    # Changes of the cluster and the settings.
 
     def on_cluster_change(self, _topics: frozenset[str]) -> None:
-        """Try again leaders whose address was not known or did not answer: the metadata changed."""
+        """Retry the connections to leaders that are not connected, as the metadata has changed."""
         for fetcher in self._fetchers.values():
             fetcher.nudge()
 
     def on_settings_change(self, names: frozenset[str]) -> None:
-        """Put changed settings in force that may change while the broker runs."""
+        """Apply changed settings."""
         if FOLLOWER_RATE in names:
             self.quota.set_rate(self._config.follower_replication_throttled_rate)
         if FETCHERS_SETTING in names:
@@ -108,7 +111,7 @@ class ReplicaFetcherManager:
             self.follow([state.partition for state in states])
 
     def close_nowait(self) -> None:
-        """Stop all fetching without waiting for the connections to be closed: as if the process had died."""
+        """Stop all fetching without waiting until the connections are closed, as if the process had died."""
         self._is_closed = True
         self.unfollow(list(self._fetcher_of))
         for task in self._running:
@@ -139,7 +142,7 @@ class ReplicaFetcherManager:
         return self._bytes_in_before + sum(fetcher.core.bytes_in for fetcher in self._fetchers.values())
 
     def state(self, topic_partition: TopicPartition) -> FetchState | None:
-        """Return where a partition is in its fetcher, or None if it is not followed."""
+        """Return the state of a followed partition, or None."""
         fetcher = self._fetcher_of.get(topic_partition)
         return None if fetcher is None else fetcher.core.states.get(topic_partition)
 
@@ -148,6 +151,14 @@ class ReplicaFetcherManager:
         for fetcher in self._fetchers.values():
             for state in fetcher.core.states.values():
                 yield fetcher.name, state
+
+    def check_invariants(self) -> None:
+        """Assert that each followed partition belongs to exactly one fetcher, which has not ended."""
+        followed = [(name, each) for each in self._fetchers.values() for name in each.core.states]
+        assert len(followed) == len(self._fetcher_of), f"{len(self._fetcher_of)} followed, {followed} fetched"
+        for name, fetcher in followed:
+            assert self._fetcher_of.get(name) is fetcher, f"{name}: {self._fetcher_of.get(name)}, {fetcher}"
+            assert not fetcher.is_over, f"{fetcher} of {name} is over"
 
     # Internals.
 
@@ -191,7 +202,7 @@ class ReplicaFetcherManager:
             FetcherSettings(
                 backoff_seconds=backoff_seconds,
                 socket_timeout_seconds=config.replica_socket_timeout_ms / 1000,
-                # Left alone the system lets the buffer grow as needed; Kafka's default would hold it small.
+                # By default the system lets the buffer grow as needed; Kafka's default would keep it small.
                 receive_buffer_bytes=(
                     config.replica_socket_receive_buffer_bytes
                     if "replica.socket.receive.buffer.bytes" in config.static
