@@ -1,4 +1,4 @@
-# The words of this file are a contract: other programs call them (see docs/architecture.md).
+# Other programs call the targets of this file; their names and effects are a contract.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 PYTHON ?= python3

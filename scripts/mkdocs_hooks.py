@@ -1,9 +1,9 @@
-"""Hooks of the documentation build: links into the repository, and the list of decisions.
+"""Hooks of the documentation build: they resolve links into the repository and fill in the list of decisions.
 
 Pages link to files outside `docs` (source, tests, CONTRIBUTING.md) by relative paths, which GitHub resolves.
-The site has to work without the repository beside it, so each such file becomes a page of the site, and a
-link that names a function leads to its line. A link to a file or function that does not exist is a warning,
-which the strict build turns into a failure.
+The site must work without the repository, so the hooks add a page for each such file, and a link that names a
+function leads to its line. A link to a file or function that does not exist causes a warning, which fails the
+strict build.
 """
 
 import logging
@@ -25,7 +25,7 @@ _FENCED = re.compile(r"(^[ \t]*(?:```|~~~).*?^[ \t]*(?:```|~~~)[ \t]*$)", re.MUL
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each file outside `docs` that a page links to, directly or through other added pages."""
+    """Add a page for each file outside `docs` to which a page links, directly or through other added pages."""
     waiting = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
     waiting += [(path, (REPOSITORY / path).read_text()) for path in _root_pages(files, config)]
     while waiting:
@@ -37,7 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Point links at pages of the site, and fill in the list of decisions."""
+    """Replace the targets of links with pages of the site, and fill in the list of decisions."""
     if page.file.src_uri == "adr/index.md":
         markdown += _decisions()
     source = _repository_path(page.file.src_uri)
@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
-    """Turn the links that `on_page_markdown` left for source lines into addresses."""
+    """Replace the `source:` links of `on_page_markdown` with the addresses of source lines."""
 
     def address(match: re.Match[str]) -> str:
         file = files.get_file_from_path(match["page"])

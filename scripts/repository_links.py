@@ -1,4 +1,4 @@
-"""Links in the repository's Markdown files: where each one leads, and whether that place exists.
+"""Parses the links in the repository's Markdown files and checks that their targets exist.
 
 A page links to a source file by its path relative to the page, as GitHub resolves it. The text of the link
 names a function or class, optionally after its file:
@@ -27,10 +27,10 @@ class Link:
     """A link to another file of the repository."""
 
     page: str
-    """Path of the page that has the link, from the repository's root."""
+    """Path of the page that contains the link, from the repository's root."""
     text: str
     path: str
-    """Path that the link leads to, from the repository's root."""
+    """Path of the link's target, from the repository's root."""
     anchor: str
 
     @property
@@ -56,7 +56,7 @@ def links(page: str, markdown: str) -> Iterator[Link]:
 
 
 def parsed(page: str, match: re.Match[str]) -> Link | None:
-    """Return the link that a match of `LINK` holds; None if it leaves the repository or stays in its page."""
+    """Return the link in a match of `LINK`; None if its target is outside the repository or on the same page."""
     target = match["target"]
     if _OUTSIDE.match(target):
         return None

@@ -1,7 +1,7 @@
-"""Makes docs/assets/terminal.svg: a session with a real cluster, as a terminal shows it.
+"""Draws docs/assets/terminal.svg, the picture of a terminal session with a cluster.
 
 Run it as ``.venv/bin/python scripts/terminal_picture.py``, with kcat installed and ports 9092 to 9094 free. A
-shell runs every line behind a prompt, and what is drawn below the line is what it wrote.
+shell runs every command in the picture, and the picture shows the output of that run below the command.
 """
 
 import re
@@ -62,7 +62,7 @@ def main() -> None:
         finally:
             cluster.terminate()
             cluster.wait(60)
-    # Without rich's web font: the picture fetches nothing.
+    # Remove rich's web font, so that the picture loads nothing.
     template = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     template = re.sub(r"<!--.*?-->", "", template)
     PICTURE.write_text(console.export_svg(title="Kalda", code_format=template, unique_id="kalda") + "\n")

@@ -1,7 +1,7 @@
-"""`make demo`: a broker, a year of real flights, a Spark pipeline, and a check that nothing was lost.
+"""Implements `make demo`: sends a year of flights through a broker and a Spark pipeline, and checks the totals.
 
-Everything is real and local: the broker is a `kalda start` process, the producer is confluent-kafka, the
-pipeline runs on Spark with the source `kalda`. The counts of each step must agree, or the demo fails.
+Everything runs on this machine: the broker is a `kalda start` process, the producer is confluent-kafka, and the
+pipeline runs on Spark with the data source `kalda`. The demo fails unless the counts of all steps agree.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ TOPIC = "flights"
 
 
 class CheckError(Exception):
-    """Two steps of the demo do not agree on what passed through them."""
+    """Two steps of the demo processed different numbers of events."""
 
 
 def main() -> int:
     """Run the demo; return the exit code."""
     console = Console()
-    # `make` and supervisors end programs with SIGTERM; leave by the same way as on Ctrl-C.
+    # `make` and supervisors end programs with SIGTERM; handle it like Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
     missing = _missing()
     if missing:

