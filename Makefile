@@ -10,10 +10,10 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
 
-# `docs` is a folder too.
+# `docs` is also a directory.
 .PHONY: help docs install java kcat demo test check coverage chaos compat format changelog bench bench-kafka clean
 
-help: ## This list.
+help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
@@ -36,7 +36,7 @@ java: ## Install Java with apt if there is none; Spark needs it.
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; \
 	else echo "Spark needs Java 17 or 21 and none was found: install one, e.g. 'sudo apt-get install openjdk-17-jre-headless'" >&2; exit 1; fi
 
-# One of the client tests' programs; without it those tests are skipped and say so.
+# Some client tests run kcat; without it they are skipped with a message.
 kcat: ## Install kcat with apt if there is none; some client tests use it.
 	@if command -v kcat >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
@@ -58,8 +58,8 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
 
-# Branch coverage of the packages that need no socket. Tests run about three times as long under it, so it is a job of
-# the workflow beside `make test`. A floor is raised when the figure has grown, never lowered to let a change in.
+# Branch coverage of the packages that need no socket. Tests take about three times as long with coverage, so the
+# workflow runs it beside `make test`. Raise a minimum when the coverage has grown; never lower it for a change.
 COVERAGE_FLOORS := protocol=98 records=97 storage=93 controller=96 coordinator=92
 coverage: install ## Branch coverage of the packages that need no socket, above a floor each.
 	@$(BIN)/pytest -n auto --dist loadgroup --cov --cov-report= tests/unit tests/golden tests/property
@@ -68,21 +68,21 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \
 	done
 
-# Long runs with faults, on a cluster (100 rounds), on one with full disks (50; needs root, and says so where it
-# cannot mount small ones) and on one broker (200): ROUNDS sets all, SEED replays a run's
-# choices, REAL_ZOOKEEPER=1 coordinates the cluster through a real ZooKeeper, PROTOCOL=consumer has the copiers'
-# group use KIP-848. Copiers on Java and franz-go need Maven, a JDK and Go; a run without them prints what it skips.
+# Long runs with faults: on a cluster (100 rounds), on a cluster with full disks (50; needs root to mount small disks)
+# and on one broker (200). ROUNDS sets all three, SEED replays the choices of a run, REAL_ZOOKEEPER=1 uses a real
+# ZooKeeper, PROTOCOL=consumer makes the copiers' group use KIP-848. Copiers on Java and franz-go need Maven, a JDK and
+# Go; a run without them prints what it skips.
 chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer).
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL))
 	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 
-# What is missing is skipped, and named.
+# Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus.
 	@$(BIN)/pytest tests/compat
 
-# The documentation as a site, in build/site. A broken link, a page outside the navigation or a link to a function
-# that is gone ends it with exit code 1.
+# Build the documentation site in build/site. A broken link, a page outside the navigation, and a link to a function
+# that does not exist fail the build.
 docs: install ## Build the documentation's site in build/site.
 	@$(MKDOCS) build --strict
 
@@ -90,16 +90,16 @@ format: install ## Format the code and apply safe fixes.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-# The section of CHANGELOG.md that the fragments in changelog.d would become.
-changelog: install ## Print what the changelog fragments would become.
+# Print the section of CHANGELOG.md that the fragments in changelog.d would produce.
+changelog: install ## Print the changelog section of the fragments.
 	@$(BIN)/towncrier build --draft --version Unreleased 2>/dev/null
 
 bench: install java ## Run the benchmarks; one line for each figure.
 	@$(BIN)/python -m benchmarks
 
-bench-kafka: install java ## Run the benchmarks with Apache Kafka beside.
+bench-kafka: install java ## Run the benchmarks with Kalda and Apache Kafka.
 	@$(BIN)/python -m benchmarks --with-kafka
 
-clean: ## Remove .venv and what was built.
+clean: ## Remove .venv and build results.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,7 +25,7 @@ _FENCED = re.compile(r"(^[ \t]*(?:```|~~~).*?^[ \t]*(?:```|~~~)[ \t]*$)", re.MUL
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each file outside `docs` to which a page links, directly or through other added pages."""
+    """Add a page for each file outside `docs` to which a page links, directly or through added pages."""
     waiting = [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
     waiting += [(path, (REPOSITORY / path).read_text()) for path in _root_pages(files, config)]
     while waiting:

@@ -56,7 +56,7 @@ def links(page: str, markdown: str) -> Iterator[Link]:
 
 
 def parsed(page: str, match: re.Match[str]) -> Link | None:
-    """Return the link in a match of `LINK`; None if its target is outside the repository or on the same page."""
+    """Return the link in a match of `LINK`; None if it leads out of the repository or to its own page."""
     target = match["target"]
     if _OUTSIDE.match(target):
         return None

