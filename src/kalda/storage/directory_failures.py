@@ -53,6 +53,15 @@ class DirectoryFailures:
         Who listens also finds out when there is room; without a listener no directory counts as full.
         """
 
+    def listen(
+        self,
+        *,
+        on_failure: Callable[[str], None] | None = None,
+        on_full: Callable[[str], None] | None = None,
+    ) -> None:
+        """Call these functions from now on when a directory fails or becomes full."""
+        self.on_failure, self.on_full = on_failure or self.on_failure, on_full or self.on_full
+
     def note(self, directory: str, error: BaseException) -> bool:
         """Take note of what went wrong under a log directory; tells whether that ends its service."""
         if directory in self.failed:

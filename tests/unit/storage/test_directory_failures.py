@@ -61,7 +61,7 @@ def test_a_broken_device_is_noticed_where_it_is_used(
     manager: LogManager, files: FaultyFileSystem, code: int, action: str
 ) -> None:
     told: list[str] = []
-    manager.resources.failures.on_failure = told.append
+    manager.resources.failures.listen(on_failure=told.append)
     log = manager.logs()[log_in(manager, A)]
     break_disk(files, A, code, action)
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_a_full_directory_is_reported_once_and_apart_from_failed_ones(
 ) -> None:
     told: list[str] = []
     failures = manager.resources.failures
-    failures.on_full = told.append
+    failures.listen(on_full=told.append)
     log = manager.logs()[log_in(manager, A)]
     break_disk(files, A, code, "write")
     for _ in range(2):
@@ -307,7 +307,7 @@ def test_a_log_that_cannot_be_recovered_on_a_full_disk_stays_closed_until_there_
     assert manager.has(partition(0))
     with pytest.raises(LogStorageError, match="No space left on device; free space on its volume"):
         manager.get_or_create(partition(0))
-    manager.resources.failures.on_full = lambda _: None
+    manager.resources.failures.listen(on_full=lambda _: None)
     with pytest.raises(LogStorageError, match="No space left on device"):
         manager.get_or_create(partition(0))
     opened: list[str] = []

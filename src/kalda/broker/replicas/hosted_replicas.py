@@ -41,7 +41,6 @@ class HostedReplicas:
         assert topic_partition not in self.partitions, f"{partition} is hosted twice"
         assert topic_partition not in self.offline, f"{partition} is offline"
         self.partitions[topic_partition] = partition
-        partition.topic_metrics = self.topic_stats.of(topic_partition.topic)
         self.by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
         if partition.topic_id != ZERO_UUID:
             self.by_id.setdefault(partition.topic_id.bytes, {})[topic_partition.partition] = partition

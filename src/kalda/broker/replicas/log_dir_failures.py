@@ -69,8 +69,7 @@ class LogDirFailures:
         """Whether the controller is to be notified; coordination may be away for long."""
         self._volume: Final = volume
         self._failures: Final = log_manager.resources.failures
-        self._failures.on_failure = self._on_failure
-        self._failures.on_full = self._on_full
+        self._failures.listen(on_failure=self._on_failure, on_full=self._on_full)
 
     async def run(self) -> None:
         """Act on failures and full directories as they come, until cancelled.

@@ -71,10 +71,13 @@ class MissingRecords:
         self._unreachable: Final[set[int]] = set()
         """Brokers that could not be dialled in this pass: one time-out for all partitions is enough."""
         self._attention: Final = asyncio.Event()
-        self.on_settled: Callable[[Partition], None] = lambda _: None
-        """Called with a partition that was held, when it may be followed."""
+        self._on_settled: Callable[[Partition], None] = lambda _: None
 
     # What changes of roles call.
+
+    def listen(self, on_settled: "Callable[[Partition], None]") -> None:
+        """Call `on_settled` with each held partition that may be followed from now on."""
+        self._on_settled = on_settled
 
     def take(self, partition: "Partition") -> bool:
         """Begin to search for what the partition's log lacks; tell whether to follow only when that is over.
@@ -181,7 +184,7 @@ class MissingRecords:
         if search.is_held:
             search.is_held = False
             if not (partition.is_leader or partition.is_gone):
-                self.on_settled(partition)
+                self._on_settled(partition)
 
     def _give_up(self, search: GapSearch, verdict: Verdict) -> None:
         missing = search.partition.log.missing

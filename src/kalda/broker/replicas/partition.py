@@ -76,6 +76,7 @@ class Partition:
         broker_id: int,
         log: UnifiedLog,
         rules: ReplicationRules = _WITHOUT_FOLLOWERS,
+        topic_metrics: BrokerTopicMetrics | None = None,
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.topic_id: Final = topic_id
@@ -111,7 +112,7 @@ class Partition:
         self.pending_isr: IsrChange | None = None
         self.followers: dict[int, FollowerState] = {}
         """The other replicas while this broker leads; empty while it follows."""
-        self.topic_metrics = BrokerTopicMetrics()
+        self.topic_metrics: Final = topic_metrics or BrokerTopicMetrics()
         """The counters of the topic on this broker; all hosted partitions of the topic share them."""
 
     # Roles.

@@ -151,9 +151,18 @@ class ReplicaManager:
         self._by_id: Final = self._hosted.by_id
         rules = ReplicationRules(clock, lag_seconds, is_alive)
         self._roles: Final = RoleChanges(
-            broker_id, self._hosted, log_manager, rules, fetching, self.wake_all, missing
+            broker_id,
+            self._hosted,
+            log_manager,
+            rules,
+            fetching,
+            self.wake_all,
+            missing,
+            on_internal_role=self._notify_role,
+            on_recovered=self._notify_recovered,
         )
         self._listener: PartitionListener | None = None
+        self._on_recovered: Callable[[], None] = lambda: None
         self.topic_stats: Final = self._hosted.topic_stats
 
     # Looking up.
@@ -207,7 +216,7 @@ class ReplicaManager:
 
     def watch_recovery(self, on_recovered: Callable[[], None]) -> None:
         """Call `on_recovered` whenever a retry took roles that the disk had refused."""
-        self._roles.on_recovered = on_recovered
+        self._on_recovered = on_recovered
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
         """Follow the leader that ZooKeeper names, without waiting for the controller's request."""
@@ -228,7 +237,13 @@ class ReplicaManager:
     def listen(self, listener: PartitionListener) -> None:
         """Notify `listener` of changes of the partitions of internal topics from now on."""
         self._listener = listener
-        self._roles.on_internal_role = listener.on_role
+
+    def _notify_role(self, partition: Partition) -> None:
+        if self._listener is not None:
+            self._listener.on_role(partition)
+
+    def _notify_recovered(self) -> None:
+        self._on_recovered()
 
     def wake(self, partition: Partition) -> None:
         """Complete the operations whose wait ends with the partition's high watermark."""

@@ -47,7 +47,15 @@ class RoleChanges:
         fetching: FollowerFetching | None,
         wake: Callable[[Partition], None],
         missing: MissingRecords | None = None,
+        *,
+        on_internal_role: Callable[[Partition], None] = lambda _: None,
+        on_recovered: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_internal_role` is called after each change of the role of an internal topic's partition.
+
+        `on_recovered` is called when roles were taken that a disk had refused, which the controller takes for
+        lost.
+        """
         self._broker_id: Final = broker_id
         self._replicas: Final = replicas
         self._log_manager: Final = log_manager
@@ -56,12 +64,10 @@ class RoleChanges:
         self._wake: Final = wake
         self._missing: Final = missing
         if missing is not None:
-            missing.on_settled = lambda partition: self._follow([partition])
+            missing.listen(lambda partition: self._follow([partition]))
         self._controller_epoch = -1
-        self.on_internal_role: Callable[[Partition], None] | None = None
-        """Called with a partition of an internal topic after each change of its role."""
-        self.on_recovered: Callable[[], None] | None = None
-        """Called when a retry succeeded: the controller still counts these replicas as offline."""
+        self._on_internal_role: Final = on_internal_role
+        self._on_recovered: Final = on_recovered
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         """Lead or follow the partitions of a request; return the errors by partition.
@@ -121,8 +127,8 @@ class RoleChanges:
                 if failures == RETRY_FAILURES_MAX:
                     break
         self._follow(followed)
-        if successes and self.on_recovered is not None:
-            self.on_recovered()
+        if successes:
+            self._on_recovered()
         return failures < RETRY_FAILURES_MAX and failures < len(refused)
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
@@ -279,7 +285,14 @@ class RoleChanges:
         hosted = partition
         if hosted is None:
             log = self._log_manager.get_or_create(topic_partition, leadership.topic_id)
-            hosted = Partition(topic_partition, leadership.topic_id, self._broker_id, log, self._rules)
+            hosted = Partition(
+                topic_partition,
+                leadership.topic_id,
+                self._broker_id,
+                log,
+                self._rules,
+                self._replicas.topic_stats.of(topic_partition.topic),
+            )
         if leadership.leader == self._broker_id:
             self._unfollow(topic_partition)
             hosted.become_leader(leadership)
@@ -341,8 +354,8 @@ class RoleChanges:
         self._notify(partition)
 
     def _notify(self, partition: Partition) -> None:
-        if partition.is_internal and self.on_internal_role is not None:
-            self.on_internal_role(partition)
+        if partition.is_internal:
+            self._on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
         if self._missing is not None:

@@ -137,7 +137,7 @@ class Damaged:
             lambda number: BrokerEndpoint(number, str(number), 9092),
             broker.clock,
         )
-        self.missing.on_settled = self.settled.append
+        self.missing.listen(self.settled.append)
 
     async def dial(self, host: str, port: int, options: DialOptions) -> Connection:
         self.dialled.append(int(host))

@@ -419,7 +419,7 @@ async def test_a_follower_that_is_elected_during_a_round_is_not_followed() -> No
 
 async def test_a_full_disk_does_not_make_readers_skip_what_others_have() -> None:
     here = Damaged(damaged(5), whole(), whole())
-    here.broker.manager.resources.failures.on_full = lambda directory: None
+    here.broker.manager.resources.failures.listen(on_full=lambda directory: None)
     here.lead()
     here.files.space_left = 100
     assert DISK_PAUSE_SECONDS == await here.search()
@@ -460,7 +460,7 @@ async def test_a_crash_at_any_step_costs_the_work_only(is_power_cut: bool) -> No
     steps = 0
     while True:
         here = Damaged(damaged(0, 10), whole())
-        here.broker.manager.resources.failures.on_full = lambda directory: None
+        here.broker.manager.resources.failures.listen(on_full=lambda directory: None)
         is_done = crash_after(here.files, steps)
         here.lead()
         await here.search()

@@ -106,7 +106,7 @@ async def search(broker: Broker, answers: dict[int, Answer], leader: int = LEADE
         broker.clock,
     )
     settled: list[Partition] = []
-    missing.on_settled = settled.append
+    missing.listen(settled.append)
     assert missing.take(partition)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(missing.run())
