@@ -1,10 +1,11 @@
-"""What to do about the missing records of one log: decisions only, without connections, tasks or files.
+"""Decides how the search for the missing records of one log continues; it has no connections, tasks or files.
 
-`kalda.broker.replicas.missing_records` asks the replicas and puts records in place. It notes here what
-each of them answered in a round, and does what the verdict at the round's end says.
+`kalda.broker.replicas.missing_records` asks the replicas and puts records into the log. It notes here what
+each replica answered in a round, and acts on the verdict at the end of the round.
 
-What a maintainer must not break: a search is given up only for what replicas answered or did not answer.
-Readers skip the offsets from then on, and a consumer that has skipped records never comes back.
+What a maintainer must not break: only what replicas answered, or did not answer in time, ends a search
+without the records. Readers skip the offsets from then on, and a consumer that has skipped records does not
+return.
 """
 
 import uuid
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long replicas that do not answer keep readers from skipping; a restart of a broker takes less."""
+"""How long readers wait for replicas that do not answer; a restart of a broker takes less."""
 PAUSE_SECONDS: Final = 0.25
-"""Between two rounds while readers wait."""
+"""The pause between two rounds while readers wait."""
 DISK_PAUSE_SECONDS: Final = 5.0
-"""Between two rounds when the disk here refused the records."""
+"""The pause between two rounds after the local disk refused the records."""
 LATE_PAUSE_SECONDS: Final = 30.0
-"""Between two rounds when readers do not wait any more."""
+"""The pause between two rounds when no reader waits any more."""
 FETCH_BYTES: Final = 4 * 1024 * 1024
 _REPLICA_STATE_FROM: Final = 15
 """The version of Fetch in which the replica id moved into a struct."""
@@ -43,7 +44,7 @@ _CONSUMER_ID: Final = -1
 
 
 def fetch_request(name: TopicPartition, topic_id: uuid.UUID, offset: int, version: int) -> FetchRequest:
-    """Return the request for records from `offset` on, without a session and without waiting."""
+    """Return a request for records from `offset` on, which opens no session and does not wait."""
     has_state = version >= _REPLICA_STATE_FROM
     wanted = FetchPartition(partition=name.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     return FetchRequest(
@@ -57,10 +58,10 @@ def fetch_request(name: TopicPartition, topic_id: uuid.UUID, offset: int, versio
 
 
 class Answer(Enum):
-    """What one replica's answer to a fetch says about the next missing record."""
+    """What a replica's answer to a fetch means for the next missing record."""
 
     RECORDS = "it sent records"
-    LACKS = "it does not have the record and will not get it"
+    LACKS = "it does not have the record and cannot get it"
     UNFIT = "what it sent does not continue the records here"
     SEARCHES = "it does not have the record and searches for it itself"
     NOTHING_YET = "it has nothing below its high watermark there"
@@ -71,7 +72,7 @@ _LACKING: Final = (Answer.LACKS, Answer.UNFIT)
 
 
 def answer_of(data: PartitionData) -> Answer:
-    """Classify the answer to a fetch of missing records."""
+    """Return what an answer to a fetch of missing records means."""
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Answer.LACKS
     if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
@@ -82,7 +83,7 @@ def answer_of(data: PartitionData) -> Answer:
 
 
 class Verdict(Enum):
-    """How a search stands after a round."""
+    """The state of a search after a round."""
 
     FILLED = "nothing is missing any more"
     GOES_ON = "the replicas are asked again soon, or late if readers skip the offsets already"
@@ -99,19 +100,19 @@ class GapSearch:
         self.began_at: Final = now
         self.due = now
         self.is_held = False
-        """Whether the partition is to be followed when the search is over."""
+        """Whether following the partition waits for the end of the search."""
         self.filler: GapFiller | None = None
-        """What is being filled; abandoned when the search is dropped."""
+        """The gap filler at work; it is abandoned when the search is dropped."""
         self._answers: dict[tuple[int, int], Answer] = {}
         self._has_disk_error = False
 
     def begin_round(self) -> None:
-        """Forget what the replicas answered in the round before."""
+        """Drop the answers of the last round."""
         self._answers = {}
         self._has_disk_error = False
 
     def others(self) -> list[int]:
-        """Return the other replicas, those first that are likeliest to have everything."""
+        """Return the other replicas: the leader first, then the in-sync replicas."""
         partition = self.partition
         others = [replica for replica in partition.replicas if replica != partition.broker_id]
         return sorted(
@@ -123,10 +124,10 @@ class GapSearch:
         self._answers[broker_id, offset] = answer
 
     def is_uncommitted(self, broker_id: int, offset: int, gap_end: int) -> bool:
-        """Return whether a follower's log is cut at `offset`, in a gap up to `gap_end`: fetching is enough.
+        """Return whether a follower may truncate its log to `offset`, in a gap up to `gap_end`.
 
-        The leader must have said that it has committed nothing there, and nothing committed may lie behind
-        the gap. Gap 15 to 19: so it is for a log that ends at 20, or whose high watermark is at most 15.
+        The leader must have answered that it has committed nothing there, and no committed record may follow
+        the gap. With a gap from 15 to 19 the log must end at 20, or have a high watermark of at most 15.
         """
         partition = self.partition
         answer = self._answers.get((broker_id, offset))
@@ -137,11 +138,11 @@ class GapSearch:
         return gap_end >= partition.log.log_end_offset or offset >= partition.log.high_watermark
 
     def note_disk_error(self) -> None:
-        """Note that the disk here refused records: no reason to give up what replicas have."""
+        """Note that the local disk refused records: the search continues, since replicas have them."""
         self._has_disk_error = True
 
     def judge(self, now: float) -> Verdict:
-        """Decide how the search stands at the end of a round, and when the next one is due."""
+        """Return the verdict on a round, and set when the next one is due."""
         missing = self.partition.log.missing
         verdict = self._verdict(missing.ranges, now)
         if verdict is Verdict.GOES_ON and not missing.is_given_up:
@@ -155,8 +156,8 @@ class GapSearch:
             return Verdict.FILLED
         if self._has_disk_error:
             return Verdict.GOES_ON
-        # A replica that lacks the beginning of one gap may have another one, or what another replica could
-        # not complete: each must lack what is missing now.
+        # A replica that lacks the beginning of one gap may have another gap, or the rest of one that another
+        # replica filled in part. So each replica must lack the first record of each gap that is left.
         answers = [
             self._answers.get((broker_id, each.first)) for broker_id in self.others() for each in ranges
         ]
@@ -169,10 +170,10 @@ class GapSearch:
         return Verdict.GOES_ON
 
     def _has_leader_answered(self) -> bool:
-        """Return whether this broker leads, or the leader could say what it has.
+        """Return whether this broker leads, or the leader answered without an error.
 
-        A leader whose high watermark lies below the gap counts: with ``min.insync.replicas`` it may be this
-        follower that the high watermark waits for, and only a follower that fetches moves it.
+        An answer without records counts: the leader's high watermark may be below the gap because it waits
+        for this follower, which does not fetch before the search is over.
         """
         partition = self.partition
         return partition.is_leader or any(

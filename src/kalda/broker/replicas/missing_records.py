@@ -1,19 +1,19 @@
-"""Getting back from other replicas what a damaged disk took from the logs here.
+"""Fetches from other replicas the records that a log on a damaged disk lacks, and puts them into the log.
 
-A log that was damaged has missing offsets (`kalda.storage.missing_offsets`). Whether the broker leads or
-follows the partition, it asks the other replicas for just these records and puts them where they belong.
-Until then reads there get KAFKA_STORAGE_ERROR, which clients retry, and a follower does not fetch: so it
-cannot join the in-sync replicas without the records.
+Such a log has missing offsets (`kalda.storage.missing_offsets`). Whether this broker leads or follows the
+partition, it requests exactly these records from the other replicas. Until they are in place, reads of these
+offsets get KAFKA_STORAGE_ERROR, which clients retry, and a follower does not fetch, so it cannot join the ISR
+without the records.
 
-The search is given up, and readers skip the offsets, when every other replica has answered that it lacks
-them, too, or when the patience with those that do not answer is over. A follower waits for its leader's
-answer in any case. Replicas that come back later are still asked. These decisions are in `gap_search`; this
-module dials, fetches and fills.
+The search ends without the records, and readers skip the offsets, when every other replica has answered that
+it lacks them too, or after `PATIENCE_SECONDS` if some do not answer. A follower needs its leader's answer in
+any case. Replicas that return later are still asked. `gap_search` decides this; this module connects, fetches
+and fills.
 
-The records are asked for as Kafka's tools ask, by replica id -2: any replica answers, up to its own high
-watermark. What was never committed is not worth a search: a follower cuts it off as soon as its leader has
-answered that it has committed nothing there. Without that answer it keeps its end: it may be elected next,
-and a leader with a shorter log would cut committed records off the others.
+The requests have replica id -2, like those of Kafka's tools: any replica answers, up to its own high
+watermark. Records that were never committed are not searched for: a follower truncates them when its leader
+has answered that it has committed nothing there. Without that answer it keeps its log end: it may be elected
+next, and as a leader with a shorter log it would make others truncate committed records.
 """
 
 import asyncio
@@ -69,20 +69,20 @@ class MissingRecords:
         self._clock: Final = clock
         self._searches: Final[dict[TopicPartition, GapSearch]] = {}
         self._unreachable: Final[set[int]] = set()
-        """Brokers that could not be dialled in this pass: one time-out for all partitions is enough."""
+        """Brokers without a connection in this pass: one timeout for all partitions is enough."""
         self._attention: Final = asyncio.Event()
         self._on_settled: Callable[[Partition], None] = lambda _: None
 
-    # What changes of roles call.
+    # Changes of roles.
 
     def listen(self, on_settled: "Callable[[Partition], None]") -> None:
         """Call `on_settled` with each held partition that may be followed from now on."""
         self._on_settled = on_settled
 
     def take(self, partition: "Partition") -> bool:
-        """Begin to search for what the partition's log lacks; tell whether to follow only when that is over.
+        """Search for what the partition's log lacks; return whether following has to wait for the end of it.
 
-        Calling again at a new role goes on with the search.
+        A call for a new role continues the search.
         """
         missing = partition.log.missing
         if not missing.ranges:
@@ -100,7 +100,7 @@ class MissingRecords:
         return search.is_held
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Search no longer; the log is not touched any more when this returns."""
+        """Stop a search; when this returns, it does not touch the log any more."""
         search = self._searches.pop(topic_partition, None)
         if search is not None and search.filler is not None:
             search.filler.abandon()
@@ -138,7 +138,7 @@ class MissingRecords:
         try:
             await self._ask_all(search)
         except Exception:
-            # One partition's trouble must not end the others', nor the broker.
+            # A failure for one partition must not stop the others or the broker.
             logger.exception("%s: the search for missing records failed", search.partition.topic_partition)
             if self._is_current(search):
                 self._conclude(search)
@@ -148,7 +148,7 @@ class MissingRecords:
                 self._conclude(search)
 
     async def _ask_all(self, search: GapSearch) -> None:
-        """Ask every other replica once, until nothing is missing."""
+        """Ask each other replica once, until nothing is missing."""
         partition = search.partition
         missing = partition.log.missing
         for broker_id in search.others():
@@ -157,17 +157,17 @@ class MissingRecords:
             try:
                 await self._ask(search, broker_id)
             except (ConnectionError, ProtocolError) as error:
-                logger.debug("%s: broker %d not asked: %s", partition.topic_partition, broker_id, error)
+                logger.debug("%s: cannot ask broker %d: %s", partition.topic_partition, broker_id, error)
             except GapChangedError as error:
                 logger.info("%s", error)
             except (OSError, *LOG_ERRORS) as error:
                 search.note_disk_error()
-                logger.debug("%s: missing records not put back: %s", partition.topic_partition, error)
+                logger.debug("%s: cannot store missing records: %s", partition.topic_partition, error)
             if not self._is_current(search):
                 return
 
     def _conclude(self, search: GapSearch) -> None:
-        """Do what the verdict on a round says."""
+        """Act on the verdict on a round."""
         name = search.partition.topic_partition
         verdict = search.judge(self._clock.monotonic())
         if verdict is Verdict.FILLED:
@@ -202,12 +202,12 @@ class MissingRecords:
         self._settle(search)
 
     async def _ask(self, search: GapSearch, broker_id: int) -> None:
-        """Take what one replica has of what is missing.
+        """Fetch what one replica has of the missing records.
 
         Raises:
-            ConnectionError, ProtocolError: it does not answer.
-            GapChangedError: the search was stopped, or the log cut.
-            LogStorageError: what it sent could not be put in place.
+            ConnectionError, ProtocolError: the replica does not answer.
+            GapChangedError: the search was stopped, or the log truncated.
+            LogStorageError: the records cannot be stored.
         """
         connection = await self._dial(broker_id)
         try:
@@ -229,7 +229,7 @@ class MissingRecords:
         if endpoint is None:
             raise ConnectionError("its address is not known")
         if broker_id in self._unreachable:
-            raise ConnectionError("it could not be reached a moment ago")
+            raise ConnectionError("it could not be reached just before")
         try:
             return await self._dialer.dial(
                 endpoint.host,
@@ -245,7 +245,7 @@ class MissingRecords:
     async def _fill(
         self, search: GapSearch, broker_id: int, connection: LeaderConnection, gap: OffsetRange
     ) -> int | None:
-        """Fill one gap from its beginning; return where the replica has records again after some it lacks."""
+        """Fill one gap from its start; return where records continue after ones that the replica lacks."""
         log = search.partition.log
         filler = search.filler = GapFiller(log, self._resources, gap)
         try:
@@ -255,13 +255,13 @@ class MissingRecords:
             if not self._is_current(search):
                 return None
             if filler.next_offset >= gap.end and log.missing.holds(gap.end - 1):
-                # Compaction has left nothing of the end of the gap, or of all of it.
+                # Compaction left no records at the end of the gap, or in all of it.
                 with log.disk_errors.raised("note what is not missing in"):
                     log.missing.remove(gap.first, gap.end)
             if search.is_uncommitted(broker_id, filler.next_offset, gap.end):
                 log.truncate_to(filler.next_offset)
                 logger.warning(
-                    "%s: cut at %d, where records are missing that the leader has not committed",
+                    "%s: truncated to %d, where records are missing that the leader has not committed",
                     search.partition.topic_partition,
                     filler.next_offset,
                 )
@@ -278,7 +278,7 @@ class MissingRecords:
         connection: LeaderConnection,
         gap: OffsetRange,
     ) -> int | None:
-        """Fetch until the gap is filled or nothing more comes; return as `_fill` does."""
+        """Fetch until the gap is filled or the replica has no more; return as `_fill` does."""
         while filler.next_offset < gap.end:
             before = filler.next_offset
             data = await self._fetch(connection, search.partition, before)
@@ -322,16 +322,16 @@ class MissingRecords:
     async def _fetch(
         self, connection: LeaderConnection, partition: "Partition", offset: int
     ) -> PartitionData:
-        """Ask a replica for records from `offset` on; raises `ConnectionError`."""
+        """Request records from `offset` on; raises `ConnectionError`."""
         name = partition.topic_partition
         version = connection.version_of(ApiKey.FETCH)
         request = fetch_request(name, partition.topic_id, offset, version)
         response = await connection.request(request, timeout_seconds=REQUEST_SECONDS)
         assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
         if response.error_code:
-            raise ConnectionError(f"a fetch is answered with error {response.error_code}")
+            raise ConnectionError(f"the response to a fetch has error {response.error_code}")
         for topic in response.responses:
             for data in topic.partitions:
                 if data.partition_index == name.partition:
                     return data
-        raise ConnectionError(f"the answer to a fetch of {name} does not have that partition")
+        raise ConnectionError(f"the response to a fetch lacks {name}")

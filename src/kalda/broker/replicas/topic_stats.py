@@ -1,13 +1,11 @@
-"""What this broker did for each topic: records and bytes in and out, requests, failures.
+"""Counters by topic: records and bytes in and out, requests, and failures on this broker.
 
-The data path adds to a `BrokerTopicMetrics` that the partition holds; the figures of all topics together are
-summed when the metrics are rendered. Names are Kafka's (``BrokerTopicStats``, ``BrokerTopicMetrics``).
+The data path adds to the `BrokerTopicMetrics` that a partition holds; the totals of all topics are summed at
+each scrape. The names are Kafka's (``BrokerTopicStats``, ``BrokerTopicMetrics``).
 """
 
 from collections.abc import Mapping
 from typing import Final
-
-__all__ = ["BrokerTopicMetrics", "BrokerTopicStats"]
 
 
 class BrokerTopicMetrics:
@@ -27,11 +25,11 @@ class BrokerTopicMetrics:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        """Bytes of records sent to consumers; followers are counted elsewhere."""
+        """Bytes of records sent to consumers, without followers."""
         self.produces = 0
-        """Appends that were asked for, one for each partition of a request."""
+        """Appends, one for each partition of a request."""
         self.fetches = 0
-        """Reads, one for each partition of a request, and again when a fetch that waited is answered."""
+        """Reads, one for each partition of a request, and one more when a fetch has waited."""
         self.failed_produces = 0
         self.failed_fetches = 0
 
@@ -47,7 +45,7 @@ class BrokerTopicStats:
     def __init__(self) -> None:
         self._by_topic: Final[dict[str, BrokerTopicMetrics]] = {}
         self._removed: Final = BrokerTopicMetrics()
-        """The counts of topics that left this broker: the sums of all topics must not fall."""
+        """The counts of topics that left this broker, so that the totals do not decrease."""
         self.replication_bytes_out = 0
         """Bytes of records sent to followers, of all topics."""
 
@@ -57,20 +55,20 @@ class BrokerTopicStats:
         return self._by_topic
 
     def of(self, topic: str) -> BrokerTopicMetrics:
-        """Return the counters of a topic, made at the first call."""
+        """Return the counters of a topic; the first call makes them."""
         found = self._by_topic.get(topic)
         if found is None:
             found = self._by_topic[topic] = BrokerTopicMetrics()
         return found
 
     def remove(self, topic: str) -> None:
-        """Drop a topic that has no partition here any more; its counts stay in the sums."""
+        """Drop a topic without a partition on this broker; its counts stay in the totals."""
         gone = self._by_topic.pop(topic, None)
         if gone is not None:
             self._removed.add(gone)
 
     def total(self) -> BrokerTopicMetrics:
-        """Return the sums over all topics since the start of the broker."""
+        """Return the totals of all topics since the broker started."""
         sums = BrokerTopicMetrics()
         sums.add(self._removed)
         for each in self._by_topic.values():

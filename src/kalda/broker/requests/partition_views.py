@@ -1,8 +1,8 @@
-"""How a partition looks to a client on one listener: its leader, if it can be reached, and its replicas.
+"""A partition as a client on one listener sees it: the leader, if it can be reached, and the replicas.
 
-Metadata and DescribeTopicPartitions answer with it. The rules are Kafka's: a partition whose leader cannot be
-reached has leader -1 and an error; from Metadata v6 a leader that lives but lacks the client's listener is
-told apart from one that is gone.
+Metadata and DescribeTopicPartitions return it. The rules are Kafka's: a partition without a reachable leader
+has leader -1 and an error. From Metadata v6 on, a live leader without the client's listener has an error of
+its own.
 """
 
 from collections.abc import Mapping
@@ -34,12 +34,12 @@ def view_partition(
     tells_missing_listener: bool = True,
     hides_unreachable: bool = False,
 ) -> PartitionView:
-    """Look at a partition.
+    """Return a partition as a client sees it.
 
     Args:
-        partition: what the controller said.
+        partition: the leadership that the controller sent.
         brokers: the live brokers.
-        listener: the listener that the client is on.
+        listener: the listener of the client's connection.
         tells_missing_listener: whether the client knows LISTENER_NOT_FOUND (Metadata v6 and up).
         hides_unreachable: whether replicas on unreachable brokers are left out, with an error (Metadata v0).
     """

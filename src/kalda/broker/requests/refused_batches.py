@@ -1,20 +1,19 @@
-"""Batches that a producer will send again, and that what it sent behind them must not overtake.
+"""Remembers refused batches that a producer will retry, so that later batches cannot overtake them.
 
-An idempotent producer has up to five batches under way. The first may be refused for something that is over
-a millisecond later, when the second comes: the broker was not told yet that it leads, too few replicas were
-in sync.
+An idempotent producer has up to five batches in flight. The first may be refused for a reason that has passed
+a millisecond later, when the second arrives: this broker did not lead yet, or too few replicas were in sync.
 
-    sequence 570  refused: NOT_LEADER_OR_FOLLOWER        the broker begins to lead
-    sequence 575  out of sequence, or, from a producer that the log does not know, taken as its first
+    sequence 570  refused: NOT_LEADER_OR_FOLLOWER        this broker becomes the leader
+    sequence 575  out of sequence, or appended as the first batch of a producer that the log does not have
 
-Java's client sends 570 and 575 again whatever the second is told. librdkafka begins a new epoch when it is
-told OUT_OF_ORDER_SEQUENCE_NUMBER, and sends again in it what is unacknowledged in any partition: what was
-appended there, and its answer lost with a leader, is in the log twice then. So what comes behind a refused
-batch is refused like it.
+The Java client sends 570 and 575 again whatever error 575 gets. On OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka
+begins a new epoch, and in it sends again what is unacknowledged in any partition: a batch that was appended,
+but whose response was lost with its leader, is then in the log twice. So batches after a refused one get the
+same error.
 
-librdkafka may also send 575 to a new leader before it sends 570 again, which the old one has just refused:
-its threads may see that nothing is under way before they see what came back. So the first batch of a producer
-that a new leader gets is told to wait a little for one before it.
+librdkafka may also send 575 to a new leader before it sends 570, which the old leader has just refused,
+because one of its threads may find nothing in flight before another one has handled the refusal. So a new
+leader refuses the first batch of a producer for a short time if one before it is missing.
 """
 
 from typing import Final, NamedTuple
@@ -27,12 +26,12 @@ from kalda.storage.producer_state_entry import SEQUENCE_MAX
 from kalda.storage.unified_log import UnifiedLog
 
 BATCHES_MAX: Final = 10_000
-"""One for each producer and partition; the oldest goes first."""
+"""Bound on the entries, one for each producer and partition; the oldest is dropped first."""
 KEPT_SECONDS: Final = 30.0
-"""A producer that has not come again by then has given up, and may be told of its gap."""
+"""How long an entry counts; a producer that has not retried by then has given up."""
 
 GAP_SECONDS: Final = 5.0
-"""The same for a batch of which nothing is known but that it is missing."""
+"""The same for a batch that no broker is known to have refused."""
 
 _PASSING: Final = frozenset(
     (
@@ -42,7 +41,7 @@ _PASSING: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-"""Refusals after which producers send the same batch again."""
+"""Errors after which producers send the same batch again."""
 _SEQUENCES: Final = SEQUENCE_MAX + 1
 
 Key = tuple[bytes, int, int]
@@ -56,15 +55,15 @@ class _Refused(NamedTuple):
 
 
 class RefusedBatches:
-    """The first batch that is missing of each producer and partition, and why it is."""
+    """The first missing batch of each producer and partition, with the error that it got."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
         self.by_producer: Final[dict[Key, _Refused]] = {}
-        """Oldest first. Empty nearly always: what asks for `refusal` looks here before."""
+        """Oldest first. It is nearly always empty, so callers of `refusal` check that first."""
 
     def note(self, topic: bytes, index: int, records: memoryview | None, code: int) -> None:
-        """Take note of a refusal, unless an earlier batch of the producer is missing already."""
+        """Note a refusal, unless an earlier batch of the producer is missing."""
         if code not in _PASSING or records is None or len(records) < HEADER_SIZE:
             return
         producer_id, epoch, sequence = read_producer(records)
@@ -83,7 +82,7 @@ class RefusedBatches:
         self._remember(key, _Refused(epoch, sequence, ErrorCode(code), now + KEPT_SECONDS))
 
     def refusal(self, topic: bytes, index: int, records: memoryview, log: UnifiedLog) -> ErrorCode | None:
-        """Return what a batch is told because one before it is missing; None where the log may judge it."""
+        """Return the error for a batch after a missing one; None to let the log decide."""
         producer_id, epoch, sequence = read_producer(records)
         key = topic, index, producer_id
         missing = self.by_producer.get(key)
@@ -97,7 +96,7 @@ class RefusedBatches:
         return missing.code if _is_behind(sequence, missing.sequence) else None
 
     def is_early(self, partition: Partition, records: memoryview) -> bool:
-        """Return whether a batch out of sequence waits for one that the new leader does not have yet."""
+        """Return whether a new leader refuses a batch for a short time, because one before it is missing."""
         producer_id, epoch, sequence = read_producer(records)
         entry = partition.log.producer_state.producers.get(producer_id)
         start_offset = partition.leader_epoch_start_offset
@@ -111,7 +110,7 @@ class RefusedBatches:
         key = partition.name_bytes, topic_partition.partition, producer_id
         known = self.by_producer.get(key)
         if known is not None and (known.epoch, known.sequence) == (epoch, expected):
-            # It was waited for before.
+            # This batch was refused before for the same missing one.
             return False
         until = self._clock.monotonic() + GAP_SECONDS
         self._remember(key, _Refused(epoch, expected, ErrorCode.NOT_ENOUGH_REPLICAS, until))
@@ -121,15 +120,16 @@ class RefusedBatches:
         if self.by_producer.pop(key, None) is None and len(self.by_producer) >= BATCHES_MAX:
             del self.by_producer[next(iter(self.by_producer))]
         self.by_producer[key] = refused
+        assert len(self.by_producer) <= BATCHES_MAX, f"{len(self.by_producer)} refused batches"
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """Return whether a sequence number comes after another; they begin again at 0."""
+    """Return whether a sequence number is after another; sequence numbers wrap to 0."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2
 
 
 def _is_in(log: UnifiedLog, producer_id: int, missing: _Refused) -> bool:
-    """Return whether the missing batch came, here or at another leader, or its epoch is over."""
+    """Return whether the missing batch is in the log, or its producer epoch has ended."""
     entry = log.producer_state.producers.get(producer_id)
     if entry is None or entry.producer_epoch != missing.epoch:
         return entry is not None and entry.producer_epoch > missing.epoch

@@ -1,7 +1,7 @@
-"""DeleteRecords (key 21), versions 0-2: raise the start of partitions' logs (KIP-107).
+"""Handles DeleteRecords (key 21), versions 0-2: raises the log start offset of partitions (KIP-107).
 
-The files below the new start go with the next retention pass. The answer waits until the live followers have
-raised theirs too; a partition with one replica is done at once.
+The next retention check deletes the files below the new start. The response waits until the live followers
+have raised their log start too; a partition with one replica is done at once.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ _NO_LOW_WATERMARK: Final = -1
 def handle(
     services: BrokerServices, request: DeleteRecordsRequest, _: RequestContext
 ) -> Pending[DeleteRecordsResponse]:
-    """Raise each log's start; errors are told by partition."""
+    """Raise the log start of each partition; errors are returned by partition."""
     topics: list[DeleteRecordsTopicResult] = []
     waits: list[tuple[DeleteWait, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
@@ -74,7 +74,7 @@ def _failure(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 
 
 def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
-    """Answer with an error for each partition."""
+    """Return a response with one error for every partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

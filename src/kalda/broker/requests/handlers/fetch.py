@@ -1,11 +1,11 @@
-"""Fetch (key 1), versions 0-17: read record batches, now or when there are enough of them.
+"""Handles Fetch (key 1), versions 0-17: returns record batches, at once or when there are enough of them.
 
-A request is parsed from its frame, gets its partitions from its session (KIP-227), is read, and is answered
-with header bytes and slices of segment files that go out by ``sendfile``. A request that finds less than its
-minimum waits in the purgatory.
+The handler parses the request from its frame, gets the partitions from the fetch session (KIP-227), reads
+them, and responds with header bytes and slices of segment files, which leave through ``sendfile``. A request
+that finds less than its minimum waits in the purgatory.
 
-Not implemented: versions 0-3 need messages of the formats before 0.11; they are answered with
-UNSUPPORTED_VERSION per partition, as a Kafka broker with ``message.downconversion.enable=false`` answers.
+Versions 0-3 are not implemented, because they need messages of the formats before 0.11. Their partitions get
+UNSUPPORTED_VERSION, as from a Kafka broker with ``message.downconversion.enable=false``.
 """
 
 from functools import partial
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from kalda.net.connection import Chunk
 
 MAX_BYTES_FROM: Final = 3
-"""The first version with a limit for the whole response, and the promise of one batch at least (KIP-74)."""
+"""The first version with a size limit for the response, which has at least one batch (KIP-74)."""
 RECORD_BATCHES_FROM: Final = 4
 STORAGE_ERROR_FROM: Final = 6
-"""The first version whose clients know KAFKA_STORAGE_ERROR."""
+"""The first version with KAFKA_STORAGE_ERROR."""
 ZSTD_FROM: Final = 10
 FOLLOWERS_FROM: Final = 11
 """The first version whose consumers may read from followers (KIP-392)."""
@@ -177,11 +177,11 @@ def _reply(
 
 
 def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnswer) -> FetchAnswer:
-    """Replace an answer that a client of an old version could not understand."""
+    """Return the answer of a partition in a form that a client of an old version can handle."""
     key, result = answer
     code = result.error_code
     if code == _STORAGE_ERROR and version < STORAGE_ERROR_FROM:
-        # To those clients it is an unknown error; this one makes them look for the leader and try again.
+        # These clients do not have the error; this one makes them find the leader and retry.
         return key, PartitionFetchResult(result.partition, _NOT_LEADER)
     if code != 0:
         return answer
@@ -194,7 +194,7 @@ def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnsw
 
 
 def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """Answer a whole request with one error: at the top since sessions exist, else per partition."""
+    """Return a response with one error: at the top level from version 7 on, and per partition."""
     return FetchResponse(
         error_code=int(code),
         responses=[

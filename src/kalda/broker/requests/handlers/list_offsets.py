@@ -1,8 +1,8 @@
-"""ListOffsets (key 2), versions 0-9: offsets of partitions by time, or of their ends.
+"""Handles ListOffsets (key 2), versions 0-9: returns offsets by timestamp, or starts and ends of partitions.
 
-v0 answers with several offsets of segment starts; v1 with one exact offset and its time (KIP-79); v2 adds the
-isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the earliest local offset, v9 the
-latest tiered one (KIP-405). Without tiered storage the local start is the log's start and nothing is tiered.
+v0 returns several offsets of segment starts; v1 one exact offset with its timestamp (KIP-79). v2 adds the
+isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the earliest local offset and v9 the
+latest tiered one (KIP-405). Without tiered storage the local start is the log start, and nothing is tiered.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 
 _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The first version that knows each special timestamp."""
+"""The first version with each special timestamp."""
 CONSUMER_REPLICA_ID: Final = -1
 _READ_COMMITTED: Final = 1
 _NO_TIMESTAMP: Final = -1
@@ -42,7 +42,7 @@ _NO_EPOCH: Final = -1
 def handle(
     services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    """Look each partition up; errors are told by partition."""
+    """Look up each partition; errors are returned by partition."""
     twice = _named_twice(request) if context.api_version >= 1 else frozenset()
     topics = []
     for topic in request.topics:
@@ -85,7 +85,7 @@ def _look_up(
         )
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index,
-            # What lies above the end that this reader may see is told as that end.
+            # An offset above the end that this reader may see is returned as that end.
             old_style_offsets=list(dict.fromkeys(min(offset, end) for offset in offsets)),
         )
     if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
@@ -97,19 +97,19 @@ def _look_up(
         partition_index=wanted.partition_index,
         timestamp=timestamp,
         offset=offset,
-        # Version 4 brought the field; before it there is no room for one.
+        # The field exists since version 4.
         leader_epoch=epoch if version >= 4 else _NO_EPOCH,
     )
 
 
 def _check_high_watermark(partition: Partition, version: int) -> None:
-    """Answer nothing from before the leader's epoch as the end: the high watermark is still catching up."""
+    """Refuse while the high watermark is below the start of the leader's epoch and still catching up."""
     if partition.leader_epoch_start_offset > partition.log.high_watermark:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
-    """Return the end of what the asker may read: consumers see committed records only."""
+    """Return the end offset for this reader: consumers read committed records only."""
     log = partition.log
     if request.replica_id >= 0 or request.replica_id == DEBUGGING_REPLICA_ID:
         return log.log_end_offset
@@ -119,7 +119,7 @@ def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def _offset(log: UnifiedLog, timestamp: int, end: int) -> tuple[int, int, int]:
-    """Return the timestamp, offset and leader epoch that a question about one partition has as its answer."""
+    """Return the timestamp, offset and leader epoch of the answer for one partition."""
     if timestamp == LATEST:
         return _NO_TIMESTAMP, end, _epoch_at(log, end)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -145,7 +145,7 @@ def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
 
 
 def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    """Answer with an error for each partition."""
+    """Return a response with one error for every partition."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

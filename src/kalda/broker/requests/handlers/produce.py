@@ -1,14 +1,14 @@
-"""Produce (key 0), versions 0-12: append record batches.
+"""Handles Produce (key 0), versions 0-12: appends record batches.
 
-The path of the usual request, one batch for one partition, is the first function below: parse, look up,
-append, answer, with nothing made per record. Everything else about a request goes the general way.
+`handle_produce` is the path of the usual request, with one batch for one partition: it parses, looks up,
+appends and responds, and makes nothing per record. `_handle_general` handles every other request.
 
-Versions 0-2 carry message sets of the formats before 0.11. They are advertised, because librdkafka before
-2.11.1 stops compressing when version 0 is missing (KAFKA-18659), and refused per partition with
-UNSUPPORTED_VERSION. zstd is refused below version 7 (KIP-110). A transactional batch waits until its
-coordinator has said that its transaction is open (KIP-890), unless the log knows it is; one in a request that
-names no transactional id is refused like that of a producer without the right to it. From version 12 the
-partition becomes part of the transaction by its first batch (transactions V2).
+Versions 0-2 carry message sets of the formats before 0.11. The broker advertises them, because librdkafka
+before 2.11.1 does not compress without version 0 (KAFKA-18659), and refuses them per partition with
+UNSUPPORTED_VERSION. Below version 7 it refuses zstd (KIP-110). A transactional batch waits until its
+coordinator has confirmed that the transaction is open (KIP-890), unless the log has the transaction; without
+a transactional id in the request it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first
+batch of a transaction adds the partition to it (transactions V2).
 """
 
 import logging
@@ -67,14 +67,14 @@ _WITHOUT_LOG_START: Final = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE,
     )
 )
-"""Failed appends that Kafka answers without the log start offset; with the others the client gets it."""
+"""Errors that Kafka returns without the log start offset; responses with the others contain it."""
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Kafka's name for the one client that may write to internal topics."""
+"""Kafka's name for the only client that may write to internal topics."""
 
 # base offset, batch length, partition leader epoch, magic, CRC, attributes
 _BATCH_HEAD: Final = Struct(">qiibIh")
 _NEXT_LENGTH_MIN: Final = 14
-"""Bytes that even the oldest message has behind its length; fewer are no batch at all."""
+"""The least number of bytes after the length, in any format; fewer are not a batch."""
 _ZSTD: Final = int(Compression.ZSTD)
 
 NO_REFUSALS: Final[Refusals] = {}
@@ -82,7 +82,7 @@ Answer = tuple[bytes, PartitionProduceResult]
 
 
 class _RefusedError(Exception):
-    """A batch that is refused before the log sees it."""
+    """A batch is refused before it reaches the log."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.message)
@@ -93,7 +93,7 @@ class _RefusedError(Exception):
 def handle_produce(
     services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
-    """Append what a request carries and answer as its acks asks."""
+    """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
     fields = parse_produce_request(frame, body_position, version)
     if fields.transactional_id is not None:
@@ -128,7 +128,7 @@ def handle_produce(
 def _handle_transactional(
     services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
 ) -> RawResult:
-    """Handle a request of a transaction, which may have to wait for its coordinator first."""
+    """Handle a request of a transaction, which may first wait for the transaction's coordinator."""
     wait = services.produce_gate.admit(fields, context.api_version)
     if wait is None:
         return _handle_general(services, context, fields)
@@ -148,7 +148,7 @@ def _handle_transactional(
 
 
 def _own_records(fields: ProduceRequestFields) -> None:
-    """Copy the records out of the frame, which is gone when the request goes on."""
+    """Copy the records, because the frame is no longer valid when the request continues."""
     fields.topics = [
         (
             name,
@@ -167,7 +167,7 @@ def _handle_general(
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
 ) -> RawResult:
-    """Handle any request: many partitions, acks=0, replicas to wait for, acks that do not exist."""
+    """Handle any request: many partitions, acks=0, waiting for replicas, invalid acks."""
     acks = fields.acks
     answers: list[Answer] = []
     waits: list[tuple[int, ProduceWait]] = []
@@ -222,7 +222,7 @@ def _append(
 
 
 def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
-    """Refuse what its producer sent behind a batch that was refused and has not come again."""
+    """Refuse a batch after one that was refused and that the producer has not sent again yet."""
     index = partition.topic_partition.partition
     code = services.refused_batches.refusal(partition.name_bytes, index, records, partition.log)
     if code is not None:
@@ -230,10 +230,10 @@ def _check_order(services: "BrokerServices", partition: Partition, records: memo
 
 
 def _checked_batch(records: memoryview | None, version: int, transactional_id: bytes | None) -> memoryview:
-    """Check what a request's version demands of its records, before the log checks the batch itself.
+    """Check the records against the rules of the request's version; the log checks the batch itself.
 
-    From version 3 a partition's records are exactly one batch of format 2; an incomplete second one is cut
-    off, as Kafka does.
+    From version 3 on, the records of a partition are exactly one batch of format 2. An incomplete second one
+    is cut off, as in Kafka.
     """
     if version < RECORD_BATCHES_FROM:
         raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION)
@@ -282,7 +282,7 @@ def _first_batch(records: memoryview, batch_size: int) -> memoryview:
     return records[:batch_size]
 
 
-# Answering.
+# Responses.
 
 
 def _refused(
@@ -292,7 +292,7 @@ def _refused(
     batch: tuple[int, memoryview | None],
     error: Exception,
 ) -> PartitionProduceResult:
-    """Answer a batch that is refused; what its producer sends before and behind it counts."""
+    """Return the answer for a refused batch, and note the refusal for the producer's later batches."""
     index, records = batch
     if (
         isinstance(error, OutOfOrderSequenceError)
@@ -300,7 +300,7 @@ def _refused(
         and records is not None
         and services.refused_batches.is_early(partition, records)
     ):
-        early = "A batch that the producer sent before this one has not come to this leader yet."
+        early = "A batch that the producer sent before this one has not reached this leader yet."
         error = _RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
     failure = _failure(partition, index, error)
     services.refused_batches.note(name, index, records, failure.error_code)
@@ -308,13 +308,13 @@ def _refused(
 
 
 def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:
-    """Turn what refused a batch into the partition's answer."""
+    """Return the partition's answer for the error that refused its batch."""
     code: ErrorCode = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
     if isinstance(error, (_RefusedError, ApiError)):
         message = error.message
     else:
         message = str(error)
-        # A failing disk is logged by the log itself, once in a while; here it would be a line per request.
+        # The log itself logs disk errors at intervals; here it would be one line per request.
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             logger.error("Cannot append to %s: %s", partition, error)
     leader = None
@@ -355,7 +355,7 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
 def node_endpoints(
     services: "BrokerServices", context: RequestContext, leaders: set[int]
 ) -> tuple[NodeEndpoint, ...]:
-    """Return where brokers are found on the listener that the client uses (KIP-951)."""
+    """Return the endpoints of brokers on the client's listener (KIP-951)."""
     endpoints: list[NodeEndpoint] = []
     for broker_id in sorted(leaders):
         endpoint = services.metadata_cache.endpoint(broker_id, context.listener)
@@ -365,7 +365,7 @@ def node_endpoints(
 
 
 def _close_on_error(context: RequestContext, answers: list[Answer]) -> None:
-    """With acks=0 nobody reads an answer: closing the connection is how the client learns of an error."""
+    """Close the connection after an error: with acks=0 there is no response that could report it."""
     failed = {result.error_code for _, result in answers if result.error_code != 0}
     for code in failed:
         context.count_error(code)
@@ -381,7 +381,7 @@ def _wait(
     answers: list[Answer],
     waits: list[tuple[int, ProduceWait]],
 ) -> "Pending[RawReply | None]":
-    """Answer once the in-sync replicas have the records, or in time without them."""
+    """Respond once the in-sync replicas have the records, or at the timeout."""
     pending: Pending[RawReply | None] = Pending()
     operation = DelayedProduce(
         timeout_ms,
@@ -407,7 +407,7 @@ def _respond_after_wait(
 
 
 def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
-    """Answer every partition of a request with one error; a request with acks=0 has no answer."""
+    """Return a response with one error for every partition; None for acks=0, which has no response."""
     if request.acks == 0:
         return None
     return ProduceResponse(
