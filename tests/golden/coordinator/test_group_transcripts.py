@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kalda.common.errors import ErrorCode
-from kalda.coordinator.group.records import read_group_metadata_value
+from kalda.coordinator.group.classic.classic_group import read_group_metadata_value
 from kalda.records.record import iter_records
 from tests.golden.transcripts import replay
 from tests.unit.coordinator.group.group_simulation import GroupSimulation

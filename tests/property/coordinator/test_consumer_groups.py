@@ -104,8 +104,8 @@ class ConsumerGroupRun:
         assert len(used) == len(set(used)), f"used twice: {used}"
         simulation = self.simulation
         state = simulation.state()
-        assert state == simulation.state(simulation.replayed()[0])
-        assert state == simulation.state(simulation.replayed(compacted=True)[0])
+        assert state == simulation.state(simulation.replayed())
+        assert state == simulation.state(simulation.replayed(compacted=True))
 
 
 def settle(run: ConsumerGroupRun) -> None:

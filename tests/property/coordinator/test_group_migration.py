@@ -88,8 +88,8 @@ class MigrationRun:
         assert len(used) == len(set(used)), f"used twice: {used}"
         simulation = self.simulation
         state = simulation.state()
-        assert state == simulation.state(simulation.replayed()[0])
-        assert state == simulation.state(simulation.replayed(compacted=True)[0])
+        assert state == simulation.state(simulation.replayed())
+        assert state == simulation.state(simulation.replayed(compacted=True))
 
 
 @settings(max_examples=120, deadline=None)

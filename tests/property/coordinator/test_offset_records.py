@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.coordinator.coordinator_record import encode_record
-from kalda.coordinator.group.records import (
+from kalda.coordinator.group.offset_records import (
     NO_EXPIRY,
     NO_LEADER_EPOCH,
     OffsetAndMetadata,

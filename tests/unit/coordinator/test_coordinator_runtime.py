@@ -113,23 +113,40 @@ def test_a_read_of_what_is_committed_is_answered_at_once(bench: Bench) -> None:
     assert {b"a": b"1"} == bench.table().value
 
 
-def test_a_pending_response_is_passed_on_when_both_it_and_the_records_are_there(bench: Bench) -> None:
+def test_a_pending_response_is_given_when_the_shard_completes_it(bench: Bench) -> None:
+    """Its records are reported apart: a group answers a join whether or not its record is committed."""
     bench.lead()
     bench.log.lag = True
+    written: list[ErrorCode] = []
+
+    def put(value: str, response: Pending[str]) -> Pending[str]:
+        return bench.write(lambda _: Result([record("a", value)], response, written.append))
+
     inner: Pending[str] = Pending()
-    outer = bench.put("a", "1", inner)
+    outer = put("1", inner)
     inner.complete("joined")
-    assert not outer.is_done
-    bench.log.commit(P)
-    bench.runtime.on_high_watermark(P)
     assert "joined" == outer.value
+    assert [] == written
     later: Pending[str] = Pending()
-    waits = bench.put("a", "2", later)
+    waits = put("2", later)
     bench.log.commit(P)
     bench.runtime.on_high_watermark(P)
+    assert [ErrorCode.NONE] * 2 == written
     assert not waits.is_done
     later.fail(ApiError(ErrorCode.UNKNOWN_MEMBER_ID))
     assert code(waits) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_failed_write_is_reported_to_the_owner_of_a_pending_response(bench: Bench) -> None:
+    bench.lead()
+    bench.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    written: list[ErrorCode] = []
+    inner: Pending[str] = Pending()
+    outer = bench.write(lambda _: Result([record("a", "1")], inner, written.append))
+    assert [ErrorCode.COORDINATOR_NOT_AVAILABLE] == written
+    assert not outer.is_done
+    inner.complete("refused")
+    assert "refused" == outer.value
 
 
 def test_who_waits_for_a_pending_response_may_give_up(bench: Bench) -> None:

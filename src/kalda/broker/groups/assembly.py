@@ -11,14 +11,15 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
 from kalda.common.types import uuid_to_text
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
-from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.group_coordinator_metrics import register_group_metrics
-from kalda.coordinator.group.partition import GroupPartition
-from kalda.coordinator.group.statistics import GroupStatistics
+from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
+from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
 
@@ -43,13 +44,12 @@ def build_group_coordinator(
     settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
     statistics, topics = GroupStatistics(), CachedTopics(cache)
 
-    def make_shard(partition: int) -> GroupPartition:
-        shard = GroupPartition(partition, settings, statistics, new_id=lambda: str(uuid.uuid4()))
+    def make_consumer(shard: GroupShardState, classic: ClassicProtocol) -> ConsumerProtocol:
         # Member ids are random, as in Kafka: a client that has one can act for the member.
-        shard.consumer = ConsumerProtocol(
-            shard, consumer_settings, topics, lambda: uuid_to_text(uuid.uuid4()), shard.classic
-        )
-        return shard
+        return ConsumerProtocol(shard, classic, consumer_settings, topics, lambda: uuid_to_text(uuid.uuid4()))
+
+    def make_shard(partition: int) -> GroupShard:
+        return GroupShard(partition, settings, statistics, lambda: str(uuid.uuid4()), make_consumer)
 
     runtime = internal_topics.add(
         make_shard,

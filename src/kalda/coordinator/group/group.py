@@ -10,8 +10,6 @@ from typing import Protocol
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 
-__all__ = ["Group", "GroupType"]
-
 
 class GroupType(StrEnum):
     """The type of a group, as ListGroups writes it from version 5."""

@@ -6,20 +6,20 @@ the codes that clients of groups know. Decisions are made in the shard's parts, 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.coordinator.group import offset_operations
-from kalda.coordinator.group.classic.join import Requester, Step
-from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.classic.join import Requester
+from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.listing import describe, list_groups
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
-from kalda.coordinator.group.partition import GroupPartition
-from kalda.coordinator.group.statistics import GroupStatistics
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.describe_groups import DescribedGroup
@@ -32,11 +32,9 @@ from kalda.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kalda.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
-__all__ = ["GroupCoordinator", "GroupRuntime"]
-
 T = TypeVar("T")
 
-GroupRuntime: TypeAlias = CoordinatorRuntime[GroupPartition]
+GroupRuntime: TypeAlias = CoordinatorRuntime[GroupShard]
 
 _CLIENT_CODES: Final = {
     # Group clients retry these after looking for the coordinator anew.
@@ -97,35 +95,28 @@ class GroupCoordinator:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
         if code is not ErrorCode.NONE:
             return JoinGroupResponse(error_code=code, member_id=request.member_id)
-        answer: Pending[JoinGroupResponse] = Pending()
-
-        def fail(failure: ErrorCode) -> None:
-            answer.complete(JoinGroupResponse(error_code=failure, member_id=request.member_id))
-
-        self._run_step(
-            request.group_id, lambda shard: shard.classic.join(request, requester, answer), answer, fail
+        joined = self._write(
+            request.group_id,
+            lambda shard: shard.classic_requests(request.group_id).join(request, requester),
         )
-        return answer
+        return _or_error(joined, lambda code: JoinGroupResponse(error_code=code, member_id=request.member_id))
 
     def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-        """Ask for the assignment; answered when the leader's is committed."""
+        """Return the member's assignment, when the leader's assignment is committed."""
         if not request.group_id:
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-        answer: Pending[SyncGroupResponse] = Pending()
-        self._run_step(
-            request.group_id,
-            lambda shard: shard.classic.sync(request, answer),
-            answer,
-            lambda code: answer.complete(SyncGroupResponse(error_code=code)),
+        synced = self._write(
+            request.group_id, lambda shard: shard.classic_requests(request.group_id).sync(request)
         )
-        return answer
+        return _or_error(synced, lambda code: SyncGroupResponse(error_code=code))
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """Note that a member lives. Nothing is written, so it is answered at once."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
-            return self._shard(request.group_id).classic.heartbeat(request)
+            shard = self.runtime.shard(self.partition_for(request.group_id))
+            return shard.classic_requests(request.group_id).heartbeat(request)
         except ApiError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 # Its session begins anew when the group is loaded; until then it is as good as alive.
@@ -137,17 +128,16 @@ class GroupCoordinator:
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
-        def operation(shard: GroupPartition) -> Result[LeaveGroupResponse]:
-            return Result(*shard.classic.leave(request))
-
-        return self._write(request.group_id, operation)
+        return self._write(
+            request.group_id, lambda shard: shard.classic_requests(request.group_id).leave(request)
+        )
 
     # Offsets.
 
     def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
         """Commit offsets; answered when they are replicated."""
 
-        def operation(shard: GroupPartition) -> Result[OffsetCommitResponse]:
+        def operation(shard: GroupShard) -> Result[OffsetCommitResponse]:
             result = offset_operations.commit(shard, request, version)
             shard.classic.note_commit(request.group_id, request.member_id)
             self.statistics.offset_commits += len(result.records)
@@ -162,7 +152,7 @@ class GroupCoordinator:
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
 
-        def operation(shard: GroupPartition) -> Result[TxnOffsetCommitResponse]:
+        def operation(shard: GroupShard) -> Result[TxnOffsetCommitResponse]:
             result = offset_operations.transactional_commit(shard, request, version)
             self.statistics.offset_commits += len(result.records)
             return result
@@ -181,16 +171,14 @@ class GroupCoordinator:
     ) -> Pending[FetchedOffsets]:
         """Look up committed offsets, all if `topics` is None. Errors are in what it gives; it never fails."""
 
-        def operation(shard: GroupPartition) -> Result[FetchedOffsets]:
-            found = offset_operations.fetch(
+        def operation(shard: GroupShard) -> Result[FetchedOffsets]:
+            offsets = offset_operations.fetch(
                 shard, group_id, topics, member_id=member_id, epoch=epoch, require_stable=require_stable
             )
-            return Result((), found)
+            return Result((), offsets)
 
-        def found(done: Pending[FetchedOffsets]) -> FetchedOffsets:
-            return done.value if done.error is None else FetchedOffsets(group_id, error=_code(done.error))
-
-        return self._write(group_id, operation, codes=_FETCH_CODES).then(found)
+        found = self._write(group_id, operation, codes=_FETCH_CODES)
+        return _or_error(found, lambda code: FetchedOffsets(group_id, error=code))
 
     def delete_offsets(
         self, request: OffsetDeleteRequest
@@ -199,7 +187,7 @@ class GroupCoordinator:
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
-        def operation(shard: GroupPartition) -> Result[OffsetDeleteResponse]:
+        def operation(shard: GroupShard) -> Result[OffsetDeleteResponse]:
             result = offset_operations.delete(shard, request)
             self.statistics.offset_deletions += len(result.records)
             return result
@@ -213,7 +201,7 @@ class GroupCoordinator:
                 self._forget_topics(number, deleted)
 
     def _forget_topics(self, number: int, deleted: Collection[str]) -> None:
-        def operation(shard: GroupPartition) -> Result[bool]:
+        def operation(shard: GroupShard) -> Result[bool]:
             records = offset_operations.delete_topics(shard, deleted)
             self.statistics.offset_deletions += len(records)
             return Result(records, len(records) >= TOMBSTONES_MAX)
@@ -296,7 +284,7 @@ class GroupCoordinator:
     def _delete_group(self, group_id: str, deleted: Pending[ErrorCode]) -> Pending[ErrorCode]:
         """Delete a group in as many writes as its offsets need; the group itself goes with the last."""
 
-        def operation(shard: GroupPartition) -> Result[bool]:
+        def operation(shard: GroupShard) -> Result[bool]:
             group = shard.group(group_id)
             group.validate_delete()
             records = offset_operations.delete_all(shard, group_id)
@@ -320,7 +308,7 @@ class GroupCoordinator:
     def run_consumer(self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]]) -> Pending[T]:
         """Run an operation of the consumer protocol in the shard of a group."""
 
-        def run(shard: GroupPartition) -> Result[T]:
+        def run(shard: GroupShard) -> Result[T]:
             assert shard.consumer is not None, "the shard was made without the consumer protocol"
             return operation(shard.consumer)
 
@@ -331,56 +319,33 @@ class GroupCoordinator:
     def _active(self) -> list[int]:
         return [n for n, state in self.runtime.states().items() if state is PartitionState.ACTIVE]
 
-    def _shard(self, group_id: str) -> GroupPartition:
-        return self.runtime.shard(self.partition_for(group_id))
-
     def _write(
         self,
         group_id: str,
-        operation: Callable[[GroupPartition], Result[T]],
+        operation: Callable[[GroupShard], Result[T]],
         *,
         producer: tuple[int, int] | None = None,
         codes: Mapping[ErrorCode, ErrorCode] = _CLIENT_CODES,
     ) -> Pending[T]:
         """Run an operation; its failure has a code that clients of groups know."""
+
+        def run(shard: GroupShard) -> Result[T]:
+            result = operation(shard)
+            on_written = result.on_written
+            if on_written is None:
+                return result
+            return replace(result, on_written=lambda code: on_written(codes.get(code, code)))
+
         written = self.runtime.write(
             self.partition_for(group_id),
-            operation,
+            run,
             timeout_ms=self.config.offsets_commit_timeout_ms,
             producer=producer,
         )
         return written.then(partial(_translated, codes))
 
-    def _run_step(
-        self,
-        group_id: str,
-        operation: Callable[[GroupPartition], Step],
-        answer: Pending[Any],
-        fail: Callable[[ErrorCode], None],
-    ) -> None:
-        """Run a step whose answer the group gives; only if the group never saw the request, `fail` does."""
-        steps: list[Step] = []
 
-        def run(shard: GroupPartition) -> Result[None]:
-            step = operation(shard)
-            steps.append(step)
-            return Result(step.records, None)
-
-        def on_written(done: Pending[None]) -> None:
-            code = ErrorCode.NONE if done.error is None else _code(done.error)
-            code = _CLIENT_CODES.get(code, code)
-            if not steps:
-                if not answer.is_done:
-                    fail(code)
-            elif steps[0].on_written is not None:
-                steps[0].on_written(code)
-
-        timeout_ms = self.config.offsets_commit_timeout_ms
-        number = self.partition_for(group_id)
-        self.runtime.write(number, run, timeout_ms=timeout_ms).add_done(on_written)
-
-
-def _describe(shard: GroupPartition, group_id: str, version: int) -> Result[DescribedGroup]:
+def _describe(shard: GroupShard, group_id: str, version: int) -> Result[DescribedGroup]:
     return Result((), describe(shard, group_id, version))
 
 
@@ -390,6 +355,11 @@ def _translated(codes: Mapping[ErrorCode, ErrorCode], done: Pending[T]) -> T:
     if isinstance(error, ApiError) and error.code in codes:
         raise ApiError(codes[error.code], error.message)
     return done.value
+
+
+def _or_error(response: Pending[T], refused: Callable[[ErrorCode], T]) -> Pending[T]:
+    """Return the response, or what `refused` makes of the error that came instead."""
+    return response.then(lambda done: done.value if done.error is None else refused(_code(done.error)))
 
 
 def _code(error: Exception) -> ErrorCode:

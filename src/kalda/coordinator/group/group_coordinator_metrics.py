@@ -7,8 +7,6 @@ from kalda.coordinator.group.classic.classic_group import GroupState
 from kalda.coordinator.group.group import GroupType
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 
-__all__ = ["register_group_metrics"]
-
 
 def register_group_metrics(metrics: Metrics, coordinator: GroupCoordinator) -> None:
     """Publish counts of groups and offsets, and what was done with them."""

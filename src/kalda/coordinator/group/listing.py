@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.errors import ErrorCode
 from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
-from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kalda.protocol.messages.list_groups import ListedGroup
-
-__all__ = ["describe", "list_groups"]
 
 NOT_FOUND_FROM: Final = 6
 """The version of DescribeGroups that may say that a group does not exist (KIP-1043); before, it is Dead."""
 
 
-def list_groups(shard: GroupShard, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
+def list_groups(shard: GroupShardState, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
     """The groups in one of `states` and of one of `types`, whatever their case; empty lists mean all."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {kind.strip().lower() for kind in types}
@@ -32,15 +30,15 @@ def list_groups(shard: GroupShard, states: Sequence[str], types: Sequence[str]) 
     ]
 
 
-def describe(shard: GroupShard, group_id: str, version: int) -> DescribedGroup:
+def describe(shard: GroupShardState, group_id: str, version: int) -> DescribedGroup:
     """One classic group; its members' metadata and assignment are told once it is stable."""
-    try:
-        group = shard.classic_group(group_id)
-    except ApiError as error:
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ClassicGroup):
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = error.message
+            reason = "not found" if group is None else "is not a classic group"
+            described.error_message = f"Group {group_id} {reason}."
         return described
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(

@@ -15,13 +15,13 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.group import Group
-from kalda.coordinator.group.records import (
+from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.offset_records import (
     NO_EXPIRY,
     OffsetAndMetadata,
     offset_commit_record,
     offset_commit_tombstone,
 )
-from kalda.coordinator.group.shard import GroupShard
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -43,20 +43,6 @@ from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-
-__all__ = [
-    "TOMBSTONES_MAX",
-    "Cleanup",
-    "FetchedOffset",
-    "FetchedOffsets",
-    "cleanup",
-    "commit",
-    "delete",
-    "delete_all",
-    "delete_topics",
-    "fetch",
-    "transactional_commit",
-]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -90,7 +76,9 @@ class FetchedOffsets:
 # Committing.
 
 
-def commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> Result[OffsetCommitResponse]:
+def commit(
+    shard: GroupShardState, request: OffsetCommitRequest, version: int
+) -> Result[OffsetCommitResponse]:
     """Commit offsets of a member, or of a simple consumer while the group is empty.
 
     Raises:
@@ -123,7 +111,7 @@ def commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> Res
     return Result(records, OffsetCommitResponse(topics=topics))
 
 
-def _validate_commit(shard: GroupShard, request: OffsetCommitRequest, version: int) -> None:
+def _validate_commit(shard: GroupShardState, request: OffsetCommitRequest, version: int) -> None:
     epoch = request.generation_id_or_member_epoch
     group = shard.groups.get(request.group_id)
     if group is not None:
@@ -136,7 +124,7 @@ def _validate_commit(shard: GroupShard, request: OffsetCommitRequest, version: i
 
 
 def transactional_commit(
-    shard: GroupShard, request: TxnOffsetCommitRequest, version: int
+    shard: GroupShardState, request: TxnOffsetCommitRequest, version: int
 ) -> Result[TxnOffsetCommitResponse]:
     """Commit offsets that count once the producer's transaction is committed.
 
@@ -182,7 +170,7 @@ def transactional_commit(
 
 
 def _commit_topic(
-    shard: GroupShard,
+    shard: GroupShardState,
     group_id: str,
     topic: str,
     partitions: Iterable[Wanted],
@@ -204,7 +192,7 @@ def _commit_topic(
 
 
 def fetch(
-    shard: GroupShard,
+    shard: GroupShardState,
     group_id: str,
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     *,
@@ -240,7 +228,7 @@ def fetch(
 # Deleting.
 
 
-def delete(shard: GroupShard, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
+def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
     """Delete the offsets of topics that nobody in the group subscribes to.
 
     Raises:
@@ -263,7 +251,7 @@ def delete(shard: GroupShard, request: OffsetDeleteRequest) -> Result[OffsetDele
     return Result(records, OffsetDeleteResponse(topics=topics))
 
 
-def delete_all(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
+def delete_all(shard: GroupShardState, group_id: str) -> list[CoordinatorRecord]:
     """What deletes all offsets of a group, pending ones included."""
     partitions = {
         (topic, partition): None
@@ -274,7 +262,7 @@ def delete_all(shard: GroupShard, group_id: str) -> list[CoordinatorRecord]:
     return [offset_commit_tombstone(group_id, topic, partition) for topic, partition in partitions]
 
 
-def delete_topics(shard: GroupShard, deleted: Collection[str]) -> list[CoordinatorRecord]:
+def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[CoordinatorRecord]:
     """What deletes every group's offsets in topics that no longer exist; at most `TOMBSTONES_MAX`."""
 
     def found() -> Iterator[tuple[str, str, int]]:
@@ -303,7 +291,7 @@ class Cleanup:
     expired_count: int = 0
 
 
-def cleanup(shard: GroupShard, group_ids: deque[str]) -> Cleanup:
+def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
     """Delete expired offsets, and groups that have neither members nor offsets.
 
     Takes groups from `group_ids` until the slice is full: as many offsets as can be looked at without keeping
@@ -329,7 +317,7 @@ def cleanup(shard: GroupShard, group_ids: deque[str]) -> Cleanup:
     return found
 
 
-def _expired(shard: GroupShard, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], int]:
+def _expired(shard: GroupShardState, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], int]:
     """The offsets of a group whose time is over, and how many others remain."""
     retention_ms = shard.config.offsets_retention_ms
     has_pending = shard.offsets.has_pending(group.group_id)
@@ -359,7 +347,7 @@ def _is_unused(group: Group) -> bool:
     return group.is_empty
 
 
-def _is_known(shard: GroupShard, group_id: str, topic: str, partition: int) -> bool:
+def _is_known(shard: GroupShardState, group_id: str, topic: str, partition: int) -> bool:
     offsets = shard.offsets
     return offsets.get(group_id, topic, partition) is not None or offsets.is_pending(
         group_id, topic, partition

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from sys import intern
 from typing import Final, TypeAlias
 
-from kalda.coordinator.group.records import OffsetAndMetadata
-
-__all__ = ["GroupOffsets", "OffsetStore"]
+from kalda.coordinator.group.offset_records import OffsetAndMetadata
 
 GroupOffsets: TypeAlias = dict[str, dict[int, OffsetAndMetadata]]
 """The offsets of one group, by topic and partition."""

@@ -30,7 +30,7 @@ from kalda.common.log_text import partitions_text
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.runtime.commit_queue import CommitQueue
-from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, InternalLog, Loop, Result
+from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, InternalLog, Loop, OnWritten, Result
 from kalda.coordinator.runtime.load_scheduler import Load, LoadScheduler
 from kalda.coordinator.runtime.log_replay import LogReplay
 from kalda.coordinator.runtime.shard_context import RuntimeContext
@@ -389,13 +389,25 @@ class CoordinatorRuntime(Generic[S]):
         try:
             partition = self._active(number)
             result = operation(partition.shard)
+        except Exception as error:
+            # The caller gets every error as the outcome, and logs those that are not ApiErrors.
+            pending.fail(error)
+            return
+        response: object = result.response
+        outcome: Pending[Any] = pending
+        if isinstance(response, Pending):
+            pending.on_abandoned = response.abandon
+            response.add_done(partial(_pass_on, pending))
+            response, outcome = None, Pending()
+            if result.on_written is not None:
+                outcome.add_done(partial(_report, result.on_written))
+        try:
             if result.records:
                 self._append(partition, result.records, producer)
         except Exception as error:
-            # Every way to fail is an answer to whoever waits, who logs what is not an ApiError.
-            pending.fail(error)
+            outcome.fail(error)
             return
-        self._answer(partition, pending, result.response, timeout_ms)
+        self._answer(partition, outcome, response, timeout_ms)
 
     def _append(
         self,
@@ -435,11 +447,9 @@ class CoordinatorRuntime(Generic[S]):
             raise
 
     def _answer(
-        self, partition: _Partition[S], pending: Pending[T], response: T | Pending[T], timeout_ms: int
+        self, partition: _Partition[S], pending: Pending[Any], response: object, timeout_ms: int
     ) -> None:
         """Give a response as soon as everything written so far is committed."""
-        if isinstance(response, Pending):
-            pending.on_abandoned = response.abandon
         end_offset = partition.written_offset
         try:
             is_committed = self._log.high_watermark(partition.number) >= end_offset
@@ -447,23 +457,21 @@ class CoordinatorRuntime(Generic[S]):
             pending.fail(self._not_coordinator(partition.number))
             return
         if is_committed and not len(partition.queue):
-            _give(pending, response)
+            pending.complete(response)
         else:
-            partition.queue.add(end_offset, timeout_ms, pending, partial(_give, pending, response))
+            partition.queue.add(end_offset, timeout_ms, pending, partial(pending.complete, response))
 
 
-def _give(pending: Pending[Any], response: object) -> None:
-    """Pass a response on: at once, or when it is there itself."""
-    if isinstance(response, Pending):
-        response.add_done(partial(_pass_on, pending))
-    else:
-        pending.complete(response)
-
-
-def _pass_on(pending: Pending[Any], response: Pending[Any]) -> None:
-    if pending.is_done:
-        return
+def _pass_on(pending: Pending[T], response: Pending[T]) -> None:
     if response.error is not None:
         pending.fail(response.error)
     else:
         pending.complete(response.value)
+
+
+def _report(on_written: OnWritten, outcome: Pending[None]) -> None:
+    error = outcome.error
+    if error is None:
+        on_written(ErrorCode.NONE)
+    else:
+        on_written(error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -6,8 +6,9 @@ implements `InternalLog`, one per internal topic. This module has protocols and 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from kalda.common.errors import ErrorCode
 from kalda.common.loop_timer import Caller, Cancellable
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
@@ -58,17 +59,25 @@ class Loop(Caller, Protocol):
         ...
 
 
+OnWritten: TypeAlias = Callable[[ErrorCode], None]
+"""Called with NONE when the records of an operation are committed, otherwise with the error of the write."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """What an operation decided: the records to write, and the response to give once they are committed.
+    """What an operation decided: the records to write, and the response.
 
-    Operations change nothing themselves: `CoordinatorShard.replay` does when the records are in the log. A
-    response that is pending is passed on when it is complete and the records are committed, whichever is
-    later.
+    Operations change nothing themselves: `CoordinatorShard.replay` does when the records are in the log. The
+    runtime gives a plain response when the records, and everything that the operation could have seen, are
+    committed; if the write fails, it gives the error. A pending response is given when the shard completes
+    it, whatever becomes of the records: JoinGroup waits for other members, not for the log. The runtime then
+    reports the outcome of the write to `on_written`.
     """
 
     records: Sequence[CoordinatorRecord]
     response: T | Pending[T]
+    on_written: OnWritten | None = None
+    """Only beside a pending response."""
 
 
 class ShardContext(Protocol):

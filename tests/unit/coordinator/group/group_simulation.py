@@ -11,8 +11,7 @@ from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.classic.join import Requester
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
-from kalda.coordinator.group.partition import GroupPartition
-from kalda.coordinator.group.statistics import GroupStatistics
+from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeConfig
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -58,8 +57,8 @@ class GroupSimulation:
         self.statistics = GroupStatistics()
         ids = itertools.count(1)
 
-        def make_shard(partition: int) -> GroupPartition:
-            return GroupPartition(partition, self.config, self.statistics, new_id=lambda: str(next(ids)))
+        def make_shard(partition: int) -> GroupShard:
+            return GroupShard(partition, self.config, self.statistics, new_id=lambda: str(next(ids)))
 
         self.runtime = CoordinatorRuntime(
             self.log, make_shard, self.clock, self.loop, RuntimeConfig("__consumer_offsets")
@@ -95,7 +94,7 @@ class GroupSimulation:
     # Looking.
 
     @property
-    def shard(self) -> GroupPartition:
+    def shard(self) -> GroupShard:
         return self.runtime.shard(0)
 
     @property

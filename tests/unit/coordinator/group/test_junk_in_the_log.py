@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord
-from kalda.coordinator.group.records import OffsetAndMetadata, offset_commit_record
-from kalda.coordinator.group.shard import SKIPPED_TOLD_MAX
+from kalda.coordinator.group.group_shard import SKIPPED_TOLD_MAX
+from kalda.coordinator.group.offset_records import OffsetAndMetadata, offset_commit_record
 from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from tests.unit.coordinator.group.group_simulation import GROUP, GroupSimulation
 

@@ -16,7 +16,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
-from kalda.coordinator.group.records import NO_LEADER_EPOCH
+from kalda.coordinator.group.offset_records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

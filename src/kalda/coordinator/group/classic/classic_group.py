@@ -10,18 +10,22 @@ from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.coordinator_record import CoordinatorRecord
-from kalda.coordinator.group.classic.classic_member import ClassicMember
-from kalda.coordinator.group.classic.subscription import subscribed_topics
+from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value, encode_record
+from kalda.coordinator.group.classic.classic_member import ClassicMember, subscribed_topics
 from kalda.coordinator.group.group import GroupType
-from kalda.coordinator.group.records import group_metadata_record
-from kalda.protocol.messages.group_records import GroupMetadataValue, MemberMetadata
-from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kalda.protocol.codec import decode
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 UNKNOWN_MEMBER_ID: Final = ""
 NO_TIMESTAMP: Final = -1
+
+GROUP_METADATA_KEY_VERSION: Final = 2
+_GROUP_METADATA_VALUE_VERSION: Final = 3
+"""Version 4 differs in form only, and brokers before Kafka 3.5 cannot read it."""
 
 
 class GroupState(StrEnum):
@@ -80,6 +84,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+        """None without members, and in a group that was a consumer group until its members join again."""
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id to member id, of the static ones among `members`."""
@@ -315,14 +320,12 @@ class ClassicGroup:
 
     def elect_joined_leader(self) -> bool:
         """Have somebody lead who waits for the next generation; false if nobody does."""
-        if self.leader_id is None:
+        leader = self.members.get(self.leader_id or "")
+        if leader is None or leader.awaiting_join is None:
+            leader = next((each for each in self.members.values() if each.awaiting_join is not None), None)
+        if leader is None:
             return False
-        if self.members[self.leader_id].awaiting_join is not None:
-            return True
-        joined = next((m.member_id for m in self.members.values() if m.awaiting_join is not None), None)
-        if joined is None:
-            return False
-        self.leader_id = joined
+        self.leader_id = leader.member_id
         return True
 
     def begin_generation(self, now_ms: int) -> None:
@@ -366,6 +369,14 @@ class ClassicGroup:
             )
             for member in self.members.values()
         ]
+
+    def assignment_of(self, member: ClassicMember) -> SyncGroupResponse:
+        """Return the response to a SyncGroup of this generation."""
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
 
     # The record.
 
@@ -432,6 +443,8 @@ class ClassicGroup:
                 assignment=bytes(member.assignment),
             )
             group.add(loaded, None)
+        if value.leader is None:
+            group.leader_id = None
         if group.members:
             group.state = GroupState.STABLE
         group.topics = group._subscribed_topics()
@@ -460,3 +473,27 @@ class ClassicGroup:
             f"ClassicGroup({self.group_id!r}, {self.state.value}, generation={self.generation_id}, "
             f"{len(self.members)} members)"
         )
+
+
+def group_metadata_record(group_id: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
+    """Return the record of a classic group; without a value it is the group's tombstone."""
+    key = GroupMetadataKey(group=group_id)
+    return encode_record(key, GROUP_METADATA_KEY_VERSION, value, _GROUP_METADATA_VALUE_VERSION)
+
+
+def read_group_metadata_key(data: bytes) -> str:
+    """Return the group id in the key of a classic group's record.
+
+    Raises:
+        ProtocolError: the bytes are not such a key.
+    """
+    return decode(GroupMetadataKey, GROUP_METADATA_KEY_VERSION, data, 2).group
+
+
+def read_group_metadata_value(data: bytes) -> GroupMetadataValue:
+    """Decode the value of a classic group's record, of any version.
+
+    Raises:
+        ProtocolError: the bytes are not such a value.
+    """
+    return decode_value(GroupMetadataValue, data)

@@ -1,13 +1,19 @@
-"""One member of a classic group."""
+"""A member of a classic group, and what it subscribes to if it is a consumer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from struct import Struct
 from typing import Final
 
 from kalda.common.pending import Pending
+from kalda.protocol.codec import decode
+from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 NO_ASSIGNMENT: Final = b""
+
+_VERSION: Final = Struct(">h")
 
 
 class ClassicMember:
@@ -86,3 +92,18 @@ class ClassicMember:
 
     def __repr__(self) -> str:
         return f"ClassicMember({self.member_id!r}, instance_id={self.instance_id!r})"
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of all subscriptions, None if one cannot be read: the bytes are the clients' own."""
+    topics: set[str] = set()
+    for subscription in subscriptions:
+        try:
+            if len(subscription) < _VERSION.size or _VERSION.unpack_from(subscription)[0] < 0:
+                return None
+            # Every version begins with the fields of version 0, future versions included.
+            found = decode(ConsumerProtocolSubscription, 0, subscription, _VERSION.size, allow_excess=True)
+        except ProtocolError:
+            return None
+        topics.update(found.topics)
+    return frozenset(topics)

@@ -1,24 +1,23 @@
-"""The classic protocol over the groups of one shard: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Serves JoinGroup, SyncGroup, Heartbeat and LeaveGroup for the classic groups of one shard.
 
-Each operation runs inside one write of the runtime and leaves the group in order. What is decided about
-others' requests goes out at its end; what waits for the log (an assignment, a static member's new id) goes
-out through `Step.on_written`.
+Each operation runs inside one write of the runtime and leaves the group in order. What it decides about other
+members' requests is sent at its end (`Answers`). What must wait for the log, which is an assignment or a
+static member's new id, is sent from `Result.on_written`.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
 from kalda.coordinator.group.classic.classic_member import ClassicMember
-from kalda.coordinator.group.classic.join import Joining, Requester, Step
+from kalda.coordinator.group.classic.join import Joining, Requester
 from kalda.coordinator.group.classic.rebalance import Rebalance
-from kalda.coordinator.group.group import Group, GroupType
-from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.runtime.coordinator_shard import ShardContext
+from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kalda.protocol.messages.leave_group import (
@@ -29,52 +28,47 @@ from kalda.protocol.messages.leave_group import (
 )
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["ClassicProtocol", "ClassicRequests"]
-
 logger: Final = logging.getLogger(__name__)
 
 
 class ClassicRequests(Protocol):
-    """Serves requests of the classic protocol."""
+    """Serves requests of the classic protocol, for the groups of one type."""
 
-    def join(
-        self, request: JoinGroupRequest, requester: Requester, answer: Pending[JoinGroupResponse]
-    ) -> Step:
-        """JoinGroup."""
+    def join(self, request: JoinGroupRequest, requester: Requester) -> Result[JoinGroupResponse]:
+        """JoinGroup: the response comes when the next generation begins."""
         ...
 
-    def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> Step:
-        """SyncGroup."""
+    def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
+        """SyncGroup: the response comes when the assignment is committed."""
         ...
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Heartbeat."""
+        """Heartbeat: writes nothing."""
         ...
 
-    def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
         """LeaveGroup."""
         ...
 
 
 class ClassicProtocol:
-    """What members of classic groups ask for; a part of the shard."""
+    """The `ClassicRequests` of classic groups."""
 
     def __init__(
         self,
-        shard: GroupShard,
+        shard: GroupShardState,
         *,
         new_id: Callable[[], str],
         completed_rebalance: Callable[[], None] = lambda: None,
     ) -> None:
         self._shard: Final = shard
         self.rebalance: Final = Rebalance(shard, completed_rebalance)
-        self._bridges: Final[dict[GroupType, ClassicRequests]] = {}
         self._joining: Final = Joining(shard, self.rebalance, new_id)
 
-    # The shard's life.
+    # Leadership of the shard.
 
-    def on_loaded(self, context: ShardContext) -> None:
-        """Expect a heartbeat of every member that the log knows; shrink groups that are too large now."""
+    def on_loaded(self) -> None:
+        """Expect a heartbeat of every member, shrink groups that are too large, go on with downgrades."""
         size_max = self._shard.config.group_max_size
         for group in self._groups():
             for member in group.members.values():
@@ -82,86 +76,75 @@ class ClassicProtocol:
             if len(group.members) > size_max:
                 records = self.rebalance.prepare(group, f"loaded with more members than {size_max}")
                 assert not records, "a group with members writes nothing before its assignment"
+            elif group.members and group.leader_id is None:
+                self.rebalance_downgraded(group.group_id)
 
     def on_unloaded(self) -> None:
-        """End whatever waits: another broker is the coordinator now."""
+        """Answer all waiting requests with NOT_COORDINATOR: another broker is the coordinator now."""
         for group in self._groups():
             for member in group.members.values():
-                self.rebalance.answer_join(
-                    group,
-                    member,
-                    JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id),
-                )
-                if member.awaiting_sync is not None:
-                    self.rebalance.answers.add(
-                        member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
-                    )
-                    member.awaiting_sync = None
+                self.rebalance.answer_both(group, member, ErrorCode.NOT_COORDINATOR)
             group.enter(GroupState.DEAD, group.state_timestamp_ms)
         self.rebalance.answers.give()
 
-    def add_bridge(self, kind: GroupType, bridge: ClassicRequests) -> None:
-        """Pass requests that concern groups of another kind on."""
-        self._bridges[kind] = bridge
+    def rebalance_downgraded(self, group_id: str) -> None:
+        """Have the members of a group that was a consumer group join again, soon."""
+        self._shard.context.schedule(
+            f"consumer-downgraded/{group_id}", 0, partial(self._rebalance_downgraded, group_id)
+        )
+
+    def _rebalance_downgraded(self, group_id: str) -> Result[None]:
+        group = self._shard.groups.get(group_id)
+        if not isinstance(group, ClassicGroup) or group.state is not GroupState.STABLE:
+            return Result((), None)
+        for member in group.members.values():
+            self.rebalance.schedule_heartbeat(group, member)
+        records = self.rebalance.prepare(group, "it was a consumer group")
+        self.rebalance.answers.give()
+        return Result(records, None)
 
     # Requests.
 
-    def join(
-        self, request: JoinGroupRequest, requester: Requester, answer: Pending[JoinGroupResponse]
-    ) -> Step:
-        """Join a group; without a member id the group is made if there is none."""
+    def join(self, request: JoinGroupRequest, requester: Requester) -> Result[JoinGroupResponse]:
+        """Join a group; a request without a member id creates a group that does not exist."""
         group = self._shard.groups.get(request.group_id)
-        bridge = self._bridge(group)
-        if bridge is not None:
-            return bridge.join(request, requester, answer)
         if group is None and request.member_id == UNKNOWN_MEMBER_ID:
             group = ClassicGroup(request.group_id, self._shard.context.time_ms())
             self._shard.groups[request.group_id] = group
         if not isinstance(group, ClassicGroup):
             code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            answer.complete(JoinGroupResponse(error_code=code, member_id=request.member_id))
-            return Step()
-        step = self._joining.join(group, request, requester, answer)
+            return Result((), Pending.of(JoinGroupResponse(error_code=code, member_id=request.member_id)))
+        result = self._joining.join(group, request, requester)
         self.rebalance.forget_if_unused(group)
         self.rebalance.answers.give()
-        return step
+        return result
 
-    def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> Step:
-        """Ask for the assignment; the leader's request brings it for all."""
-        bridge = self._bridge(self._shard.groups.get(request.group_id))
-        if bridge is not None:
-            return bridge.sync(request, answer)
+    def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
+        """Return the member's assignment; the leader's request brings the assignments of all members."""
         try:
             group = self._member_group(request.group_id)
             self._validate_sync(group, request)
         except ApiError as error:
-            answer.complete(SyncGroupResponse(error_code=error.code))
-            return Step()
+            return Result((), Pending.of(SyncGroupResponse(error_code=error.code)))
         member = group.members[request.member_id]
         group.pending_sync.discard(member.member_id)
         if group.state is GroupState.STABLE:
-            response = SyncGroupResponse(
-                protocol_type=group.protocol_type,
-                protocol_name=group.protocol_name,
-                assignment=member.assignment,
-            )
-            answer.complete(response)
-            return Step()
+            return Result((), Pending.of(group.assignment_of(member)))
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} was validated"
         if member.awaiting_sync is not None:
-            # Asked twice: the first request timed out on the member's side.
+            # The first request timed out at the member, which sends it again.
             again = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             self.rebalance.answers.add(member.awaiting_sync, again)
+        answer: Pending[SyncGroupResponse] = Pending()
         member.awaiting_sync = answer
-        step = self._assign(group, request) if group.leader_id == member.member_id else Step()
+        result: Result[SyncGroupResponse] = Result((), answer)
+        if group.leader_id == member.member_id:
+            result = self._assign(group, request, answer)
         self.rebalance.answers.give()
-        return step
+        return result
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Note that a member lives; tell it to join again while the group rebalances."""
-        bridge = self._bridge(self._shard.groups.get(request.group_id))
-        if bridge is not None:
-            return bridge.heartbeat(request)
+        """Prolong the member's session; answer REBALANCE_IN_PROGRESS while members must join again."""
         try:
             group = self._member_group(request.group_id)
             group.validate_member(request.member_id, request.group_instance_id)
@@ -176,26 +159,23 @@ class ClassicProtocol:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
-        """Take members out, those that can be."""
-        members = request.members
+    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+        """Remove members; each that cannot be removed gets an error code of its own."""
         found = self._shard.groups.get(request.group_id)
-        bridge = self._bridge(found)
-        if bridge is not None:
-            return bridge.leave(request)
         if not isinstance(found, ClassicGroup):
-            return [], LeaveGroupResponse(members=[_left(m, ErrorCode.UNKNOWN_MEMBER_ID) for m in members])
-        results = [_left(member, self._leave(found, member)) for member in members]
+            unknown = [_left(member, ErrorCode.UNKNOWN_MEMBER_ID) for member in request.members]
+            return Result((), LeaveGroupResponse(members=unknown))
+        results = [_left(member, self._leave(found, member)) for member in request.members]
         left = [each.member_id or each.group_instance_id or "" for each in results if not each.error_code]
         records = []
         if left:
             records = self.rebalance.after_removal(found, f"{', '.join(left)} left")
         self.rebalance.forget_if_unused(found)
         self.rebalance.answers.give()
-        return records, LeaveGroupResponse(members=results)
+        return Result(records, LeaveGroupResponse(members=results))
 
     def note_commit(self, group_id: str, member_id: str) -> None:
-        """Note that a member lives, since it commits offsets."""
+        """Prolong the session of a member that commits offsets."""
         group = self._shard.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             return
@@ -208,15 +188,10 @@ class ClassicProtocol:
     def _groups(self) -> list[ClassicGroup]:
         return [group for group in self._shard.groups.values() if isinstance(group, ClassicGroup)]
 
-    def _bridge(self, group: Group | None) -> ClassicRequests | None:
-        """Who serves members of this group that speak the classic protocol, if it is of another kind."""
-        return None if group is None else self._bridges.get(group.kind)
-
     def _member_group(self, group_id: str) -> ClassicGroup:
         found = self._shard.groups.get(group_id)
-        if found is None or found.kind is not GroupType.CLASSIC:
+        if not isinstance(found, ClassicGroup):
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        assert isinstance(found, ClassicGroup), f"{found} says that it is classic"
         return found
 
     def _validate_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
@@ -234,8 +209,10 @@ class ClassicProtocol:
         if group.state is GroupState.EMPTY:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> Step:
-        """Write the leader's assignment; it is everybody's once it is committed."""
+    def _assign(
+        self, group: ClassicGroup, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]
+    ) -> Result[SyncGroupResponse]:
+        """Write the leader's assignment; all members get their part once it is committed."""
         assignments = {each.member_id: each.assignment for each in request.assignments}
         generation_id = group.generation_id
         logger.info(
@@ -248,7 +225,7 @@ class ClassicProtocol:
         )
 
         def on_written(code: ErrorCode) -> None:
-            # The group may have begun to rebalance meanwhile, and may be another broker's.
+            # The group may have begun another rebalance meanwhile, or may have moved to another broker.
             if group.state is GroupState.COMPLETING_REBALANCE and group.generation_id == generation_id:
                 if code is ErrorCode.NONE:
                     self.rebalance.store_assignment(group, assignments)
@@ -256,7 +233,7 @@ class ClassicProtocol:
                     self.rebalance.refuse_assignment(group, code)
                 self.rebalance.answers.give()
 
-        return Step([group.record(assignments)], on_written)
+        return Result([group.record(assignments)], answer, on_written)
 
     def _leave(self, group: ClassicGroup, leaver: MemberIdentity) -> ErrorCode:
         member_id = leaver.member_id

@@ -21,12 +21,10 @@ from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
 from kalda.coordinator.group.classic.classic_member import NO_ASSIGNMENT, ClassicMember
-from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
-
-__all__ = ["Answers", "Rebalance"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class Answers:
 class Rebalance:
     """Moves the groups of one shard; methods return the records to write."""
 
-    def __init__(self, shard: GroupShard, completed_rebalance: Callable[[], None]) -> None:
+    def __init__(self, shard: GroupShardState, completed_rebalance: Callable[[], None]) -> None:
         self._shard: Final = shard
         self._completed_rebalance: Final = completed_rebalance
         self.answers: Final = Answers()
@@ -166,12 +164,7 @@ class Rebalance:
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} expects no assignment"
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
-            response = SyncGroupResponse(
-                protocol_type=group.protocol_type,
-                protocol_name=group.protocol_name,
-                assignment=member.assignment,
-            )
-            self._answer_sync(group, member, response)
+            self._answer_sync(group, member, group.assignment_of(member))
         group.enter(GroupState.STABLE, self._shard.context.time_ms())
         self._completed_rebalance()
 
@@ -190,10 +183,7 @@ class Rebalance:
 
     def remove_member(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Take a member out and end what it waits for; the group moves on by `after_removal`."""
-        self.answer_join(group, member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-        if member.awaiting_sync is not None:
-            self.answers.add(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-            member.awaiting_sync = None
+        self.answer_both(group, member, ErrorCode.UNKNOWN_MEMBER_ID, member_id="")
         group.remove(member.member_id)
         self._shard.context.cancel(_heartbeat_timer(group.group_id, member.member_id))
 
@@ -222,6 +212,16 @@ class Rebalance:
         if member.awaiting_join is not None:
             self.answers.add(member.awaiting_join, response)
             group.set_awaiting_join(member, None)
+
+    def answer_both(
+        self, group: ClassicGroup, member: ClassicMember, code: ErrorCode, member_id: str | None = None
+    ) -> None:
+        """Answer the JoinGroup and the SyncGroup that a member waits for, if any, with an error."""
+        named = member.member_id if member_id is None else member_id
+        self.answer_join(group, member, JoinGroupResponse(error_code=code, member_id=named))
+        if member.awaiting_sync is not None:
+            self.answers.add(member.awaiting_sync, SyncGroupResponse(error_code=code))
+            member.awaiting_sync = None
 
     def _answer_sync(self, group: ClassicGroup, member: ClassicMember, response: SyncGroupResponse) -> None:
         if member.awaiting_sync is not None:

@@ -14,7 +14,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
-from kalda.coordinator.group.classic.join import REQUIRES_MEMBER_ID_FROM, Requester, Step
+from kalda.coordinator.group.classic.join import REQUIRES_MEMBER_ID_FROM, Requester
 from kalda.coordinator.group.consumer.consumer_group import PROTOCOL_TYPE, ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from kalda.coordinator.group.consumer.embedded_protocol import (
@@ -22,15 +22,16 @@ from kalda.coordinator.group.consumer.embedded_protocol import (
     owned_assignment,
     read_subscription,
 )
-from kalda.coordinator.group.consumer.heartbeats import Heartbeats
+from kalda.coordinator.group.consumer.heartbeats import Heartbeats, takeover
 from kalda.coordinator.group.consumer.member import (
     ClassicProtocolOffer,
     ClassicSide,
     Member,
     MemberState,
 )
-from kalda.coordinator.group.consumer.membership import check_not_fenced, takeover
-from kalda.coordinator.group.consumer.migration import Migration
+from kalda.coordinator.group.consumer.member_validation import check_not_fenced
+from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -43,8 +44,6 @@ from kalda.protocol.messages.leave_group import (
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kalda.protocol.protocol_errors import ProtocolError
 
-__all__ = ["ClassicMembers"]
-
 logger: Final = logging.getLogger(__name__)
 
 _JOIN: Final = "join"
@@ -52,57 +51,38 @@ _SYNC: Final = "sync"
 
 
 class ClassicMembers:
-    """Fills `kalda.coordinator.group.classic.classic_protocol.ClassicRequests` for consumer groups."""
+    """The `ClassicRequests` of consumer groups."""
 
-    def __init__(
-        self, groups: ConsumerGroups, heartbeats: Heartbeats, migration: Migration, classic: ClassicProtocol
-    ) -> None:
+    def __init__(self, groups: ConsumerGroups, heartbeats: Heartbeats, classic: ClassicProtocol) -> None:
         self._groups: Final = groups
         self._heartbeats: Final = heartbeats
-        self._migration: Final = migration
         self._classic: Final = classic
 
     # JoinGroup.
 
-    def join(
-        self, request: JoinGroupRequest, requester: Requester, answer: Pending[JoinGroupResponse]
-    ) -> Step:
-        """Join, or join again; a group that has nobody left becomes a classic one."""
+    def join(self, request: JoinGroupRequest, requester: Requester) -> Result[JoinGroupResponse]:
+        """Join, or join again; a consumer group without members becomes a classic group."""
         group = self._groups.group(request.group_id)
         if group.is_empty:
-            return self._join_anew(group, request, requester, answer)
+            del self._groups.shard.groups[group.group_id]
+            result = self._classic.join(request, requester)
+            return replace(result, records=[*group.tombstones(), *result.records])
         try:
-            return self._join(group, request, requester, answer)
+            return self._join(group, request, requester)
         except ApiError as error:
-            answer.complete(JoinGroupResponse(error_code=error.code, member_id=request.member_id))
-            return Step()
-
-    def _join_anew(
-        self,
-        group: ConsumerGroup,
-        request: JoinGroupRequest,
-        requester: Requester,
-        answer: Pending[JoinGroupResponse],
-    ) -> Step:
-        """Remove the empty group, and let the classic protocol begin one of its own."""
-        del self._groups.shard.groups[group.group_id]
-        step = self._classic.join(request, requester, answer)
-        return Step([*group.tombstones(), *step.records], step.on_written)
+            refused = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+            return Result((), Pending.of(refused))
 
     def _join(
-        self,
-        group: ConsumerGroup,
-        request: JoinGroupRequest,
-        requester: Requester,
-        answer: Pending[JoinGroupResponse],
-    ) -> Step:
+        self, group: ConsumerGroup, request: JoinGroupRequest, requester: Requester
+    ) -> Result[JoinGroupResponse]:
         is_unknown = not request.member_id
         member_id = request.member_id or self._groups.make_member_id()
         self._check_join(group, request, member_id)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and requester.api_version >= REQUIRES_MEMBER_ID_FROM:
-            answer.complete(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
-            return Step()
+            required = JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+            return Result((), Pending.of(required))
         subscription = _subscription(request)
         records: list[CoordinatorRecord] = []
         before = self._joining(group, member_id, instance_id, is_unknown, records)
@@ -110,13 +90,14 @@ class ClassicMembers:
         step = self._heartbeats.update(group, before, told, records)
         owned = owned_assignment(subscription.owned_partitions, self._groups.topics)
         member = self._heartbeats.assign(step, owned, records)
+        answer: Pending[JoinGroupResponse] = Pending()
         response = JoinGroupResponse(
             member_id=member_id,
             generation_id=member.epoch,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=request.protocols[0].name,
         )
-        return Step(records, partial(self._on_joined, group.group_id, member, answer, response))
+        return Result(records, answer, partial(self._on_joined, group.group_id, member, answer, response))
 
     def _on_joined(
         self,
@@ -133,11 +114,10 @@ class ClassicMembers:
                 self._groups.touch_session(group_id, member)
                 self._groups.watch_classic(group_id, member, _SYNC)
                 if group.is_all_classic:
-                    self._migration.check(group_id)
+                    self._groups.migration.check(group_id)
         else:
             response = JoinGroupResponse(error_code=code, member_id=response.member_id)
-        if not answer.is_done:
-            answer.complete(response)
+        answer.complete(response)
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
         """Check that there is room, and that one of the protocols is everybody's."""
@@ -172,8 +152,8 @@ class ClassicMembers:
 
     # SyncGroup.
 
-    def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> Step:
-        """Fetch what the member may use."""
+    def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
+        """Return the partitions that the member may use."""
         try:
             group, member, classic = self._member(
                 request.group_id, request.member_id, request.group_instance_id, request.generation_id
@@ -188,14 +168,14 @@ class ClassicMembers:
                 self._groups.watch_classic(group.group_id, member, _JOIN)
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         except ApiError as error:
-            answer.complete(SyncGroupResponse(error_code=error.code))
-            return Step()
+            return Result((), Pending.of(SyncGroupResponse(error_code=error.code)))
+        answer: Pending[SyncGroupResponse] = Pending()
         response = SyncGroupResponse(
             protocol_type=PROTOCOL_TYPE,
             protocol_name=name,
             assignment=assignment_bytes(member, member.assigned, self._groups.topics),
         )
-        return Step((), partial(self._on_synced, group.group_id, member, answer, response))
+        return Result((), answer, partial(self._on_synced, group.group_id, member, answer, response))
 
     def _on_synced(
         self,
@@ -210,8 +190,7 @@ class ClassicMembers:
         elif self._groups.find(group_id) is not None:
             self._groups.unwatch_classic(group_id, member.member_id, _SYNC)
             self._groups.touch_session(group_id, member)
-        if not answer.is_done:
-            answer.complete(response)
+        answer.complete(response)
 
     # Heartbeat.
 
@@ -235,8 +214,8 @@ class ClassicMembers:
 
     # LeaveGroup.
 
-    def leave(self, request: LeaveGroupRequest) -> tuple[list[CoordinatorRecord], LeaveGroupResponse]:
-        """Take classic members out, those that can be."""
+    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
+        """Remove classic members; each that cannot be removed gets an error code of its own."""
         group = self._groups.group(request.group_id)
         leaving: dict[str, Member] = {}
         responses: list[MemberResponse] = []
@@ -261,7 +240,7 @@ class ClassicMembers:
                 identity.reason or "no reason given",
             )
         records = self._groups.remove(group, list(leaving.values())) if leaving else []
-        return records, LeaveGroupResponse(members=responses)
+        return Result(records, LeaveGroupResponse(members=responses))
 
     def _leaving(self, group: ConsumerGroup, identity: MemberIdentity) -> Member:
         """Who leaves; an administrator names a static member by its instance id alone."""

@@ -11,7 +11,9 @@ from typing import Final
 from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import ZERO_UUID
 from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.consumer_group_records import group_removal
 from kalda.coordinator.group.consumer.member import (
     EMPTY_ASSIGNMENT,
     Assignment,
@@ -20,10 +22,8 @@ from kalda.coordinator.group.consumer.member import (
     RegularExpression,
     TopicMetadata,
 )
-from kalda.coordinator.group.consumer.records import group_removal
+from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group import GroupType
-
-__all__ = ["PROTOCOL_TYPE", "ConsumerGroup"]
 
 PROTOCOL_TYPE: Final = "consumer"
 
@@ -33,6 +33,9 @@ _COMMIT_WITH_MEMBER_EPOCH: Final = 9
 
 class ConsumerGroup:
     """One group of the consumer protocol."""
+
+    kind: Final = GroupType.CONSUMER
+    protocol_type: Final = PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
@@ -59,16 +62,6 @@ class ConsumerGroup:
         """Members that speak the classic protocol."""
 
     # What it is.
-
-    @property
-    def kind(self) -> GroupType:
-        """It speaks the consumer protocol."""
-        return GroupType.CONSUMER
-
-    @property
-    def protocol_type(self) -> str | None:
-        """Always consumers."""
-        return PROTOCOL_TYPE
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -150,8 +143,8 @@ class ConsumerGroup:
         resolved = self.regexes.get(member.subscribed_regex) if member.subscribed_regex else None
         return member.subscribed_names | resolved.topics if resolved is not None else member.subscribed_names
 
-    def subscribed_names(self, *, without: Member | None = None, member: Member | None = None) -> set[str]:
-        """The topics that members subscribe to, if the one goes (`without`) and the other comes."""
+    def subscribed_names(self, without: Member | None = None, member: Member | None = None) -> set[str]:
+        """Return the topics that members subscribe to, if `without` goes and `member` comes."""
         names = set(self._names)
         regexes = set(self._regex_members)
         if without is not None and without.member_id in self.members:
@@ -168,6 +161,20 @@ class ConsumerGroup:
             if resolved is not None:
                 names.update(resolved.topics)
         return names
+
+    def subscribed_topics(
+        self, view: TopicsView, *, without: Member | None = None, member: Member | None = None
+    ) -> Mapping[str, TopicMetadata]:
+        """Return the subscribed topics that exist, by name in order, if one member goes and another comes.
+
+        A topic without an id cannot be assigned and counts as missing.
+        """
+        found: dict[str, TopicMetadata] = {}
+        for name in sorted(self.subscribed_names(without, member)):
+            topic = view.topic(name)
+            if topic is not None and topic.topic_id != ZERO_UUID and topic.partition_count > 0:
+                found[name] = TopicMetadata((topic.topic_id, topic.partition_count))
+        return found
 
     def supports_classic_protocols(self, names: Sequence[str], *, without: str | None = None) -> bool:
         """Whether one of the names is offered by all members that speak the classic protocol.

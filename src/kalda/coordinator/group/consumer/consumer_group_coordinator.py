@@ -5,15 +5,13 @@ from typing import Final, Protocol, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
-from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
+from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-__all__ = ["ConsumerGroupCoordinator", "ConsumerOperations"]
 
 T = TypeVar("T")
 

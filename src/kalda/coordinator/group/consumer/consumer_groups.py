@@ -8,58 +8,40 @@ did not come about finds nothing to do.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
-from kalda.coordinator.group.consumer.member import Member, MemberState
-from kalda.coordinator.group.consumer.records import (
+from kalda.coordinator.group.consumer.consumer_group_records import (
     group_epoch_record,
     member_removal,
     regex_record,
     topics_record,
 )
+from kalda.coordinator.group.consumer.member import Member, MemberState
+from kalda.coordinator.group.consumer.migration import Migration
 from kalda.coordinator.group.consumer.regular_expressions import RegexRefresh
-from kalda.coordinator.group.consumer.replay import ConsumerReplay
-from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
 from kalda.coordinator.group.consumer.topics import TopicsView
-from kalda.coordinator.group.shard import GroupShard
-from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
-
-__all__ = ["ConsumerGroups", "MigrationHooks"]
+from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.runtime.coordinator_shard import Result
 
 logger: Final = logging.getLogger(__name__)
 
 _JOIN: Final = "join"
 
 
-class MigrationHooks(Protocol):
-    """What `migration` does for the part."""
-
-    def downgrade(self, group: ConsumerGroup, leaving: Sequence[Member]) -> list[CoordinatorRecord] | None:
-        """The records that leave a classic group when these members go; None where it is not to be one."""
-        ...
-
-    def on_loaded(self) -> None:
-        """The shard is loaded."""
-        ...
-
-    def on_unloaded(self) -> None:
-        """The shard is given up."""
-        ...
-
-
 class ConsumerGroups:
-    """A `kalda.coordinator.group.shard.ShardPart`."""
+    """Finds the consumer groups of one shard, runs their timers and removes their members."""
 
     def __init__(
         self,
-        shard: GroupShard,
+        shard: GroupShardState,
         config: ConsumerGroupConfig,
         topics: TopicsView,
         make_member_id: Callable[[], str],
+        migration: Migration,
     ) -> None:
         self.shard: Final = shard
         self.config: Final = config
@@ -67,10 +49,8 @@ class ConsumerGroups:
         self.make_member_id: Final = make_member_id
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(shard, topics)
-        self.migration: MigrationHooks | None = None
+        self.migration: Final = migration
         self._told_to_join: Final[set[str]] = set()
-        shard.readers.update(ConsumerReplay(shard.groups, self._cancel_timers).readers())
-        shard.parts.append(self)
 
     # Groups.
 
@@ -80,9 +60,7 @@ class ConsumerGroups:
         Raises:
             ApiError: GROUP_ID_NOT_FOUND: there is none of that id, or it speaks another protocol.
         """
-        found = self.shard.groups.get(group_id)
-        if found is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        found = self.shard.group(group_id)
         if not isinstance(found, ConsumerGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return found
@@ -94,9 +72,8 @@ class ConsumerGroups:
 
     # Loading.
 
-    def on_loaded(self, context: ShardContext) -> None:
-        """Give every member a full session to come back, and time to revoke what it has to."""
-        del context
+    def on_loaded(self) -> None:
+        """Give every member a full session to come back, and a rebalance timeout to revoke partitions."""
         for group in list(self.shard.groups.values()):
             if not isinstance(group, ConsumerGroup):
                 continue
@@ -104,15 +81,11 @@ class ConsumerGroups:
                 self.touch_session(group.group_id, member)
                 if member.state is MemberState.UNREVOKED_PARTITIONS and not member.speaks_classic:
                     self.watch_revocation(group.group_id, member)
-        if self.migration is not None:
-            self.migration.on_loaded()
 
     def on_unloaded(self) -> None:
         """Forget what was under way."""
         self.regexes.clear()
         self._told_to_join.clear()
-        if self.migration is not None:
-            self.migration.on_unloaded()
 
     # Time.
 
@@ -161,7 +134,7 @@ class ConsumerGroups:
         self._told_to_join.discard(key)
         self.shard.context.cancel(key)
 
-    def _cancel_timers(self, group_id: str, member_id: str) -> None:
+    def cancel_timers(self, group_id: str, member_id: str) -> None:
         """The member is gone: the log says so. Before, the log may still refuse to say it."""
         if not self.shard.is_loaded:
             return
@@ -202,10 +175,9 @@ class ConsumerGroups:
         They bump the epoch of the group, or make it a classic group if only such members stay.
         """
         assert members, f"nobody leaves group {group.group_id}"
-        if self.migration is not None:
-            downgraded = self.migration.downgrade(group, members)
-            if downgraded is not None:
-                return downgraded
+        downgraded = self.migration.downgrade(group, members)
+        if downgraded is not None:
+            return downgraded
         records: list[CoordinatorRecord] = []
         for member in members:
             records += member_removal(group.group_id, member.member_id)
@@ -217,7 +189,7 @@ class ConsumerGroups:
             ):
                 records.append(regex_record(group.group_id, regex, None))
         if len(members) == 1:
-            topics = subscribed_topics(group, self.topics, without=members[0])
+            topics = group.subscribed_topics(self.topics, without=members[0])
             if topics != group.topics:
                 records.append(topics_record(group.group_id, topics))
         records.append(group_epoch_record(group.group_id, group.epoch + 1))

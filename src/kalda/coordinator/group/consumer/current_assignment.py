@@ -13,8 +13,6 @@ from uuid import UUID
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.group.consumer.member import Assignment, Member, MemberState, overlaps
 
-__all__ = ["reconcile"]
-
 
 def reconcile(
     member: Member,

@@ -14,8 +14,6 @@ from kalda.protocol.messages.consumer_protocol import (
 )
 from kalda.protocol.protocol_errors import ProtocolError
 
-__all__ = ["assignment_bytes", "owned_assignment", "read_assignment", "read_subscription"]
-
 _VERSION: Final = Struct(">h")
 _VERSION_MAX: Final = 3
 

@@ -13,6 +13,15 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_records import (
+    current_record,
+    group_epoch_record,
+    member_record,
+    member_removal,
+    regex_record,
+    target_record,
+    topics_record,
+)
 from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from kalda.coordinator.group.consumer.current_assignment import reconcile
 from kalda.coordinator.group.consumer.member import (
@@ -25,24 +34,14 @@ from kalda.coordinator.group.consumer.member import (
     TopicMetadata,
     assignment_of,
 )
-from kalda.coordinator.group.consumer.membership import (
+from kalda.coordinator.group.consumer.member_validation import (
     check_epoch,
+    check_heartbeat,
     check_instance_is_released,
     check_not_fenced,
-    takeover,
-)
-from kalda.coordinator.group.consumer.records import (
-    current_record,
-    group_epoch_record,
-    member_record,
-    regex_record,
-    topics_record,
 )
 from kalda.coordinator.group.consumer.regular_expressions import check_regex
-from kalda.coordinator.group.consumer.requests import check_heartbeat
-from kalda.coordinator.group.consumer.subscriptions import subscribed_topics
 from kalda.coordinator.group.consumer.target_assignment import compute_target
-from kalda.coordinator.group.consumer.upgrade import Upgrade
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
     Assignment as AssignmentStruct,
@@ -52,8 +51,6 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-
-__all__ = ["Heartbeats", "Step"]
 
 logger: Final = logging.getLogger(__name__)
 
@@ -72,9 +69,8 @@ class Step:
 class Heartbeats:
     """The operations on consumer groups that members of the consumer protocol ask for."""
 
-    def __init__(self, groups: ConsumerGroups, upgrade: Upgrade | None = None) -> None:
+    def __init__(self, groups: ConsumerGroups) -> None:
         self._groups: Final = groups
-        self._upgrade: Final = upgrade
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
@@ -136,9 +132,11 @@ class Heartbeats:
         if present.is_empty:
             records += present.tombstones()
             return ConsumerGroup(group_id)
-        upgraded = self._upgrade(present, records) if self._upgrade is not None else None
+        upgraded = self._groups.migration.upgrade(present, records)
         if upgraded is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        for member in upgraded.members.values():
+            self._groups.touch_session(group_id, member)
         return upgraded
 
     def _member(
@@ -205,7 +203,7 @@ class Heartbeats:
         generation, at_epoch = group.refreshed
         epoch, topics = group.epoch, group.topics
         if bumps or generation != groups.topics.generation or group.epoch < at_epoch:
-            topics = subscribed_topics(group, groups.topics, without=replaced, member=told)
+            topics = group.subscribed_topics(groups.topics, without=replaced, member=told)
             if topics != group.topics:
                 bumps = True
                 records.append(topics_record(group.group_id, topics))
@@ -215,7 +213,7 @@ class Heartbeats:
                 logger.info("group %s: epoch %d", group.group_id, epoch)
             group.refreshed = (groups.topics.generation, epoch)
         elif group.epoch > group.assignment_epoch:
-            topics = subscribed_topics(group, groups.topics, without=replaced, member=told)
+            topics = group.subscribed_topics(groups.topics, without=replaced, member=told)
             if topics != group.topics:
                 records.append(topics_record(group.group_id, topics))
         return Step(group, before, told, epoch, topics)
@@ -280,6 +278,21 @@ class Heartbeats:
             return Result([current_record(group.group_id, away)], response)
         logger.info("group %s: member %s leaves", group.group_id, member_id)
         return Result(self._groups.remove(group, [member]), response)
+
+
+def takeover(
+    group: ConsumerGroup, present: Member, member_id: str, records: list[CoordinatorRecord]
+) -> Member:
+    """Return a member that replaces the one with its instance id and inherits its assignment."""
+    taken = replace(present, member_id=member_id, epoch=0, previous_epoch=0)
+    if present.member_id != member_id:
+        records += member_removal(group.group_id, present.member_id)
+    records += [
+        member_record(group.group_id, taken),
+        target_record(group.group_id, member_id, group.target_of(present.member_id)),
+        current_record(group.group_id, taken),
+    ]
+    return taken
 
 
 def _told(member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> Member:

@@ -10,25 +10,6 @@ from enum import IntEnum, StrEnum
 from typing import Final, NewType, Protocol, TypeAlias
 from uuid import UUID
 
-__all__ = [
-    "EMPTY_ASSIGNMENT",
-    "JOIN_EPOCH",
-    "LEAVE_EPOCH",
-    "LEAVE_STATIC_EPOCH",
-    "Assignment",
-    "ClassicProtocolOffer",
-    "ClassicSide",
-    "ConsumerGroupState",
-    "Member",
-    "MemberState",
-    "PartitionsOfTopic",
-    "RegularExpression",
-    "TopicMetadata",
-    "assignment_of",
-    "is_within",
-    "overlaps",
-]
-
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
 TopicMetadata = NewType("TopicMetadata", tuple[UUID, int])
 """Id and number of partitions of a topic, as the group last saw it."""

@@ -15,10 +15,10 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.regex import RegexError, compile_regex
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_records import group_epoch_record, regex_record
 from kalda.coordinator.group.consumer.member import RegularExpression
-from kalda.coordinator.group.consumer.records import group_epoch_record, regex_record
 from kalda.coordinator.group.consumer.topics import TopicsView
-from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
 
 NAMES_PER_SLICE_MAX: Final = 1000
@@ -80,7 +80,7 @@ class RegexResolution:
 class RegexRefresh:
     """Schedules the resolutions of one shard and returns the records that their results make."""
 
-    def __init__(self, shard: GroupShard, topics: TopicsView) -> None:
+    def __init__(self, shard: GroupShardState, topics: TopicsView) -> None:
         self._shard: Final = shard
         self._topics: Final = topics
         self._under_way: Final[dict[str, RegexResolution]] = {}

@@ -11,10 +11,8 @@ from uuid import UUID
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor, GroupSpec, MemberSpec
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_group_records import target_epoch_record, target_record
 from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment, Member, TopicMetadata
-from kalda.coordinator.group.consumer.records import target_epoch_record, target_record
-
-__all__ = ["Target", "compute_target"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,9 @@
-"""What the group coordinator needs to know of topics: a port that the broker's metadata cache fills."""
+"""The port through which the group coordinator sees the cluster's topics; the broker implements it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
-
-from kalda.common.types import ZERO_UUID
-
-__all__ = ["TopicInfo", "TopicsView", "topics_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +34,3 @@ class TopicsView(Protocol):
     def names(self) -> Collection[str]:
         """The names of all topics."""
         ...
-
-
-def topics_of(view: TopicsView, names: Collection[str]) -> Mapping[str, TopicInfo]:
-    """Those of the named topics that exist, by name in order; a topic without an id cannot be assigned."""
-    found: dict[str, TopicInfo] = {}
-    for name in sorted(names):
-        topic = view.topic(name)
-        if topic is not None and topic.topic_id != ZERO_UUID and topic.partition_count > 0:
-            found[name] = topic
-    return found

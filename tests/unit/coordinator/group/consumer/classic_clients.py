@@ -58,10 +58,8 @@ class ClassicClient:
 
     def leave(self) -> None:
         """Leave the group."""
-        records, _ = self.simulation.classic.leave(
-            LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)])
-        )
-        self.simulation.apply(records)
+        request = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)])
+        self.simulation.write(self.simulation.classic.leave(request))
 
     def lose_all(self) -> None:
         """Stop using anything, and join again."""
@@ -85,9 +83,8 @@ class ClassicClient:
                 )
             ],
         )
-        self.joining = Pending()
         requester = Requester("classic", "/host", 9)
-        self.simulation.apply_step(self.simulation.classic.join(request, requester, self.joining))
+        self.joining = self.simulation.write(self.simulation.classic.join(request, requester))
 
     def _on_joined(self, response: JoinGroupResponse) -> None:
         code = ErrorCode(response.error_code)
@@ -98,7 +95,6 @@ class ClassicClient:
         if code is not ErrorCode.NONE:
             return
         self.member_id, self.generation_id = response.member_id, response.generation_id
-        self.syncing = Pending()
         request = SyncGroupRequest(
             group_id=GROUP,
             generation_id=self.generation_id,
@@ -106,7 +102,7 @@ class ClassicClient:
             group_instance_id=self.instance_id,
             assignments=self._assign([member.member_id for member in response.members]),
         )
-        self.simulation.apply_step(self.simulation.classic.sync(request, self.syncing))
+        self.syncing = self.simulation.write(self.simulation.classic.sync(request))
 
     def _assign(self, members: list[str]) -> list[SyncGroupRequestAssignment]:
         """What a leader does: partitions go round the members."""

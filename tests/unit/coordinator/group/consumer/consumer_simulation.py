@@ -12,15 +12,14 @@ from uuid import UUID
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
-from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
-from kalda.coordinator.group.classic.join import Step
+from kalda.coordinator.group.classic.classic_protocol import ClassicRequests
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.consumer.member import assignment_of
-from kalda.coordinator.group.consumer.protocol import ConsumerProtocol
 from kalda.coordinator.group.consumer.topics import TopicInfo
 from kalda.coordinator.group.group_config import GroupConfig
-from kalda.coordinator.group.shard import GroupShard
+from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -138,33 +137,46 @@ class ConsumerSimulation:
         self.records: list[CoordinatorRecord] = []
         self.clients: dict[str, Client] = {}
         self._ids = itertools.count(1)
-        self.shard, self.protocol, self.classic = self._make()
+        self.shard = self._make()
         self.context = FakeContext(self._apply, 1_000_000)
         self.shard.on_loaded(self.context)
 
-    def _make(self) -> tuple[GroupShard, ConsumerProtocol, ClassicProtocol]:
-        shard = GroupShard(0, GroupConfig(group_initial_rebalance_delay_ms=0))
-        classic = ClassicProtocol(shard, new_id=lambda: str(next(self._ids)))
-        shard.parts.append(classic)
-        protocol = ConsumerProtocol(
-            shard, self.config, self.topics, lambda: f"made-{next(self._ids)}", classic
+    def _make(self) -> GroupShard:
+        return GroupShard(
+            0,
+            GroupConfig(group_initial_rebalance_delay_ms=0),
+            GroupStatistics(),
+            lambda: str(next(self._ids)),
+            lambda shard, classic: ConsumerProtocol(
+                shard, classic, self.config, self.topics, lambda: f"made-{next(self._ids)}"
+            ),
         )
-        return shard, protocol, classic
+
+    @property
+    def protocol(self) -> ConsumerProtocol:
+        """The consumer protocol of the shard."""
+        assert self.shard.consumer is not None
+        return self.shard.consumer
+
+    @property
+    def classic(self) -> ClassicRequests:
+        """What serves the group's classic members."""
+        return self.shard.classic_requests(GROUP)
 
     def apply(self, records: Iterable[CoordinatorRecord]) -> None:
         """Write records."""
-        self._apply(Result(list(records), None))
+        self.write(Result(list(records), None))
 
-    def apply_step(self, step: Step) -> None:
-        """Write what a request of the classic protocol decided."""
-        self._apply(Result(step.records, None))
-        if step.on_written is not None:
-            step.on_written(ErrorCode.NONE)
+    def write(self, result: Result[Any]) -> Any:
+        """Write what a request decided and return its response."""
+        return self._apply(result)
 
     def _apply(self, result: Result[Any]) -> Any:
         for record in result.records:
             self.records.append(record)
             self.shard.replay(len(self.records) - 1, -1, -1, record)
+        if result.on_written is not None:
+            result.on_written(ErrorCode.NONE)
         return result.response
 
     # The coordinator.
@@ -172,18 +184,18 @@ class ConsumerSimulation:
     def fail_over(self, *, compacted: bool = False) -> None:
         """Begin anew with what the log has."""
         self.shard.on_unloaded()
-        self.shard, self.protocol, self.classic = self.replayed(compacted=compacted)
+        self.shard = self.replayed(compacted=compacted)
         self.context = FakeContext(self._apply, self.context.now_ms)
         self.shard.on_loaded(self.context)
 
-    def replayed(self, *, compacted: bool = False) -> tuple[GroupShard, ConsumerProtocol, ClassicProtocol]:
+    def replayed(self, *, compacted: bool = False) -> GroupShard:
         """A shard that has read the log, or what compaction leaves of it."""
-        shard, protocol, classic = self._make()
+        shard = self._make()
         last = {record.key: offset for offset, record in enumerate(self.records)}
         for offset, record in enumerate(self.records):
             if not compacted or last[record.key] == offset:
                 shard.replay(offset, -1, -1, record)
-        return shard, protocol, classic
+        return shard
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass."""

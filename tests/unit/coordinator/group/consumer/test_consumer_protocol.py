@@ -11,23 +11,21 @@ from kalda.coordinator.group.classic.join import Requester
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig, MigrationPolicy
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
-from kalda.coordinator.group.consumer.current_assignment import reconcile
-from kalda.coordinator.group.consumer.member import Member, MemberState, assignment_of
-from kalda.coordinator.group.consumer.records import (
+from kalda.coordinator.group.consumer.consumer_group_records import (
     current_record,
     group_epoch_record,
     group_removal,
     member_record,
     target_record,
 )
+from kalda.coordinator.group.consumer.current_assignment import reconcile
+from kalda.coordinator.group.consumer.member import Member, MemberState, assignment_of
 from kalda.coordinator.group.consumer.regular_expressions import (
     NAMES_PER_SLICE_MAX,
     RegexResolution,
     check_regex,
 )
 from kalda.coordinator.group.group import GroupType
-from kalda.coordinator.group.group_config import GroupConfig
-from kalda.coordinator.group.shard import GroupShard
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.unit.coordinator.group.consumer.classic_clients import ClassicClient
@@ -87,7 +85,7 @@ def test_who_left_has_no_timers(simulation: ConsumerSimulation) -> None:
     client = simulation.client("a", "t")
     simulation.beat(client)
     simulation.leave(client)
-    assert not simulation.context.timers
+    assert {"cleanup"} == simulation.context.timers.keys()
 
 
 def test_anybody_commits_to_an_empty_group(simulation: ConsumerSimulation) -> None:
@@ -119,7 +117,7 @@ def test_only_an_empty_group_is_deleted(simulation: ConsumerSimulation) -> None:
     simulation.apply(simulation.group.tombstones())
 
     assert GROUP not in simulation.shard.groups
-    assert {} == simulation.state(simulation.replayed(compacted=True)[0])
+    assert {} == simulation.state(simulation.replayed(compacted=True))
 
 
 def test_offsets_of_subscribed_topics_are_not_deleted(simulation: ConsumerSimulation) -> None:
@@ -233,8 +231,7 @@ def test_a_state_of_a_newer_broker_fences_the_member() -> None:
 def test_a_compacted_log_may_show_the_next_owner_first() -> None:
     """What is left of "a gives 0 back, b takes it, a leaves" may be read in another order."""
     simulation = ConsumerSimulation()
-    shard = GroupShard(0, GroupConfig())
-    protocol = type(simulation.protocol)(shard, simulation.config, simulation.topics, lambda: "x")
+    shard = simulation.replayed()
     a = Member("a", epoch=1, assigned={T: frozenset({0})})
     b = Member("b", epoch=2, assigned={T: frozenset({0})})
 
@@ -249,7 +246,8 @@ def test_a_compacted_log_may_show_the_next_owner_first() -> None:
     for offset, record in enumerate(records):
         shard.replay(offset, -1, -1, record)
 
-    group = protocol.groups.group(GROUP)
+    group = shard.group(GROUP)
+    assert isinstance(group, ConsumerGroup)
     assert "b" == group.owner_of(T, 0)
     for record in group_removal(GROUP, ["a", "b"], []):
         shard.replay(99, -1, -1, record)
@@ -377,6 +375,5 @@ def test_a_classic_member_needs_the_protocols_of_the_others() -> None:
 
 
 def join_code(simulation: ConsumerSimulation, request: JoinGroupRequest) -> ErrorCode:
-    answer: Pending[Any] = Pending()
-    simulation.apply_step(simulation.classic.join(request, Requester("c", "/h", 9), answer))
+    answer = simulation.write(simulation.classic.join(request, Requester("c", "/h", 9)))
     return ErrorCode(answer.value.error_code)

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from kalda.coordinator.group.consumer.member import Assignment
 
-__all__ = ["Assignor", "GroupSpec", "MemberSpec"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:

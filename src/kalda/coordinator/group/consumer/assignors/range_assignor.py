@@ -11,8 +11,6 @@ from uuid import UUID
 from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 
-__all__ = ["RangeAssignor"]
-
 
 class RangeAssignor:
     """Ranges of partitions, topic by topic."""

@@ -11,8 +11,6 @@ from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupS
 from kalda.coordinator.group.consumer.assignors.uniform_heterogeneous import assign_heterogeneous
 from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment
 
-__all__ = ["UniformAssignor"]
-
 
 class UniformAssignor:
     """Equal counts, fewest moves."""

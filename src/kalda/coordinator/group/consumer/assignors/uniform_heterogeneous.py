@@ -13,8 +13,6 @@ from uuid import UUID
 from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 
-__all__ = ["assign_heterogeneous"]
-
 
 def assign_heterogeneous(group: GroupSpec) -> dict[str, Assignment]:
     """Assign as the module says; ties go by the order of members and of topics' ids."""

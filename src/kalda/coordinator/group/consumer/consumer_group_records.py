@@ -1,4 +1,6 @@
-"""The records of ``__consumer_offsets`` that consumer groups write, from the values of `model` and back.
+"""The records of ``__consumer_offsets`` that consumer groups write (KIP-848): encodes and decodes them.
+
+A member's metadata record comes before its assignments, and its tombstone after theirs.
 
 What must not break: equal state gives equal bytes (topics by id, partitions by number), so that a compacted
 log and its copies can be compared.

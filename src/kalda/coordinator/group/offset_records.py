@@ -1,21 +1,19 @@
-"""The records of ``__consumer_offsets`` that belong to offsets and classic groups, as Kafka writes them.
+"""The records of ``__consumer_offsets`` that hold committed offsets, byte for byte as Kafka writes them.
 
-Offsets are by far the most of what the topic holds: their keys and values are packed and unpacked here by
-hand, which makes loading several times faster than the general codec; a property test holds both equal.
-Groups take the general way. What must not break: the bytes of a key never change, since compaction goes by
-them.
+Most records of the topic are of this kind, so keys and values are packed and unpacked by hand here, which
+makes loading several times faster than the general codec; a property test compares the two.
+
+What must not break: the bytes of a key never change, because compaction compares keys as bytes.
 """
 
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value, encode_record
-from kalda.protocol.codec import decode
-from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
+from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.messages.group_records import OffsetCommitValue
 
 OFFSET_COMMIT_KEY_VERSIONS: Final = (0, 1)
-GROUP_METADATA_KEY_VERSION: Final = 2
 
 NO_EXPIRY: Final = -1
 NO_LEADER_EPOCH: Final = -1
@@ -34,9 +32,6 @@ _OFFSET_AND_EPOCH: Final = Struct(">hqi")
 _TIMESTAMP: Final = Struct(">q")
 _TWO_TIMESTAMPS: Final = Struct(">qq")
 _STRING_BYTES_MAX: Final = 32767
-
-_GROUP_METADATA_VALUE_VERSION: Final = 3
-"""Version 4 differs in form only, and brokers before Kafka 3.5 cannot read it."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -133,30 +128,6 @@ def read_offset_commit_value(data: bytes, record_offset: int) -> OffsetAndMetada
     return OffsetAndMetadata(
         value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, NO_EXPIRY, record_offset
     )
-
-
-def group_metadata_record(group_id: str, value: GroupMetadataValue | None) -> CoordinatorRecord:
-    """The record that says what a classic group is; without a value it removes the group."""
-    key = GroupMetadataKey(group=group_id)
-    return encode_record(key, GROUP_METADATA_KEY_VERSION, value, _GROUP_METADATA_VALUE_VERSION)
-
-
-def read_group_metadata_key(data: bytes) -> str:
-    """The group that a record of a classic group is about.
-
-    Raises:
-        ProtocolError: the bytes are not such a key.
-    """
-    return decode(GroupMetadataKey, GROUP_METADATA_KEY_VERSION, data, 2).group
-
-
-def read_group_metadata_value(data: bytes) -> GroupMetadataValue:
-    """The value of a classic group's record, of any version.
-
-    Raises:
-        ProtocolError: the bytes are not such a value.
-    """
-    return decode_value(GroupMetadataValue, data)
 
 
 def _string(text: str) -> bytes:

@@ -1,8 +1,7 @@
-"""Taking in the records of KIP-848: the only way in which consumer groups change.
+"""Replays the records of KIP-848, which is the only way in which consumer groups change.
 
-The order of records is that of `records`: a member's metadata comes before its assignments, and goes after
-them. A compacted log may have lost some of the records in between, so every record is taken for what it says
-alone: a tombstone of what is not there says nothing, and a record of a group that is not there makes it.
+Compaction may have removed some of a group's records, so each record is applied on its own: a tombstone of
+something that does not exist has no effect, and a record of a group that does not exist creates it.
 """
 
 from collections.abc import Callable
@@ -11,8 +10,7 @@ from typing import Final, TypeAlias
 
 from kalda.coordinator.coordinator_record import decode_value
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
-from kalda.coordinator.group.consumer.member import Member, RegularExpression, TopicMetadata, assignment_of
-from kalda.coordinator.group.consumer.records import (
+from kalda.coordinator.group.consumer.consumer_group_records import (
     CURRENT_KEY,
     GROUP_KEY,
     MEMBER_KEY,
@@ -24,11 +22,10 @@ from kalda.coordinator.group.consumer.records import (
     read_member,
     read_state,
 )
+from kalda.coordinator.group.consumer.member import Member, RegularExpression, TopicMetadata, assignment_of
 from kalda.coordinator.group.group import Group
 from kalda.protocol.codec import decode
 from kalda.protocol.messages import consumer_group_records as messages
-
-__all__ = ["ConsumerReplay"]
 
 _VERSION_SIZE: Final = 2
 

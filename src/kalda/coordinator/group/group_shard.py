@@ -1,0 +1,197 @@
+"""One partition of ``__consumer_offsets``: replays its records and runs its protocols and housekeeping.
+
+Replaying records is the only way in which groups and offsets appear, change for good or vanish; the state is
+in `GroupShardState`, the decisions are in the two protocols and in `offset_operations`.
+
+What must not break: a record that cannot be read is skipped with a warning. Refusing it would keep the whole
+partition, and every group in it, from loading.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kalda.coordinator.coordinator_record import CoordinatorRecord, read_version
+from kalda.coordinator.group.classic.classic_group import (
+    GROUP_METADATA_KEY_VERSION,
+    ClassicGroup,
+    read_group_metadata_key,
+    read_group_metadata_value,
+)
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol, ClassicRequests
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
+from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.offset_operations import cleanup
+from kalda.coordinator.group.offset_records import (
+    OFFSET_COMMIT_KEY_VERSIONS,
+    read_offset_commit_key,
+    read_offset_commit_value,
+)
+from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
+from kalda.protocol.protocol_errors import ProtocolError
+
+logger: Final = logging.getLogger(__name__)
+
+SKIPPED_TOLD_MAX: Final = 10
+"""How many unreadable records get a log line of their own; the others are counted."""
+
+_NOT_TRANSACTIONAL: Final = -1
+
+_CLEANUP_TIMER: Final = "cleanup"
+_NEXT_SLICE_MS: Final = 20
+"""The pause between two slices of housekeeping, in which requests are served."""
+
+RecordReader: TypeAlias = Callable[[bytes, bytes | None], None]
+"""Replays a record, given key and value with the two bytes of their versions still in front."""
+
+ConsumerProtocolMaker: TypeAlias = Callable[[GroupShardState, ClassicProtocol], ConsumerProtocol]
+
+
+@dataclass(slots=True)
+class GroupStatistics:
+    """What the group coordinator of one broker has counted since the broker started."""
+
+    offset_commits: int = 0
+    offset_expirations: int = 0
+    offset_deletions: int = 0
+    completed_rebalances: int = 0
+
+    def completed_rebalance(self) -> None:
+        """Count a rebalance of a classic group that ended with an assignment."""
+        self.completed_rebalances += 1
+
+
+class GroupShard(GroupShardState):
+    """The `CoordinatorShard` of groups and offsets."""
+
+    def __init__(
+        self,
+        partition: int,
+        config: GroupConfig,
+        statistics: GroupStatistics,
+        new_id: Callable[[], str],
+        make_consumer: ConsumerProtocolMaker | None = None,
+    ) -> None:
+        """`make_consumer` adds the consumer protocol (KIP-848), whose records are unknown without it."""
+        super().__init__(partition, config)
+        self._statistics: Final = statistics
+        self.classic: Final = ClassicProtocol(
+            self, new_id=new_id, completed_rebalance=statistics.completed_rebalance
+        )
+        self.consumer: Final = make_consumer(self, self.classic) if make_consumer is not None else None
+        self._readers: Final[dict[int, RecordReader]] = {GROUP_METADATA_KEY_VERSION: self._replay_group}
+        if self.consumer is not None:
+            self._readers.update(self.consumer.readers)
+        self._to_check: Final[deque[str]] = deque()
+        """The groups that this round of housekeeping has not reached yet; empty between rounds."""
+        self._unknown_versions: Final[set[int]] = set()
+        self._skipped = 0
+        """Records that could not be read."""
+
+    def classic_requests(self, group_id: str) -> ClassicRequests:
+        """Return what serves requests of the classic protocol that concern a group, by the group's type."""
+        if self.consumer is not None and isinstance(self.groups.get(group_id), ConsumerGroup):
+            return self.consumer.classic_members
+        return self.classic
+
+    # Leadership.
+
+    def on_loaded(self, context: ShardContext) -> None:
+        """Start timers: the whole log was replayed, and this broker leads.
+
+        Housekeeping first runs after one interval: members need time to come back after a failover.
+        """
+        self._context = context
+        if self._skipped > SKIPPED_TOLD_MAX:
+            logger.warning("__consumer_offsets-%d: %d records are skipped", self.partition, self._skipped)
+        self.classic.on_loaded()
+        context.schedule(_CLEANUP_TIMER, self.config.offsets_retention_check_interval_ms, self._clean_up)
+        if self.consumer is not None:
+            self.consumer.on_loaded()
+
+    def on_unloaded(self) -> None:
+        """Fail all waiting requests: another broker leads."""
+        self.classic.on_unloaded()
+        if self.consumer is not None:
+            self.consumer.on_unloaded()
+        self._context = None
+
+    def _clean_up(self) -> Result[None]:
+        """Delete the expired offsets and unused groups of one slice, and schedule the next slice or round."""
+        if not self._to_check:
+            self._to_check.extend(self.groups)
+        found = cleanup(self, self._to_check)
+        self._statistics.offset_expirations += found.expired_count
+        interval_ms = self.config.offsets_retention_check_interval_ms
+        delay_ms = min(_NEXT_SLICE_MS, interval_ms) if self._to_check else interval_ms
+        self.context.schedule(_CLEANUP_TIMER, delay_ms, self._clean_up)
+        return Result(found.records, None)
+
+    # Replaying.
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
+        """Apply one record to the state; skip it if it cannot be read."""
+        del producer_epoch  # The log fences producers; here only the producer id counts.
+        key, value = record.key, record.value
+        try:
+            version = read_version(key)
+            if version in OFFSET_COMMIT_KEY_VERSIONS:
+                self._replay_offset(offset, producer_id, key, value)
+                return
+            reader = self._readers.get(version)
+            if reader is not None:
+                reader(key, value)
+            elif version not in self._unknown_versions:
+                self._unknown_versions.add(version)
+                logger.warning(
+                    "__consumer_offsets-%d: records with keys of version %d are unknown and skipped, the "
+                    "first is at offset %d; a newer broker may have written them",
+                    self.partition,
+                    version,
+                    offset,
+                )
+        except ProtocolError as error:
+            self._skipped += 1
+            if self._skipped <= SKIPPED_TOLD_MAX:
+                logger.warning(
+                    "__consumer_offsets-%d: the record at offset %d is skipped: %s",
+                    self.partition,
+                    offset,
+                    error,
+                )
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Apply a transaction marker: the producer's pending offsets become committed, or are dropped."""
+        del producer_epoch
+        self.offsets.end_transaction(producer_id, committed)
+
+    def _replay_offset(self, offset: int, producer_id: int, key: bytes, value: bytes | None) -> None:
+        group_id, topic, partition = read_offset_commit_key(key)
+        if value is None:
+            self.offsets.remove(group_id, topic, partition)
+            return
+        committed = read_offset_commit_value(value, offset)
+        if group_id not in self.groups:
+            # A consumer that only commits makes a simple group, which is listed and can be deleted.
+            self.groups[group_id] = ClassicGroup(group_id)
+        if producer_id == _NOT_TRANSACTIONAL:
+            self.offsets.put(group_id, topic, partition, committed)
+        else:
+            self.offsets.put_pending(producer_id, group_id, topic, partition, committed)
+
+    def _replay_group(self, key: bytes, value: bytes | None) -> None:
+        group_id = read_group_metadata_key(key)
+        present = self.groups.get(group_id)
+        if value is None:
+            if isinstance(present, ClassicGroup):
+                del self.groups[group_id]
+        elif not self.is_loaded:
+            self.groups[group_id] = ClassicGroup.from_record(group_id, read_group_metadata_value(value))
+        elif not isinstance(present, ClassicGroup):
+            self.groups[group_id] = ClassicGroup.from_record(group_id, read_group_metadata_value(value))
+            self.classic.rebalance_downgraded(group_id)
+        # Otherwise the live group has written the record itself, and also has what a record cannot hold.
