@@ -3,7 +3,7 @@
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
@@ -192,6 +192,9 @@ class TableShard:
         for record in self.pending.pop(producer_id, ()):
             if committed:
                 self._take(record)
+
+    def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
+        pass
 
     def on_loaded(self, context: ShardContext) -> None:
         if self.begin_error is not None:

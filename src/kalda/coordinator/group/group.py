@@ -96,6 +96,10 @@ class Group(Protocol):
         """
         ...
 
+    def check_invariants(self) -> None:
+        """Assert that the group is consistent in itself."""
+        ...
+
     def tombstones(self) -> Sequence[CoordinatorRecord]:
         """What deletes the group itself from the log, its offsets aside."""
         ...

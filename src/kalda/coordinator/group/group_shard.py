@@ -9,8 +9,9 @@ partition, and every group in it, from loading.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord, read_version
@@ -28,6 +29,7 @@ from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.group.offset_operations import cleanup
 from kalda.coordinator.group.offset_records import (
     OFFSET_COMMIT_KEY_VERSIONS,
+    read_group_id,
     read_offset_commit_key,
     read_offset_commit_value,
 )
@@ -38,6 +40,9 @@ logger: Final = logging.getLogger(__name__)
 
 SKIPPED_TOLD_MAX: Final = 10
 """How many unreadable records get a log line of their own; the others are counted."""
+
+CHECKED_WHEN_LOADED_MAX: Final = 200
+"""How many groups a full check after loading looks at: a load may bring tens of thousands."""
 
 _NOT_TRANSACTIONAL: Final = -1
 
@@ -131,6 +136,24 @@ class GroupShard(GroupShardState):
         self.context.schedule(_CLEANUP_TIMER, delay_ms, self._clean_up)
         return Result(found.records, None)
 
+    # Invariants.
+
+    def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
+        """Assert the state of the groups that `records` are about; after loading, of some groups."""
+        if records is None:
+            group_ids = list(islice(self.groups, CHECKED_WHEN_LOADED_MAX))
+            if len(self.groups) <= CHECKED_WHEN_LOADED_MAX:
+                self.offsets.check_invariants()
+        else:
+            group_ids = list(dict.fromkeys(read_group_id(record.key) for record in records))
+        for group_id in group_ids:
+            self.offsets.check_invariants(group_id)
+            group = self.groups.get(group_id)
+            if isinstance(group, ClassicGroup):
+                self.classic.rebalance.check_invariants(group)
+            elif group is not None:
+                group.check_invariants()
+
     # Replaying.
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
@@ -189,9 +212,9 @@ class GroupShard(GroupShardState):
         if value is None:
             if isinstance(present, ClassicGroup):
                 del self.groups[group_id]
-        elif not self.is_loaded:
-            self.groups[group_id] = ClassicGroup.from_record(group_id, read_group_metadata_value(value))
-        elif not isinstance(present, ClassicGroup):
-            self.groups[group_id] = ClassicGroup.from_record(group_id, read_group_metadata_value(value))
-            self.classic.rebalance_downgraded(group_id)
+        elif not (self.is_loaded and isinstance(present, ClassicGroup)):
+            group = ClassicGroup.from_record(group_id, read_group_metadata_value(value))
+            self.groups[group_id] = group
+            if self.is_loaded:
+                self.classic.rebalance_downgraded(group)
         # Otherwise the live group has written the record itself, and also has what a record cannot hold.

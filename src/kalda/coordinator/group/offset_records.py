@@ -10,8 +10,8 @@ from struct import Struct, error
 from typing import Final, NamedTuple
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value
-from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.messages.group_records import OffsetCommitValue
+from kalda.protocol.protocol_errors import ProtocolError
 
 OFFSET_COMMIT_KEY_VERSIONS: Final = (0, 1)
 
@@ -79,6 +79,11 @@ def offset_commit_record(
 def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
     """The record that removes an offset."""
     return CoordinatorRecord(offset_commit_key(group_id, topic, partition), None)
+
+
+def read_group_id(key: bytes) -> str:
+    """Return the group id in a key of ``__consumer_offsets``: it is the first field in every version."""
+    return key[4 : 4 + _UINT16.unpack_from(key, 2)[0]].decode()
 
 
 def read_offset_commit_key(data: bytes) -> tuple[str, str, int]:

@@ -107,6 +107,27 @@ class OffsetStore:
                     if present is None or present.record_offset < offset.record_offset:
                         self.put(group_id, topic, partition, offset)
 
+    # Invariants.
+
+    def check_invariants(self, group_id: str | None = None) -> None:
+        """Assert that both maps of pending offsets agree, of one group or of all, then with the count."""
+        for producer_id, groups in self._pending.items():
+            assert groups, f"producer {producer_id} has an open transaction without pending offsets"
+            for pending in groups.keys() if group_id is None else groups.keys() & {group_id}:
+                assert producer_id in self._open_transactions.get(pending, ()), (
+                    f"producer {producer_id} has pending offsets of group {pending}, which has open "
+                    f"transactions of {self._open_transactions.get(pending)}"
+                )
+                assert all(groups[pending].values()), f"group {pending} has a topic without pending offsets"
+        for open_group in self._open_transactions if group_id is None else (group_id,):
+            for producer_id in self._open_transactions.get(open_group, ()):
+                assert open_group in self._pending.get(producer_id, {}), (
+                    f"group {open_group} has an open transaction of producer {producer_id}, who has none"
+                )
+        if group_id is None:
+            count = sum(len(each) for topics in self._committed.values() for each in topics.values())
+            assert count == self.count, f"{count} offsets are committed, {self.count} were counted"
+
     def _close_transaction(self, group_id: str, producer_id: int) -> None:
         producers = self._open_transactions.get(group_id)
         if producers is not None:

@@ -45,6 +45,10 @@ class CommitQueue:
 
     def add(self, end_offset: int, timeout_ms: int, pending: Pending[Any], give: Callable[[], None]) -> None:
         """Call `give` when the high watermark is at `end_offset`; fail `pending` if that takes too long."""
+        waiting = self._waiting
+        assert not waiting or waiting[-1].end_offset <= end_offset, (
+            f"a response that waits for offset {end_offset} is queued behind offset {waiting[-1].end_offset}"
+        )
         deadline = self._monotonic() + timeout_ms / 1000
         self._waiting.append(_Waiting(end_offset, deadline, pending, give))
         self._arm(deadline)

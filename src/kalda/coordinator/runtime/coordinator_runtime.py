@@ -24,6 +24,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import partitions_text
@@ -258,6 +259,8 @@ class CoordinatorRuntime(Generic[S]):
                 pending.fail(self._not_coordinator(partition))
                 return
             present.shard.replay_end_transaction(producer_id, producer_epoch, committed)
+            if invariants.enabled:
+                present.shard.check_invariants(())
             present.written_offset = self._log.end_offset(partition)
             self._answer(present, pending, None, self._config.write_timeout_ms)
 
@@ -293,6 +296,8 @@ class CoordinatorRuntime(Generic[S]):
         partition.load = None
         partition.state = PartitionState.ACTIVE
         partition.shard.on_loaded(partition.timers)
+        if invariants.enabled:
+            partition.shard.check_invariants()
         statistics = self.statistics
         statistics.loads += 1
         statistics.load_seconds_max = max(statistics.load_seconds_max, seconds)
@@ -407,6 +412,8 @@ class CoordinatorRuntime(Generic[S]):
         except Exception as error:
             outcome.fail(error)
             return
+        if invariants.enabled and result.records:
+            partition.shard.check_invariants(result.records)
         self._answer(partition, outcome, response, timeout_ms)
 
     def _append(
@@ -434,11 +441,15 @@ class CoordinatorRuntime(Generic[S]):
             if code is None:
                 raise
             raise ApiError(code, error.message) from error
+        first_offset, replayed_offset = end_offset - len(records), partition.written_offset
         partition.written_offset = end_offset
         self.statistics.records_written += len(records)
         replay = partition.shard.replay
         try:
-            for offset, record in enumerate(records, end_offset - len(records)):
+            assert first_offset >= replayed_offset, (
+                f"records were appended at offset {first_offset}, below {replayed_offset}, which is replayed"
+            )
+            for offset, record in enumerate(records, first_offset):
                 replay(offset, producer_id, producer_epoch, record)
         except Exception:
             # The shard is not what the log says any more; only a new one can be.

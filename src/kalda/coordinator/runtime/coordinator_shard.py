@@ -4,7 +4,7 @@ A coordinator implements `CoordinatorShard`: the state of one partition of an in
 implements `InternalLog`, one per internal topic. This module has protocols and values only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -102,6 +102,10 @@ class ShardContext(Protocol):
         """Forget the timer of that key; nothing happens if there is none."""
         ...
 
+    def is_scheduled(self, key: str) -> bool:
+        """Return whether a timer of that key is set."""
+        ...
+
     def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
         """Write for the shard's own sake, as `CoordinatorRuntime.write` does for requests.
 
@@ -122,6 +126,13 @@ class CoordinatorShard(Protocol):
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Take in that a producer's transaction ended in this partition."""
+        ...
+
+    def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
+        """Assert that the state is consistent where records or a marker have changed it; None: everywhere.
+
+        The runtime calls it, behind `invariants.enabled`, after loading and after each replayed batch.
+        """
         ...
 
     def on_loaded(self, context: ShardContext) -> None:

@@ -67,6 +67,10 @@ class RuntimeContext:
         if timer is not None:
             timer.cancel()
 
+    def is_scheduled(self, key: str) -> bool:
+        """Return whether a timer of that key is set."""
+        return key in self._timers
+
     def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
         """Write what `operation` decides."""
         return self._write(operation)

@@ -296,6 +296,7 @@ class TransactionCoordinator:
 
     def on_prepared(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
         """Send the markers of a transaction whose outcome is decided for good."""
+        assert metadata.state.is_prepared, f"markers of {metadata}, whose outcome is not decided"
         epoch = self._runtime.leader_epoch(shard.partition)
         work = MarkerWork(shard.partition, epoch, metadata, self._on_markers_written)
         self._works[metadata.transactional_id] = work
@@ -310,6 +311,7 @@ class TransactionCoordinator:
         shard = self._shards.get(work.state_partition)
         if self._works.get(transactional_id) is not work or shard is None:
             return
+        assert not work.remaining, f"{prepared} has partitions without a marker: {work.remaining}"
         del self._works[transactional_id]
 
         def operation() -> Result[None]:

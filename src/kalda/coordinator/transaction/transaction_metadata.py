@@ -104,6 +104,14 @@ class TransactionMetadata:
         """Whether the id was idle for so long that it is forgotten."""
         return self.state.may_expire and self.update_ms <= now_ms - expiration_ms
 
+    def check_invariants(self) -> None:
+        """Assert what holds in every state, whichever broker has written it."""
+        is_open = self.state is TransactionState.ONGOING or self.state.is_prepared
+        assert is_open or not self.partitions, f"{self} is closed and has partitions"
+        assert not is_open or self.start_ms >= 0, f"{self} is open and has no start"
+        assert self.update_ms >= 0, f"{self} was written at no time"
+        assert is_open or self.next_identity is None, f"{self} is closed and has a next producer id"
+
     # The steps.
 
     def begun(

@@ -6,7 +6,7 @@ half-done commit.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -130,6 +130,8 @@ class TransactionShard:
                 last_producer_epoch=step.last_producer_epoch,
                 previous_producer_id=step.previous_producer_id,
             )
+            # The record says all that was decided: another broker would go on from the same state.
+            assert metadata == step, f"{step} was decided, {metadata} is replayed"
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
             if transactional_id not in self._ongoing:
@@ -161,6 +163,17 @@ class TransactionShard:
         """Let go; whoever coordinates next goes on."""
         self._context = None
         self._owner.on_shard_unloaded(self)
+
+    def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
+        """Assert that exactly the open transactions have a start, and the states that `records` hold."""
+        ongoing = {
+            name for name, each in self._transactions.items() if each.state is TransactionState.ONGOING
+        }
+        assert ongoing == self._ongoing.keys(), f"{ongoing} are ongoing, {self._ongoing.keys()} have a start"
+        for record in records or ():
+            decoded = transaction_log.decode(record)
+            if decoded is not None and (current := self._transactions.get(decoded[0])) is not None:
+                current.check_invariants()
 
     def _began(self, metadata: TransactionMetadata) -> float:
         """Return when a transaction began by the monotonic clock.

@@ -5,6 +5,7 @@ which change of state is possible. What must not break: `members_awaiting_join` 
 and the count in `_supporters` of each protocol equals the members that offer it.
 """
 
+from collections import Counter
 from enum import StrEnum
 from typing import Final
 
@@ -14,10 +15,10 @@ from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value
 from kalda.coordinator.group.classic.classic_member import ClassicMember, subscribed_topics
 from kalda.coordinator.group.group import GroupType
 from kalda.protocol.codec import decode
-from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kalda.protocol.messages.sync_group import SyncGroupResponse
+from kalda.protocol.protocol_errors import ProtocolError
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 UNKNOWN_MEMBER_ID: Final = ""
@@ -54,6 +55,7 @@ class ClassicGroup:
     """One group. A group that only commits offsets ("simple") has no protocol type and no members."""
 
     __slots__ = (
+        "_checked_generation_id",
         "_supporters",
         "generation_id",
         "group_id",
@@ -98,6 +100,8 @@ class ClassicGroup:
         self.topics: frozenset[str] | None = None
         """What the members subscribe to; None where that cannot be known."""
         self._supporters: dict[str, int] = {}
+        self._checked_generation_id = 0
+        """The generation of the last `check_invariants`."""
 
     # What the rest of the coordinator asks (see `Group`).
 
@@ -467,6 +471,50 @@ class ClassicGroup:
                 self._supporters[name] = count
             else:
                 del self._supporters[name]
+
+    def check_invariants(self) -> None:
+        """Assert that the state, the members and what is counted of them agree."""
+        members, state = self.members, self.state
+        waiting = sum(member.awaiting_join is not None for member in members.values())
+        assert waiting == self.members_awaiting_join, (
+            f"{self}: {waiting} members wait to join, {self.members_awaiting_join} were counted"
+        )
+        supporters = Counter(name for member in members.values() for name in member.protocols)
+        assert supporters == self._supporters, (
+            f"{self}: {self._supporters} supporters instead of {supporters}"
+        )
+        static = {m.instance_id: m.member_id for m in members.values() if m.instance_id is not None}
+        assert static == self.static_members, f"{self}: static members {self.static_members}, not {static}"
+        both = self.pending_join & members.keys()
+        assert not both, f"{self}: {both} are members and have yet to join"
+        gone = self.pending_sync - members.keys()
+        assert not gone, f"{self}: {gone} are to sync and are no members"
+        assert self.generation_id >= self._checked_generation_id, (
+            f"{self}: the generation goes back from {self._checked_generation_id}"
+        )
+        self._checked_generation_id = self.generation_id
+        assert self.leader_id is None or self.leader_id in members, (
+            f"{self}: {self.leader_id} leads, no member"
+        )
+        if state is GroupState.EMPTY:
+            assert not members, f"{self} has the members {sorted(members)}"
+        elif state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            assert members, f"{self} has no members"
+            assert supporters[self.protocol_name or ""] == len(members), (
+                f"{self}: its protocol {self.protocol_name} has {supporters} supporters"
+            )
+            assert state is GroupState.STABLE or self.leader_id is not None, f"{self} has no leader"
+        for member in members.values():
+            assert member.protocol_type == self.protocol_type, f"{self}: {member} is a {member.protocol_type}"
+            # In a stable group only a static member that returned waits, until its new id is committed.
+            assert (
+                member.awaiting_join is None
+                or state is GroupState.PREPARING_REBALANCE
+                or (state is GroupState.STABLE and member.is_static)
+            ), f"{self}: {member} waits for a generation"
+            assert member.awaiting_sync is None or state is GroupState.COMPLETING_REBALANCE, (
+                f"{self}: {member} waits for an assignment"
+            )
 
     def __repr__(self) -> str:
         return (

@@ -6,10 +6,10 @@ from typing import Final
 
 from kalda.common.pending import Pending
 from kalda.protocol.codec import decode
-from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
+from kalda.protocol.protocol_errors import ProtocolError
 
 NO_ASSIGNMENT: Final = b""
 

@@ -77,7 +77,7 @@ class ClassicProtocol:
                 records = self.rebalance.prepare(group, f"loaded with more members than {size_max}")
                 assert not records, "a group with members writes nothing before its assignment"
             elif group.members and group.leader_id is None:
-                self.rebalance_downgraded(group.group_id)
+                self.rebalance_downgraded(group)
 
     def on_unloaded(self) -> None:
         """Answer all waiting requests with NOT_COORDINATOR: another broker is the coordinator now."""
@@ -87,20 +87,19 @@ class ClassicProtocol:
             group.enter(GroupState.DEAD, group.state_timestamp_ms)
         self.rebalance.answers.give()
 
-    def rebalance_downgraded(self, group_id: str) -> None:
+    def rebalance_downgraded(self, group: ClassicGroup) -> None:
         """Have the members of a group that was a consumer group join again, soon."""
-        self._shard.context.schedule(
-            f"consumer-downgraded/{group_id}", 0, partial(self._rebalance_downgraded, group_id)
-        )
+        for member in group.members.values():
+            self.rebalance.schedule_heartbeat(group, member)
+        key = f"consumer-downgraded/{group.group_id}"
+        self._shard.context.schedule(key, 0, partial(self._rebalance_downgraded, group.group_id))
 
     def _rebalance_downgraded(self, group_id: str) -> Result[None]:
         group = self._shard.groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not GroupState.STABLE:
             return Result((), None)
-        for member in group.members.values():
-            self.rebalance.schedule_heartbeat(group, member)
         records = self.rebalance.prepare(group, "it was a consumer group")
-        self.rebalance.answers.give()
+        self.rebalance.end_operation(group)
         return Result(records, None)
 
     # Requests.
@@ -116,7 +115,7 @@ class ClassicProtocol:
             return Result((), Pending.of(JoinGroupResponse(error_code=code, member_id=request.member_id)))
         result = self._joining.join(group, request, requester)
         self.rebalance.forget_if_unused(group)
-        self.rebalance.answers.give()
+        self.rebalance.end_operation(group)
         return result
 
     def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
@@ -140,7 +139,7 @@ class ClassicProtocol:
         result: Result[SyncGroupResponse] = Result((), answer)
         if group.leader_id == member.member_id:
             result = self._assign(group, request, answer)
-        self.rebalance.answers.give()
+        self.rebalance.end_operation(group)
         return result
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
@@ -171,7 +170,7 @@ class ClassicProtocol:
         if left:
             records = self.rebalance.after_removal(found, f"{', '.join(left)} left")
         self.rebalance.forget_if_unused(found)
-        self.rebalance.answers.give()
+        self.rebalance.end_operation(found)
         return Result(records, LeaveGroupResponse(members=results))
 
     def note_commit(self, group_id: str, member_id: str) -> None:
@@ -231,7 +230,7 @@ class ClassicProtocol:
                     self.rebalance.store_assignment(group, assignments)
                 else:
                     self.rebalance.refuse_assignment(group, code)
-                self.rebalance.answers.give()
+                self.rebalance.end_operation(group)
 
         return Result([group.record(assignments)], answer, on_written)
 

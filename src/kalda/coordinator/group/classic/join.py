@@ -227,7 +227,7 @@ class Joining:
                 response.leader = old_leader or ""
                 response.members = []
             self._rebalance.answer_join(group, member, response)
-        self._rebalance.answers.give()
+        self._rebalance.end_operation(group)
 
     def _undo_replacement(
         self, group: ClassicGroup, old: ClassicMember, member: ClassicMember, code: ErrorCode

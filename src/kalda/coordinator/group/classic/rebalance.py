@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
@@ -270,7 +271,7 @@ class Rebalance:
         group = self._classic(group_id)
         if group is None or group.state is not GroupState.PREPARING_REBALANCE:
             return _NOTHING
-        return self._end(self.complete_join(group))
+        return self._end(group, self.complete_join(group))
 
     def _on_initial_timer(self, group_id: str, delay_ms: int, remaining_ms: int) -> Result[None]:
         group = self._classic(group_id)
@@ -281,7 +282,7 @@ class Rebalance:
             next_ms = min(self._shard.config.group_initial_rebalance_delay_ms, remaining_ms)
             self._schedule_initial(group_id, next_ms, max(remaining_ms - delay_ms, 0))
             return _NOTHING
-        return self._end(self.complete_join(group))
+        return self._end(group, self.complete_join(group))
 
     def _on_sync_timer(self, group_id: str, generation_id: int) -> Result[None]:
         group = self._classic(group_id)
@@ -292,7 +293,7 @@ class Rebalance:
         absent = sorted(group.pending_sync)
         for member_id in absent:
             self.remove_member(group, group.members[member_id])
-        return self._end(self.prepare(group, f"{', '.join(absent)} did not sync in time"))
+        return self._end(group, self.prepare(group, f"{', '.join(absent)} did not sync in time"))
 
     def _on_heartbeat_timer(self, group_id: str, member_id: str) -> Result[None]:
         group = self._classic(group_id)
@@ -303,20 +304,46 @@ class Rebalance:
             group.remove(member_id)
             records = self.maybe_complete_join(group)
             self.forget_if_unused(group)
-            return self._end(records)
+            return self._end(group, records)
         member = group.members.get(member_id)
         if member is None or member.has_satisfied_heartbeat:
             return _NOTHING
         logger.info("Group %s: member %s failed, its session is over", group_id, member_id)
         self.remove_member(group, member)
-        return self._end(self.after_removal(group, f"{member_id} sent no heartbeat"))
+        return self._end(group, self.after_removal(group, f"{member_id} sent no heartbeat"))
 
     def _classic(self, group_id: str) -> ClassicGroup | None:
         group = self._shard.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
-    def _end(self, records: list[CoordinatorRecord]) -> Result[None]:
+    def end_operation(self, group: ClassicGroup) -> None:
+        """Send the responses that an operation on the group has decided; the group is in order now."""
+        if invariants.enabled:
+            self.check_invariants(group)
         self.answers.give()
+
+    def check_invariants(self, group: ClassicGroup) -> None:
+        """Assert that the group is consistent, and that exactly those timers run that its state needs."""
+        group.check_invariants()
+        is_scheduled, group_id = self._shard.context.is_scheduled, group.group_id
+        prepares = group.state is GroupState.PREPARING_REBALANCE
+        assert prepares == is_scheduled(_join_timer(group_id)), (
+            f"{group}: the join timer {'does not run' if prepares else 'runs'}"
+        )
+        assert not is_scheduled(_sync_timer(group_id)) or group.state in (
+            GroupState.COMPLETING_REBALANCE,
+            GroupState.STABLE,
+        ), f"{group}: the sync timer runs"
+        for member_id in (*group.members, *group.pending_join):
+            member = group.members.get(member_id)
+            assert (
+                member is not None and (member.awaiting_join or member.awaiting_sync) is not None
+            ) or is_scheduled(_heartbeat_timer(group_id, member_id)), (
+                f"{group}: {member_id} neither waits nor has a session"
+            )
+
+    def _end(self, group: ClassicGroup, records: list[CoordinatorRecord]) -> Result[None]:
+        self.end_operation(group)
         return Result(records, None)
 
 

@@ -31,7 +31,6 @@ from kalda.coordinator.group.consumer.member import (
 )
 from kalda.coordinator.group.consumer.member_validation import check_not_fenced
 from kalda.coordinator.runtime.coordinator_shard import Result
-from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

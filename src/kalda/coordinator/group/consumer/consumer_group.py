@@ -19,6 +19,7 @@ from kalda.coordinator.group.consumer.member import (
     Assignment,
     ConsumerGroupState,
     Member,
+    MemberState,
     RegularExpression,
     TopicMetadata,
 )
@@ -252,6 +253,56 @@ class ConsumerGroup:
                         del owners[partition]
                 if not owners:
                     del self._owners[topic_id]
+
+    # Invariants.
+
+    def check_invariants(self) -> None:
+        """Assert the order of epochs, one owner for each partition, and that what is counted agrees."""
+        members = self.members.values()
+        name = f"group {self.group_id}"
+        assert self.epoch >= self.assignment_epoch, (
+            f"{name}: epoch {self.epoch} is below the assignment epoch {self.assignment_epoch}"
+        )
+        owners: dict[UUID, dict[int, str]] = {}
+        for member in members:
+            assert member.epoch <= self.assignment_epoch, (
+                f"{name}: {member.member_id} is in epoch {member.epoch}, above the assignment epoch "
+                f"{self.assignment_epoch}"
+            )
+            assert not member.pending_revocation or member.state is MemberState.UNREVOKED_PARTITIONS, (
+                f"{name}: {member.member_id} must revoke {member.pending_revocation} in {member.state.name}"
+            )
+            for assignment in (member.assigned, member.pending_revocation):
+                for topic_id, partitions in assignment.items():
+                    taken = owners.setdefault(topic_id, {})
+                    for partition in partitions:
+                        other = taken.get(partition)
+                        assert other is None, (
+                            f"{name}: {member.member_id} and {other} own {topic_id}-{partition}"
+                        )
+                        taken[partition] = member.member_id
+        assert owners == self._owners, f"{name}: owners are {owners}, recorded are {self._owners}"
+        static = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
+        assert static == self.static_members, f"{name}: static members {self.static_members}, not {static}"
+        gone = self.targets.keys() - self.members.keys()
+        assert not gone, f"{name}: {gone} have a target and are no members"
+        unused = self.regexes.keys() - self._regex_members.keys()
+        assert not unused, f"{name}: no member subscribes by {unused}"
+        for what, counted, found in (
+            ("topics", self._names, [topic for m in members for topic in m.subscribed_names]),
+            ("expressions", self._regex_members, [m.subscribed_regex for m in members if m.subscribed_regex]),
+            ("assignors", self._assignors, [m.server_assignor for m in members if m.server_assignor]),
+            (
+                "classic protocols",
+                self._classic_protocols,
+                [offer.name for m in members if m.classic is not None for offer in m.classic.protocols],
+            ),
+        ):
+            assert Counter(found) == counted, f"{name}: {what} are {Counter(found)}, counted were {counted}"
+        classic_count = sum(member.speaks_classic for member in members)
+        assert classic_count == self.classic_count, (
+            f"{name}: {classic_count} classic members, counted were {self.classic_count}"
+        )
 
     # Offsets and deletion.
 

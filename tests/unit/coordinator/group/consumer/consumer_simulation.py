@@ -91,6 +91,9 @@ class FakeContext:
     def cancel(self, key: str) -> None:
         self.timers.pop(key, None)
 
+    def is_scheduled(self, key: str) -> bool:
+        return key in self.timers
+
     def write(self, operation: Callable[[], Result[Any]]) -> Pending[Any]:
         done: Pending[Any] = Pending()
         done.complete(self._apply(operation()))
@@ -175,6 +178,7 @@ class ConsumerSimulation:
         for record in result.records:
             self.records.append(record)
             self.shard.replay(len(self.records) - 1, -1, -1, record)
+        self.shard.check_invariants(result.records)
         if result.on_written is not None:
             result.on_written(ErrorCode.NONE)
         return result.response
