@@ -143,6 +143,14 @@ class ErrorCode(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
 
+    @classmethod
+    def of(cls, number: int) -> "ErrorCode":
+        """Return the code with this number; UNKNOWN_SERVER_ERROR for a number that Kalda does not know."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNKNOWN_SERVER_ERROR
+
     @property
     def retriable(self) -> bool:
         """Whether a client may send the same request again and expect better."""

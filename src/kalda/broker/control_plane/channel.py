@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, assert_never
 
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.control_plane.wire import (
-    error_code,
     leader_and_isr_request,
     read_leader_and_isr_response,
     read_stop_replica_response,
@@ -95,7 +94,7 @@ class ControllerChannel:
         response = await link.connection.request(
             self._message(broker, part), timeout_seconds=self._timeout_seconds
         )
-        code = error_code(getattr(response, "error_code", ErrorCode.NONE))
+        code = ErrorCode.of(getattr(response, "error_code", ErrorCode.NONE))
         if code is not ErrorCode.NONE:
             return _refused(broker, part, code)
         if isinstance(response, LeaderAndIsrResponse):

@@ -141,7 +141,7 @@ def read_leader_and_isr_response(
     ]
     found += [(each.topic_name, each) for each in response.partition_errors]
     return {
-        TopicPartition(name, each.partition_index): error_code(each.error_code)
+        TopicPartition(name, each.partition_index): ErrorCode.of(each.error_code)
         for name, each in found
         if name is not None and each.error_code != ErrorCode.NONE
     }
@@ -209,7 +209,7 @@ def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) 
 def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicPartition, ErrorCode]:
     """Return the partitions that went wrong."""
     return {
-        TopicPartition(each.topic_name, each.partition_index): error_code(each.error_code)
+        TopicPartition(each.topic_name, each.partition_index): ErrorCode.of(each.error_code)
         for each in response.partition_errors
         if each.error_code != ErrorCode.NONE
     }
@@ -344,11 +344,3 @@ def _read_partition(
         removing_replicas=removing,
         offline_replicas=offline,
     )
-
-
-def error_code(number: int) -> ErrorCode:
-    """Return the error that a peer means; one that is not known here is UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

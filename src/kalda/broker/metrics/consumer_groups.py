@@ -1,9 +1,8 @@
-"""The progress of consumer groups, under the names of Kafka Exporter.
+"""Publishes the progress of consumer groups under the names of Kafka Exporter.
 
-A broker publishes the groups that it coordinates. The lag of a partition is the high watermark less the
-committed offset. The high watermark is the one that a replica on this broker knows; where there is no
-replica, the leader is asked (`RemoteEndOffsets`). A lag that is not known is left out, and so is a sum that
-would need it.
+A broker publishes the groups that it coordinates. The lag of a partition is the high watermark minus the
+committed offset. The high watermark is that of the replica on this broker or, without a replica, the one that
+the leader returned (`RemoteEndOffsets`). An unknown lag is left out, and so is a sum that needs it.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,6 +73,6 @@ def _sum_rows(
 
 
 def _lag(end_offset: EndOffset, topic: str, number: int, committed: int) -> int | None:
-    """Return the lag; 0 where the end that is known is older than the commit."""
+    """Return the lag; 0 where the known high watermark is older than the commit."""
     end = end_offset(TopicPartition(topic, number))
     return None if end is None else max(end - committed, 0)

@@ -1,9 +1,9 @@
-"""Figures of single partitions, topics and log directories.
+"""Publishes the metrics of single partitions, topics and log directories.
 
 Names are those of Kafka Exporter (``kafka_topic_…``) and of Kafka's MBeans (``kafka_cluster_partition_…``,
-``kafka_log_log_…``, ``kafka_server_brokertopicmetrics_…``). Every broker publishes what it leads, and the
-sizes of the logs that it has. What belongs to a whole topic is published by the leader of its first
-partition.
+``kafka_log_log_…``, ``kafka_server_brokertopicmetrics_…``). Every broker publishes the partitions that it
+leads and the sizes of all its logs. The leader of a topic's first partition publishes the metrics of the
+topic.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from kalda.storage.volume import UNKNOWN_BYTES, volume_bytes
 Row = tuple[Labels, tuple[float | None, ...]]
 
 _LOGS_PER_PIECE: Final = 256
-"""Logs whose sizes are summed at once, in a quarter of a millisecond."""
+"""The number of logs whose sizes are summed without a pause, in a quarter of a millisecond."""
 
 _EXPORTER_COLUMNS: Final = tuple(
     Column(f"kafka_topic_partition_{name}", "gauge", text)

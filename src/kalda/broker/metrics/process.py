@@ -1,8 +1,8 @@
-"""Figures of the process and of its event loop.
+"""Publishes the metrics of the process and of its event loop.
 
-The names of the process are those of every Prometheus client library. They are read from ``/proc`` here, and
-not by prometheus-client, whose import alone holds the loop for 50 ms. Where there is no ``/proc`` they are
-left out.
+The names of the process metrics are those of every Prometheus client library. They are read from ``/proc``
+here, because the import of prometheus-client alone blocks the loop for 50 ms. A system without ``/proc``
+lacks them.
 """
 
 import os
@@ -12,8 +12,6 @@ from typing import Final
 
 from kalda.common.busy_time import IdleShare, busy_seconds
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
-
-__all__ = ["register_loop_metrics", "register_process_metrics"]
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -47,10 +45,10 @@ def register_process_metrics(metrics: Metrics) -> None:
 
 
 def register_loop_metrics(metrics: Metrics) -> None:
-    """Publish how busy the event loop is, whose thread calls this and reads the figures.
+    """Publish how busy the event loop is; the thread of the loop must call this function.
 
-    Kafka has two pools of threads, one for the network and one for requests. Here one loop does both, so
-    both of Kafka's figures are the share of time in which the loop waits.
+    Kafka has a pool of threads for the network and another one for requests. Here one loop does both, so both
+    of Kafka's metrics are the share of time in which the loop waits.
     """
     metrics.counter_function(
         "kalda_loop_busy_seconds",

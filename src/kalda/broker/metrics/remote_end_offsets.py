@@ -1,9 +1,9 @@
-"""High watermarks of partitions that have no replica on this broker, for the lag of its groups.
+"""Reads the high watermarks of partitions without a replica on this broker, for the lag of its groups.
 
-Leaders are asked with ListOffsets, and only while somebody scrapes: `get` returns what is known and notes
-what is wanted; at most every `REFRESH_SECONDS` the leaders of all that was wanted are asked. So the first
-scrape after a pause lacks these lags, and later ones show ends that are at most a scrape interval and
-`REFRESH_SECONDS` old.
+Leaders get a ListOffsets request, and only while metrics are scraped: `get` returns the last known value and
+marks the partition as wanted; at most every `REFRESH_SECONDS` the leaders of all wanted partitions are asked.
+The first scrape after a pause therefore lacks these lags, and later scrapes show values that are at most a
+scrape interval and `REFRESH_SECONDS` old.
 """
 
 from typing import Final
@@ -24,19 +24,17 @@ from kalda.protocol.messages.list_offsets import (
 )
 from kalda.zk.client.schema import NO_LEADER
 
-__all__ = ["RemoteEndOffsets"]
-
 REFRESH_SECONDS: Final = 10.0
-"""Less than the usual scrape interval of 15 s, so that each scrape has the ends of the one before."""
+"""Less than the usual scrape interval of 15 s, so that each scrape has the values of the previous one."""
 
 AGE_SECONDS_MAX: Final = 120.0
-"""An end that could not be read again for so long, as when its leader is gone, is forgotten."""
+"""A value that could not be refreshed for this long, as without a leader, is dropped."""
 
 _CONSUMER: Final = -1
 
 
 class RemoteEndOffsets:
-    """Known ends of other brokers' partitions; `run` asks for as long as the broker lives."""
+    """The last known high watermarks of partitions of other brokers; `run` refreshes them."""
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class RemoteEndOffsets:
         self._clock: Final = clock
         self._timeout_seconds: Final = timeout_ms / 1000
         self._known: dict[TopicPartition, tuple[int, float]] = {}
-        """The end, and when it was read."""
+        """The high watermark and the time at which it was read."""
         self._wanted: dict[TopicPartition, None] = {}
         self._asked_at = -REFRESH_SECONDS
         self._under_way = 0
@@ -69,13 +67,13 @@ class RemoteEndOffsets:
         cache.on_change(lambda _: self._peers.drop_gone())
 
     async def run(self) -> None:
-        """Ask leaders, until cancelled."""
+        """Send requests to leaders, until cancelled."""
         await self._peers.run()
 
     def get(self, partition: TopicPartition) -> int | None:
-        """Return the high watermark of a partition as last read, and have it read again."""
+        """Return the last known high watermark of a partition and mark it to be refreshed."""
         now = self._clock.monotonic()
-        # One that is wanted for the second time begins a new pass, so those of the last pass are all known.
+        # A partition that is wanted again starts a new pass, after all of the last pass are known.
         is_due = not self._under_way and now - self._asked_at >= REFRESH_SECONDS
         if is_due and partition in self._wanted:
             self._ask(now)
@@ -112,7 +110,7 @@ class RemoteEndOffsets:
         )
         response = await connection.request(request, timeout_seconds=self._timeout_seconds)
         if not isinstance(response, ListOffsetsResponse):
-            raise ConnectionError(f"an answer of class {type(response).__name__}")
+            raise ConnectionError(f"a response of class {type(response).__name__}")
         now = self._clock.monotonic()
         for topic in response.topics:
             for answer in topic.partitions:

@@ -1,7 +1,7 @@
-"""The partition's side of a transaction's end: a marker in the log, replicated before it counts as written.
+"""Appends the markers of ended transactions to the logs that this broker leads.
 
-A marker for ``__consumer_offsets`` also tells the group coordinator, which holds the offsets of the
-transaction back until then.
+A marker counts as written when it is replicated. A marker in ``__consumer_offsets`` also makes the group
+coordinator apply or drop the offsets that the transaction committed.
 """
 
 import logging
@@ -30,7 +30,7 @@ Codes = dict[TopicPartition, ErrorCode]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of one producer's transaction in some partitions."""
+    """The end of a producer's transaction in some partitions."""
 
     producer_id: int
     producer_epoch: int
@@ -58,7 +58,7 @@ class MarkerAppends:
         self._timeout_ms: Final = timeout_ms
 
     def write(self, markers: list[Marker], on_done: Callable[[list[Codes]], None]) -> None:
-        """Append every marker and call `on_done` with what became of each, in order, once that is known."""
+        """Append all markers and call `on_done` with the codes of each, in order, when all are replicated."""
         codes: list[Codes] = []
         waits: list[tuple[int, TopicPartition, ProduceWait]] = []
         for at, marker in enumerate(markers):
@@ -84,7 +84,7 @@ class MarkerAppends:
         self._produce_purgatory.try_complete_else_watch(operation, operation.keys)
 
     def _append(self, marker: Marker, topic_partition: TopicPartition) -> ProduceWait | None:
-        """Append one marker; return what to wait for, if anything."""
+        """Append one marker; return the wait for its replication, or None if it is replicated already."""
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,

@@ -1,13 +1,15 @@
-"""Sends the markers of ended transactions to the leaders of their partitions, until every one is written.
+"""Sends the markers of ended transactions to the leaders of their partitions until all are written.
 
-It fills `kalda.coordinator.transaction.ports.MarkerSender`. A leader that cannot take a marker, is not known
-or is not there is asked again, or whoever leads by then; only a partition that no longer exists is left out.
-A marker that is written twice does no harm.
+Implements `kalda.coordinator.transaction.ports.MarkerSender`; Kafka's class is
+TransactionMarkerChannelManager. A marker is sent again, to the leader of that time, while the leader refuses
+it for a passing reason or cannot be reached. Only a partition that no longer exists is skipped. Writing a
+marker twice does no harm.
 """
 
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -29,21 +31,21 @@ from kalda.protocol.messages.write_txn_markers import (
 logger: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
-"""Pause before partitions are tried again: leaders change within seconds, and producers wait for this."""
+"""The pause before a retry. Leaders change within seconds, and producers wait for the markers."""
 
 UNKNOWN_SECONDS_MAX: Final = 5.0
-"""For how long a partition has to be unknown to count as deleted. A broker may hear of its leadership of the
-state before it hears of all partitions."""
+"""How long a partition is unknown before it counts as deleted. A broker may get the leadership of the
+transaction state before the metadata of all partitions."""
 
 FENCED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
-"""Somebody else has taken the transaction over."""
+"""Another coordinator has taken the transaction over."""
 LEFT_OUT: Final = frozenset((ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION))
-"""A log that cannot hold markers has nothing that would need one."""
+"""A log that cannot hold markers has no records of transactions either."""
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """The markers of one transaction on their way."""
+    """The markers of one transaction that are not written yet."""
 
     work: MarkerWork
     is_dropped: bool = False
@@ -52,13 +54,13 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The part of a job that one broker gets."""
+    """The markers of a job that one broker writes."""
 
     job: _Job
     partitions: tuple[TopicPartition, ...]
 
     def marker(self) -> Marker:
-        """What is to be written."""
+        """Return the marker to write."""
         work = self.job.work
         return Marker(
             work.metadata.producer_id,
@@ -70,7 +72,7 @@ class _Piece:
 
 
 class TransactionMarkers:
-    """The markers that this broker's coordinator has to get written."""
+    """Sends the markers of the transactions that this broker coordinates."""
 
     def __init__(
         self,
@@ -109,18 +111,18 @@ class TransactionMarkers:
         return sum(map(len, self._jobs.values()))
 
     def send(self, work: MarkerWork) -> None:
-        """Begin to write the markers of a transaction."""
+        """Start to write the markers of a transaction."""
         job = _Job(work)
         self._jobs.setdefault(work.state_partition, set()).add(job)
         self._dispatch(job, tuple(work.remaining))
 
     def drop(self, state_partition: int) -> None:
-        """Give up the transactions of a partition that is coordinated elsewhere now."""
+        """Drop the transactions of a partition that another broker coordinates from now on."""
         for job in self._jobs.pop(state_partition, ()):
             job.is_dropped = True
 
     async def run(self) -> None:
-        """Serve other brokers and retry, until cancelled."""
+        """Send markers to other brokers and retry, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._peers.run(), name="transaction markers to brokers")
             while True:
@@ -129,14 +131,14 @@ class TransactionMarkers:
                 self.retry_now()
 
     def retry_now(self) -> None:
-        """Try again what could not be written; leaders are looked up anew."""
+        """Retry the markers that were not written, at the leaders of now."""
         self._has_retries.clear()
         pieces, self._retries = self._retries, []
         for piece in pieces:
             self._dispatch(piece.job, piece.partitions)
 
     def _dispatch(self, job: _Job, partitions: tuple[TopicPartition, ...]) -> None:
-        """Give each partition's marker to whoever leads it now."""
+        """Pass each marker to the present leader of its partition."""
         if job.is_dropped:
             return
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -151,14 +153,14 @@ class TransactionMarkers:
         for leader, led in by_leader.items():
             piece = _Piece(job, tuple(led))
             if leader == self._broker_id:
-                self._appends.write([piece.marker()], _Taker(self, piece))
+                self._appends.write([piece.marker()], partial(self._take_own, piece))
             elif leader < 0:
                 self._retry_all([piece])
             else:
                 self._peers.submit(leader, piece)
 
     def _look_for(self, job: _Job, unknown: list[TopicPartition]) -> None:
-        """Wait a while for partitions to become known, then take them for deleted."""
+        """Retry partitions that are not in the metadata; after a while, treat them as deleted."""
         now = self._clock.monotonic()
         missing = []
         for topic_partition in unknown:
@@ -167,7 +169,7 @@ class TransactionMarkers:
                 missing.append(topic_partition)
             else:
                 logger.info(
-                    '%s is gone: the transaction of "%s" ends without it',
+                    '%s does not exist any more: the transaction of "%s" ends without its marker',
                     topic_partition,
                     job.work.metadata.transactional_id,
                 )
@@ -183,19 +185,19 @@ class TransactionMarkers:
         response = await connection.request(request, timeout_seconds=self._timeout_seconds)
         if not isinstance(response, WriteTxnMarkersResponse) or len(response.markers) != len(live):
             connection.close()
-            raise ConnectionError("the answer to WriteTxnMarkers names other markers than the request")
+            raise ConnectionError("the response to WriteTxnMarkers names other markers than the request")
         for piece, result in zip(live, response.markers, strict=True):
             self.take(
                 piece,
                 {
-                    TopicPartition(topic.name, each.partition_index): _code(each.error_code)
+                    TopicPartition(topic.name, each.partition_index): ErrorCode.of(each.error_code)
                     for topic in result.topics
                     for each in topic.partitions
                 },
             )
 
     def take(self, piece: _Piece, codes: Codes) -> None:
-        """Take in what became of a piece."""
+        """Apply the results of the markers of one broker."""
         job = piece.job
         again = []
         for topic_partition in piece.partitions:
@@ -207,10 +209,14 @@ class TransactionMarkers:
             elif code in FENCED:
                 self._give_up(job, topic_partition, code)
             else:
-                logger.debug("the marker for %s is to be sent again: %s", topic_partition, code.name)
+                logger.debug("the marker for %s will be sent again: %s", topic_partition, code.name)
                 again.append(topic_partition)
         if again:
             self._retry_all([_Piece(job, tuple(again))])
+
+    def _take_own(self, piece: _Piece, codes: list[Codes]) -> None:
+        (only,) = codes
+        self.take(piece, only)
 
     def _written(self, job: _Job, topic_partition: TopicPartition) -> None:
         work = job.work
@@ -241,20 +247,6 @@ class TransactionMarkers:
             self._has_retries.set()
 
 
-class _Taker:
-    """Takes in what became of a marker that this broker wrote to its own log."""
-
-    __slots__ = ("_markers", "_piece")
-
-    def __init__(self, markers: TransactionMarkers, piece: _Piece) -> None:
-        self._markers: Final = markers
-        self._piece: Final = piece
-
-    def __call__(self, codes: list[Codes]) -> None:
-        (only,) = codes
-        self._markers.take(self._piece, only)
-
-
 def _wire(marker: Marker) -> WritableTxnMarker:
     return WritableTxnMarker(
         producer_id=marker.producer_id,
@@ -266,10 +258,3 @@ def _wire(marker: Marker) -> WritableTxnMarker:
         ],
         coordinator_epoch=marker.coordinator_epoch,
     )
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,15 +1,15 @@
-"""Lets transactional batches into a log only when their transaction is known to be open (KIP-890).
+"""Delays transactional batches until the coordinator has verified their transaction (KIP-890).
 
-Most pass at once: the log has the transaction open already. The first batch of a transaction waits for the
-coordinator's word, and whatever its producer sends meanwhile waits behind it, since sequence numbers allow no
-overtaking. A marker that is written while a batch waits voids the guard that the log gave for it: without
-`adds`, the batch is refused.
+Most batches pass at once, because the log has the transaction open already. The first batch of a transaction
+waits for the coordinator, and later batches of the producer wait behind it, because sequence numbers do not
+allow reordering. A marker that is written while a batch waits voids the guard that the log gave for the
+batch: without `adds`, the batch is refused.
 
-In the second protocol a producer sends the first batch of a transaction as soon as the end of the one before
-is decided, while its markers are on their way. The coordinator answers CONCURRENT_TRANSACTIONS until the last
-marker is written, and the marker of this log may come between its answer NONE and the append. In both cases
-the gate asks again with a new guard, for a moment: clients would come back only after their whole
-``retry.backoff.ms``. A batch of the transaction that ended is refused by its epoch then.
+In transactions V2 a producer sends the first batch of a transaction once the end of the previous transaction
+is decided, before its markers are written. The coordinator answers CONCURRENT_TRANSACTIONS until the last
+marker is written, and the marker of this log may be written between the answer NONE and the append. In both
+cases the gate asks again with a new guard for a short time: clients would retry only after their whole
+``retry.backoff.ms``. A batch of the transaction that ended is then refused because of its epoch.
 """
 
 import asyncio
@@ -34,23 +34,22 @@ from kalda.storage.producer_state_manager import ProducerStateManager, Verificat
 logger: Final = logging.getLogger(__name__)
 
 ADDS_FROM: Final = 12
-"""The Produce version from which producers leave it to the broker to add partitions (transactions V2)."""
+"""The Produce version from which the broker adds partitions to the transaction (transactions V2)."""
 ABORTABLE_FROM: Final = 11
-"""The first version whose producers know TRANSACTION_ABORTABLE."""
+"""The first version whose producers handle TRANSACTION_ABORTABLE."""
 
 PATIENCE_SECONDS: Final = 0.1
-"""For how long the coordinator is asked again while the transaction before is not complete, or its marker
-voids the guard."""
+"""How long the gate asks again while the previous transaction is incomplete or its marker voids the guard."""
 RETRY_SECONDS: Final = 0.002
 RETRY_SECONDS_MAX: Final = 0.02
-"""Pauses between two such questions; each is twice as long as the one before. A transaction is complete
-within milliseconds, or when some leader is there again."""
+"""The first and the longest pause between two such questions; each pause doubles the previous one. A
+transaction completes within milliseconds unless a partition has no leader."""
 
 _ATTRIBUTES: Final = Struct(">h")
 
 Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
 Later = Callable[[float, Callable[[], None]], object]
-"""Has a call made after some seconds."""
+"""Schedules a call after some seconds."""
 
 
 def _loop_later(seconds: float, call: Callable[[], None]) -> object:
@@ -58,7 +57,7 @@ def _loop_later(seconds: float, call: Callable[[], None]) -> object:
 
 
 class _Entry:
-    """A request that waits."""
+    """A produce request that waits."""
 
     __slots__ = ("guards", "is_ready", "producer", "refusals", "resume", "version")
 
@@ -68,12 +67,12 @@ class _Entry:
         self.resume: Final = resume
         self.refusals: Refusals = {}
         self.guards: list[tuple[TopicPartition, ProducerStateManager, VerificationGuard]] = []
-        """The logs' own marks of what is being asked."""
+        """The guards that logs gave for the partitions that are being verified."""
         self.is_ready = False
 
     @property
     def adds(self) -> bool:
-        """Whether asking adds the partitions to the transaction."""
+        """Whether the question adds the partitions to the transaction."""
         return self.version >= ADDS_FROM
 
     def voided(self) -> list[TopicPartition]:
@@ -89,20 +88,20 @@ class _Entry:
         refusal = (
             _refusal(ErrorCode.CONCURRENT_TRANSACTIONS, self.version)
             if self.adds
-            else (ErrorCode.INVALID_TXN_STATE, "The transaction ended while the batch was on its way.")
+            else (ErrorCode.INVALID_TXN_STATE, "The transaction ended before the batch was appended.")
         )
         for topic_partition in self.voided():
             self.refusals.setdefault(topic_partition, refusal)
 
     def release(self) -> None:
-        """Give the marks back."""
+        """Return the guards to their logs."""
         for _, state, guard in self.guards:
             state.end_verification(self.producer.producer_id, guard)
         self.guards.clear()
 
 
 class ProduceGate:
-    """Where transactional batches wait."""
+    """Holds the transactional produce requests that wait for the coordinator."""
 
     def __init__(
         self,
@@ -122,16 +121,16 @@ class ProduceGate:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait."""
+        """The number of requests that wait."""
         return sum(map(len, self._queues.values()))
 
     def admit(
         self, fields: ProduceRequestFields, version: int
     ) -> "Callable[[Callable[[Refusals], None]], None] | None":
-        """Return None if a request may go on at once, else a function that has it wait.
+        """Return None if a request may be appended at once, else a function that makes it wait.
 
-        That function takes what is to be called, with the partitions that are refused, when the wait is over.
-        The records have to be copied before: the frame is gone by then.
+        The function takes a callback, which is called with the refused partitions when the wait is over. The
+        caller must copy the records before: the frame is reused by then.
         """
         found = self._unverified(fields, version)
         if found is None:
@@ -151,8 +150,8 @@ class ProduceGate:
     ) -> Pending[ErrorCode]:
         """Return whether a producer may write to one partition in its transaction.
 
-        NOT_LEADER_OR_FOLLOWER is about that partition, all else is the transaction coordinator's word.
-        Whoever asks must write in the very turn in which it is told.
+        NOT_LEADER_OR_FOLLOWER concerns the partition; every other code is the transaction coordinator's. The
+        caller must append in the turn of the event loop in which the answer completes.
         """
         answer: Pending[ErrorCode] = Pending()
         pauses = _pauses()
@@ -201,9 +200,9 @@ class ProduceGate:
     def _unverified(
         self, fields: ProduceRequestFields, version: int
     ) -> tuple[Identity, dict[TopicPartition, Partition]] | None:
-        """The producer and its partitions whose logs do not have its transaction open.
+        """Return the producer and its partitions whose logs do not have its transaction open.
 
-        None if the request has no transactional batch that could wait.
+        Returns None if the request has no transactional batch that could wait.
         """
         producer: Identity | None = None
         unverified: dict[TopicPartition, Partition] = {}
@@ -259,7 +258,7 @@ class ProduceGate:
                 ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
                 or any(codes[each] is ErrorCode.NONE for each in entry.voided())
             ):
-                # Markers of the transaction before void these guards; the next question has its own.
+                # Markers of the previous transaction void these guards; the next question gets new ones.
                 entry.release()
                 self._later(pause, partial(self._ask, transactional_id, unverified, entry, pauses))
                 return
@@ -274,7 +273,7 @@ class ProduceGate:
         )
 
     def _advance(self, producer_id: int) -> None:
-        """Let go on whatever is first in line and has its answer."""
+        """Resume the requests at the front of the queue that have their answer."""
         queue = self._queues.get(producer_id)
         while queue and queue[0].is_ready:
             entry = queue[0]
@@ -283,14 +282,14 @@ class ProduceGate:
                 entry.resume(entry.refusals)
             finally:
                 entry.release()
-                # Only now: what comes in between must not overtake.
+                # Only now, so that a request that arrives meanwhile cannot overtake this one.
                 queue.popleft()
         if queue is not None and not queue:
             self._queues.pop(producer_id, None)
 
 
 def _is_void(state: ProducerStateManager, producer: Identity, guard: VerificationGuard) -> bool:
-    """Return whether a transaction of the producer ended since the guard was given, and none is open."""
+    """Return whether a transaction of the producer ended after the guard was given, and none is open."""
     return not (
         state.is_being_verified(producer.producer_id, guard)
         or state.is_in_transaction(producer.producer_id, producer.epoch)
@@ -298,7 +297,7 @@ def _is_void(state: ProducerStateManager, producer: Identity, guard: Verificatio
 
 
 def _pauses() -> Iterator[float]:
-    """The pauses before each further question, until patience is at its end."""
+    """Yield the pause before each further question, until `PATIENCE_SECONDS` have passed."""
     pause, left = RETRY_SECONDS, PATIENCE_SECONDS
     while left > 0:
         yield min(pause, left)
@@ -307,7 +306,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:
-    """Say it in words that a producer of this version understands."""
+    """Return the error in a form that producers of this version handle."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
         return ErrorCode.INVALID_TXN_STATE, "The partition was not added to the transaction."
     if code is ErrorCode.PRODUCER_FENCED:
@@ -315,6 +314,6 @@ def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:
     if code in PASSING:
         return (
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"The partition's place in the transaction could not be verified: {code.name}.",
+            f"The partition could not be verified with the transaction coordinator: {code.name}.",
         )
     return code, code.message

@@ -1,7 +1,8 @@
-"""Asks the coordinator of a transaction whether partitions are part of it, or to make them so (KIP-890).
+"""Verifies with the coordinator that partitions belong to a transaction, or adds them to it (KIP-890).
 
-Logs ask before the first batch of a transaction: without the coordinator's word, what a zombie writes after
-its transaction ended would stay open for ever. Questions for one coordinator travel together.
+A leader asks before it appends the first batch of a transaction: a batch that a zombie producer writes after
+its transaction ended would stay open for ever. Questions to one coordinator share a request. Kafka's class is
+AddPartitionsToTxnManager.
 """
 
 import logging
@@ -37,17 +38,17 @@ PASSING: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
-        # Who asks leads the partition: the coordinator has not heard of it yet.
+        # This broker leads the partition: the coordinator's metadata is older.
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
-"""Answers, or the lack of one, that pass by themselves: who asks again may get another."""
+"""Errors that pass by themselves, so that the producer retries the batch."""
 Codes = dict[TopicPartition, ErrorCode]
 
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Question:
-    """Whether partitions are in a producer's transaction; with `adds` they shall be from now on."""
+    """Asks whether partitions belong to a producer's transaction; with `adds`, adds them to it."""
 
     transactional_id: str
     producer: Identity
@@ -56,18 +57,18 @@ class Question:
     answer: Pending[Codes]
 
     def give(self, codes: Codes) -> None:
-        """Answer; a partition that the answer leaves out counts as failed."""
+        """Complete the question; a partition without a code gets UNKNOWN_SERVER_ERROR."""
         self.answer.complete(
             {each: codes.get(each, ErrorCode.UNKNOWN_SERVER_ERROR) for each in self.partitions}
         )
 
     def give_all(self, code: ErrorCode) -> None:
-        """Answer with one code."""
+        """Complete the question with one code for all partitions."""
         self.answer.complete(dict.fromkeys(self.partitions, code))
 
 
 class TransactionVerification:
-    """The questions of this broker's logs."""
+    """Sends the questions of one broker to the coordinators and returns their answers."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class TransactionVerification:
         *,
         adds: bool = False,
     ) -> Pending[Codes]:
-        """Return the coordinator's word on each partition, when it is there."""
+        """Return the coordinator's code for each partition, once it is known."""
         answer: Pending[Codes] = Pending()
         question = Question(transactional_id, producer, partitions, adds, answer)
         state = TopicPartition(TRANSACTION_STATE_TOPIC, self._coordinator.partition_for(transactional_id))
@@ -117,7 +118,7 @@ class TransactionVerification:
         return answer
 
     async def run(self) -> None:
-        """Ask other brokers, until cancelled."""
+        """Send questions to other brokers, until cancelled."""
         await self._peers.run()
 
     def _ask_here(self, question: Question) -> None:
@@ -144,8 +145,8 @@ class TransactionVerification:
 
     async def _request(self, connection: PeerConnection, questions: list[Question]) -> None:
         if connection.version_of(ApiKey.ADD_PARTITIONS_TO_TXN) < BATCHED_FROM:
-            raise ConnectionError("the coordinator's broker cannot be asked by brokers")
-        # One transactional id may stand only once in a request.
+            raise ConnectionError("the coordinator's broker does not serve AddPartitionsToTxn 4")
+        # A request may contain a transactional id only once.
         rounds: list[dict[str, Question]] = []
         for question in questions:
             for each in rounds:
@@ -166,15 +167,15 @@ class TransactionVerification:
         request = AddPartitionsToTxnRequest(transactions=[_wire(each) for each in by_id.values()])
         response = await connection.request(request, timeout_seconds=self._timeout_seconds)
         if not isinstance(response, AddPartitionsToTxnResponse):
-            raise ConnectionError(f"an answer of class {type(response).__name__}")
+            raise ConnectionError(f"a response of class {type(response).__name__}")
         results = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
         for transactional_id, question in by_id.items():
             if response.error_code != ErrorCode.NONE:
-                question.give_all(_code(response.error_code))
+                question.give_all(ErrorCode.of(response.error_code))
                 continue
             question.give(
                 {
-                    TopicPartition(topic.name, each.partition_index): _code(each.partition_error_code)
+                    TopicPartition(topic.name, each.partition_index): ErrorCode.of(each.partition_error_code)
                     for topic in results.get(transactional_id, ())
                     for each in topic.results_by_partition
                 }
@@ -197,10 +198,3 @@ def _wire(question: Question) -> AddPartitionsToTxnTransaction:
             for topic, group in by_topic(question.partitions).items()
         ],
     )
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
