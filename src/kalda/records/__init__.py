@@ -1,4 +1,5 @@
-"""Record batches: the bytes that producers send, the log keeps and consumers read. Sans-IO.
+"""Reads, checks, patches and builds record batches: the bytes that producers send and the log stores.
 
-What is not here: legacy message sets (magic 0 and 1), which are recognised and refused.
+The package performs no I/O. It refuses legacy message sets (magic 0 and 1) and knows nothing of requests
+(`kalda.protocol`) or files (`kalda.storage`). It imports only `kalda.common`.
 """

@@ -1,10 +1,10 @@
-"""Record batches, format version 2: the 61-byte header, its validation, and patching in place.
+"""Reads, checks and patches the 61-byte header of a record batch (format version 2).
 
-What is not here: the records inside (`record`), which the broker's hot path never opens.
+The records inside a batch are read by `record`; the broker's hot path never opens them.
 
-The one thing not to break: base offset, length and partition leader epoch lie outside the CRC, so that a
-leader can assign offsets to a batch without touching its other bytes; everything from the attributes on
-lies inside it, so each function here that changes those recomputes the CRC.
+Invariant: base offset, length and partition leader epoch lie outside the CRC, so a leader assigns offsets
+without touching other bytes. Everything from the attributes on lies inside the CRC, and each function here
+that changes such a byte recomputes it.
 """
 
 import struct

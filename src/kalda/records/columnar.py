@@ -1,10 +1,10 @@
-"""The columnar decoder: fetched record batches to Arrow columns, without an object per record.
+"""Decodes fetched record batches to Arrow columns without creating an object per record.
 
-A plain loop finds where records start, which only the record before tells; numpy then reads the varints
-of one field of all records at once; keys and values become views into the fetched buffer. What is not
-here: rows, see `record.iter_records`, with which this agrees value by value.
+A plain loop finds where each record starts, because a record's length is known only from the record itself.
+numpy then reads the varints of one field of all records at once, and keys and values become views into the
+fetched buffer. `record.iter_records` yields the same values as rows; tests compare the two.
 
-The one thing not to break: the loop in `_walk_records` is the only code that runs once per record.
+Performance depends on one rule: the loop in `_walk_records` is the only code that runs once per record.
 """
 
 from collections.abc import Iterable, Iterator

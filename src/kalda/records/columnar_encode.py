@@ -1,10 +1,10 @@
-"""The columnar encoder: Arrow columns to record batches, without an object per record.
+"""Encodes Arrow columns to record batches without creating an object per record.
 
-The reverse of `columnar`. numpy writes the varints of one field of all records at once; Arrow joins them
-with keys, values and headers row by row in its own code, and the joined column's bytes *are* the records
-section. What is not here: sequence numbers per batch; a producer sets them when it sends.
+numpy writes the varints of one field of all records at once. Arrow joins them with keys, values and headers
+row by row, and the bytes of the joined column are the records section. The producer sets sequence numbers
+when it sends a batch, so they are not encoded here.
 
-The one thing not to break: the bytes equal `record.RecordBatchBuilder`'s for the same rows.
+Invariant: the bytes equal those of `record.RecordBatchBuilder` for the same rows.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""The arrays under the columnar decoder: varints of one field at once, and bytes as Arrow views.
+"""Decodes one field of many records at once: varints to numpy arrays, bytes to Arrow views.
 
-What is not here: batches; this module sees one byte buffer and arrays of positions in it.
+This module sees one byte buffer and arrays of positions in it; `columnar` handles batches.
 
-The one thing not to break: positions only ever grow, and reads past the buffer are clipped rather than
-refused, so a caller must compare where a record's last field ends with where the record ends. That one
-comparison is what makes every earlier read valid.
+Invariant: positions only grow, and reads past the buffer are clipped instead of refused. The caller must
+therefore compare the end of each record's last field with the end of the record; that one comparison
+validates every earlier read.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""The codecs of record batches, in the framings that Kafka's clients write and read.
+"""Compresses and decompresses records in the framings that Kafka's clients read and write.
 
-The one thing not to break: what we write, a Java client must read. It reads lz4 frames only with
-independent blocks, and snappy only in xerial's framing, so both framings are made here, not by the
-library. Reading is wider: raw snappy (librdkafka's older versions), linked lz4 blocks, many gzip members.
+Java clients must be able to read what this module writes. They read lz4 frames only with independent blocks
+and snappy only in xerial's framing, so both framings are built here around the library's block functions.
+Decompression accepts more: raw snappy (older librdkafka versions), linked lz4 blocks, several gzip members.
 
-Every output is bounded by `size_max`; a few kilobytes can otherwise ask for gigabytes.
+Every output is bounded by `size_max`, because a few kilobytes of input can expand to gigabytes.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""Control batches: the markers that end a transaction in each partition it wrote to (KIP-98).
+"""Reads and builds control batches: the markers that end a transaction in each partition (KIP-98).
 
-A marker's key is a version and a type, its value a version and the coordinator's epoch, which fences a
-coordinator that lost its partition.
+A marker's key holds a version and a type. Its value holds a version and the epoch of the transaction
+coordinator, which fences a coordinator that has lost its partition.
 """
 
 import struct

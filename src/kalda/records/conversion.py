@@ -1,7 +1,7 @@
-"""Recompression: the same batch under another codec, when ``compression.type`` is not ``producer``.
+"""Recompresses a batch with another codec, for topics whose ``compression.type`` is not ``producer``.
 
-Only the records section is packed anew. Offset deltas, timestamps, headers, producer id, epoch, sequence
-and the flags stay as the producer sent them, so idempotence and transactions are untouched.
+Only the records section changes. Offset deltas, timestamps, headers, producer id, epoch, sequence and flags
+stay as the producer sent them, so idempotence and transactions are not affected.
 """
 
 from kalda.records.batch import COMPRESSION_MASK, BatchHeader, Buffer, pack_batch

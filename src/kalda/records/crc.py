@@ -1,10 +1,10 @@
-"""CRC-32C (Castagnoli), the checksum of record batches; the polynomial differs from zlib's.
+"""Computes CRC-32C (Castagnoli), the checksum of record batches; zlib's CRC uses another polynomial.
 
-The C package uses the processor's instruction where there is one and lets go of the GIL for inputs
-above 32 KiB, so checking a large batch does not stop other threads.
+The C extension uses the processor's CRC instruction and releases the GIL for inputs above 32 KiB, so other
+threads run while a large batch is checked.
 
-Its extension module is loaded without the package around it, which asks `importlib.metadata` for its own
-version and so costs each broker 20 ms at the start and 4 MB for good.
+The extension module is loaded without the package around it. The package reads its own version through
+`importlib.metadata`, which would cost each broker 20 ms at start and 4 MB of memory.
 """
 
 from importlib.machinery import PathFinder

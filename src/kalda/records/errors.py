@@ -1,6 +1,6 @@
-"""What can be wrong with record bytes. Every parser in this package raises only these.
+"""Declares the errors of record parsing; every parser in this package raises only these.
 
-Each error carries the code that a response gives for it, so that a handler needs no table of its own.
+Each error carries the error code of the response, so request handlers need no table of their own.
 """
 
 from typing import ClassVar

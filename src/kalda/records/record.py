@@ -1,9 +1,9 @@
-"""Records inside a batch: the iterator that reads them one by one and the builder that writes them.
+"""Iterates over the records of a batch (`iter_records`) and builds batches (`RecordBatchBuilder`).
 
-What is not here: the columnar decoder, which reads the same bytes without an object per record.
+`columnar` reads the same bytes without creating an object per record.
 
-The one thing not to break: iterator, builder and columnar decoder agree on every byte; a property test
-holds them to that and to the builders and readers of other clients.
+Invariant: iterator, builder and columnar decoder agree on every byte. A property test compares them with each
+other, and with the builders and readers of other clients.
 """
 
 from collections.abc import Generator, Iterator, Sequence

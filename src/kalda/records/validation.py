@@ -1,7 +1,7 @@
-"""Opening a produced batch to check the records inside: the slow path, for topics that ask for it.
+"""Checks the records inside a produced batch, which the broker opens only for topics that need it.
 
-A leader needs it for compacted topics (each record has a key), for bounds on timestamps, and before it
-recompresses. What is not here: the checks on the header alone (`batch.validate`, `batch.validate_produced`).
+A leader opens a batch of a compacted topic (each record needs a key), of a topic with bounds on timestamps,
+and before it recompresses. `batch.validate` and `batch.validate_produced` check the header of every batch.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,8 @@
-"""Zigzag varints, the integers inside records (not the unsigned ones of the flexible protocol versions).
+"""Reads and writes zigzag varints, the integers inside records.
 
-Record iteration and the columnar decoder inline the one-byte case; this module is the general form and
-the rule they must agree with: at most 5 bytes for 32 bits, at most 10 for 64, surplus high bits dropped.
+Flexible protocol versions use unsigned varints instead, see `kalda.protocol`. Record iteration and the
+columnar decoder inline the one-byte case; they must agree with the general form here: at most 5 bytes for
+32 bits, at most 10 for 64, surplus high bits dropped.
 """
 
 from typing import Final

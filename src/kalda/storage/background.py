@@ -1,7 +1,7 @@
-"""Where the log's slow work goes: fsync and unlink, never on the event loop.
+"""Runs fsync and unlink outside the event loop and returns their outcome to it.
 
-The port has two halves because the log's state has one owner: `work` runs anywhere and touches only what it
-was given; `done` runs on the owner's thread and may change the log.
+A log's state has one owner, the event loop, so the port takes two functions: `work` runs on any thread and
+uses only what it was given; `done` runs on the owner's thread and may change the log.
 """
 
 import asyncio

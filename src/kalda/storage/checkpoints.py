@@ -1,7 +1,8 @@
-"""The small text files of a log directory, in Kafka's formats, written whole and replaced atomically.
+"""Formats and parses the small text files of a log directory, in Kafka's formats.
 
-Offset checkpoints and leader epochs: a version line, a count line, then one line an entry.
-``meta.properties`` is a Java properties file; the clean-shutdown marker is JSON.
+Offset checkpoints and leader epochs have a version line, a count line and one line per entry.
+``meta.properties`` is a Java properties file, and the clean-shutdown marker is JSON. Each file is written
+whole and replaced atomically.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""How many descriptors the process may have, and how many of them the logs may take.
+"""Raises the process's limit of open files and computes the share that log files may use.
 
-Connections come out of the same limit. A share that did not follow the limit would leave none for them where
-the limit is low: the broker would run and nobody could reach it.
+Connections use the same limit. A fixed number of log files would leave no descriptor for connections where
+the limit is low: the broker would run and refuse every client.
 """
 
 import logging

@@ -1,10 +1,10 @@
-"""Which log directories failed and which are full: what an error of the system says about a directory.
+"""Records which log directories have failed and which are full, as `OSError` shows it.
 
-Whoever meets an `OSError` under a log directory notes it here. A device that returns errors or turned
-read-only, and a directory that is gone, do not recover: the directory goes out of service as a whole, while
-the broker serves the others (JBOD, KIP-112). A directory without space is full until a probe finds room
-(`kalda.storage.space_probe`): its logs can be read, and others should lead meanwhile. Anything else, as a
-process without descriptors, passes by itself.
+Code that catches an `OSError` below a log directory calls `DirectoryFailures.note`. A device that returns I/O
+errors or turned read-only, and a directory that no longer exists, do not recover: the whole directory goes
+out of service while the broker serves the others (JBOD, KIP-112). A directory without space is full until a
+probe finds room (`kalda.storage.space_probe`): reads go on, and other brokers should lead its partitions. Any
+other error, such as too few descriptors, is temporary and changes nothing here.
 """
 
 import errno

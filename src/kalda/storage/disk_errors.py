@@ -1,7 +1,7 @@
-"""What a disk error under one log becomes: a `LogStorageError`, a note about the directory, a log line.
+"""Turns an `OSError` of one log into a `LogStorageError`, a note about the directory and a log line.
 
-The note (`directory_failures`) is what takes a failed log directory out of service and moves leaderships
-away from a full one, so every `OSError` of an append, a read or an upkeep step must pass here.
+The note (`directory_failures`) takes a failed log directory out of service and moves leaderships away from a
+full one, so every `OSError` of an append, a read or a maintenance step must pass through this module.
 """
 
 import contextlib

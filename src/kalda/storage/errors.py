@@ -1,7 +1,7 @@
-"""What storage refuses or fails at. Each error carries the code that a response gives for it.
+"""Declares the errors of storage, each with the error code that a response carries for it.
 
-Appends also let the errors of `kalda.records.errors` through, which carry a code as well; `LOG_ERRORS` is
-the pair to catch around a call into the log.
+An append also raises the errors of `kalda.records.errors`, which carry a code too. `LOG_ERRORS` is the pair
+to catch around a call into the log.
 """
 
 from typing import ClassVar, Final

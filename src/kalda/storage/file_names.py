@@ -1,4 +1,4 @@
-"""The names Kafka gives to files and directories of a log; its tools find ours by them."""
+"""Names the files and directories of a log as Kafka does, so that Kafka's tools can read them."""
 
 import re
 from typing import Final

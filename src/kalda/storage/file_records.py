@@ -1,8 +1,9 @@
-"""One segment's ``.log`` file: append, slice, and search by walking batch headers.
+"""Appends to and reads one segment's ``.log`` file, and searches it by walking batch headers.
 
-Not here: indexes, offsets' meaning, rolling. The thing not to break: `size` is the truth about where the
-valid bytes end. It moves only after a whole append is written, readers never look past it, and whatever
-lies behind it in the file is overwritten by the next append or cut by recovery.
+Indexes and rolling are the work of `log_segment`.
+
+Invariant: `size` is where the valid bytes end. It moves only after a whole append was written, readers never
+look past it, and bytes behind it in the file are overwritten by the next append or removed by recovery.
 """
 
 import errno

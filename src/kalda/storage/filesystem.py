@@ -1,8 +1,8 @@
-"""Files as a port, so that tests can tear writes, fill the disk and lose what was not synced.
+"""Defines the port through which storage uses files, and its implementation for the operating system.
 
-Everything that storage does to a disk goes through `FileSystem` and `File`; nothing else in this package
-calls `os`. Positions are explicit in each call: a file has no cursor, so readers and the writer share one
-descriptor.
+Everything that this package does to a disk goes through `FileSystem` and `File`, so that tests can tear
+writes, fill the disk and drop what was not synced. A file has no cursor: each call names its position, so
+readers and the writer share one descriptor.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""What a follower appends: batches that the leader has given offsets and epochs, checked against the log.
+"""Checks the batches that a follower fetched from its leader against the end of its own log.
 
-Nothing is written or patched here. All batches are checked before the first is written, so that an append
-that fails leaves nothing behind.
+All batches are checked before the first one is written, so an append that fails leaves nothing behind. This
+module writes and patches nothing.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
-"""Putting records back that a log has lost, from batches that another replica sent.
+"""Puts records back that a log has lost, from batches that another replica sent.
 
-The batches have their offsets and leader epochs, so the log's bytes become those of the other replica. They
-gather in a segment whose files end in ``.cleaned``, which a start removes. The segment is synced before the
-log shows it, and only then the offsets are no longer missing: a crash in between costs the work only.
+The batches carry their offsets and leader epochs, so the log gets the same bytes as the other replica. They
+are collected in a segment whose files end in ``.cleaned``, which a start removes. The segment is synced
+before the log shows it, and only then the offsets stop being missing: a crash in between costs only the work.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Which leader wrote which offsets: the epoch entries of one log and their checkpoint file.
+"""Keeps which leader wrote which offsets of a log, in memory and in ``leader-epoch-checkpoint``.
 
-An entry (epoch, start offset) says that the leader of that epoch began at that offset. Followers and clients
-find with it where two logs part (KIP-101, KIP-279). Both numbers ascend strictly.
+An entry (epoch, start offset) means that the leader of that epoch began at that offset. Followers and clients
+use the entries to find where two logs diverge (KIP-101, KIP-279). Both numbers ascend strictly.
 """
 
 import os

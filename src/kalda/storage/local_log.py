@@ -1,6 +1,7 @@
-"""The segments of one partition as one row of offsets: append, read, roll, truncate, drop.
+"""Appends to, reads, rolls and truncates the segments of one partition, by offset.
 
-Not here: high watermark, producers, epochs, validation (`unified_log`). Offsets in, positions out.
+High watermark, producers, leader epochs and validation belong to `unified_log`. Methods take offsets and
+return positions in files.
 """
 
 from collections.abc import Collection

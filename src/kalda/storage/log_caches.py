@@ -1,6 +1,6 @@
-"""A bound on what the logs of one process keep open: descriptors of log files, loaded index bytes.
+"""Bounds what the logs of a process hold open: descriptors of log files and loaded index bytes.
 
-Everything here is a cache: what is released is opened or loaded again on the next use.
+Both are caches. What is released is opened or read again on its next use.
 """
 
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""The settings of one log, typed and with Kafka's defaults. Parsing and validation are the broker's."""
+"""Declares the settings of one log, typed and with Kafka's defaults; the broker parses and validates them."""
 
 from dataclasses import dataclass
 from enum import StrEnum

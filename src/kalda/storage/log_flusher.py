@@ -1,7 +1,7 @@
-"""Bringing one log to the device: one sync at a time, in the background, and what a failed one means.
+"""Syncs one log to the device in the background, one sync at a time, and moves its recovery point.
 
-The recovery point follows the syncs that succeed. A failed sync ends the log's appends until a restart has
-recovered it: the kernel may have dropped the pages, so nothing tells any more what is on the device.
+The recovery point follows the syncs that succeed. After a failed sync the log refuses appends until a restart
+has recovered it: the kernel may have dropped the dirty pages, so the device's content is unknown.
 """
 
 import logging

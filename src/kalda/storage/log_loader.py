@@ -1,12 +1,13 @@
-"""Opening a log directory: after a clean stop by its ends, after a crash by reading what was not synced.
+"""Opens the log in a directory: quickly after a clean shutdown, with recovery after a crash.
 
-A start never fails for what a crash can leave: torn or nonsense tails are cut, indexes and producer state are
-rebuilt, half-done compaction is rolled forward or back. It fails, with the directory's name, where the
-directory is not what it should be: unreadable, or of another topic.
+After a clean shutdown only the ends of the segments are read. After a crash all bytes that were not synced
+are read: torn or garbage tails are cut off, indexes and producer state are rebuilt, and an interrupted
+compaction is finished or undone. Loading fails, with the directory's name, only where the directory cannot be
+read or belongs to another topic.
 
-What a maintainer must not break: no offset that may have been acknowledged is given to another record. A
-damaged segment is recovered alone, the later ones stay, and the log never ends below what a checkpoint says;
-what is lost between is noted as missing (`missing_offsets`, ADR 18).
+Invariant: no offset that may have been acknowledged is given to another record. A damaged segment is
+recovered alone, later segments stay, and the log never ends below what a checkpoint names; the records lost
+in between are recorded as missing (`missing_offsets`, ADR 18).
 """
 
 import logging

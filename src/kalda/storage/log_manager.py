@@ -1,12 +1,11 @@
-"""All logs of a broker: opening its directories, creating and deleting partitions, and the upkeep.
+"""Opens, creates, deletes and maintains all logs of a broker, in one or several log directories.
 
-The broker's periodic task calls the steps here; each looks only at what changed, so that thousands of idle
-partitions cost nothing. fsync and unlink go to the executor.
+The broker's periodic task calls the maintenance steps here. Each step looks only at logs that changed, so
+thousands of idle partitions cost nothing. fsync and unlink run on the executor.
 
-A directory whose device fails goes out of service, at the start or while the broker runs; the others go on
-(`kalda.storage.directory_failures`). Only with none left there is nothing to manage.
-
-A log that a start cannot recover for want of space stays closed, and is tried again whenever it is asked for.
+A directory whose device fails goes out of service, at start or later, and the other directories go on
+(`kalda.storage.directory_failures`). A log that cannot be recovered at start because the disk is full stays
+closed, and is opened when it is next requested and there is room.
 """
 
 import contextlib

@@ -1,4 +1,9 @@
-"""What all logs of a process share: the ports to the world and the queues between logs and log manager."""
+"""Holds what all logs of a process share: file system, clock, executor, caches and work queues.
+
+Logs write to the queues (files to delete, logs to flush, offsets to checkpoint) and `LogManager` reads them.
+Logs are named by partition here, as in Kafka's LogCleaner and LogManager: this module does not know
+`UnifiedLog`.
+"""
 
 import random
 from collections import deque

@@ -1,7 +1,7 @@
-"""One segment: a ``.log`` file with its indexes, holding the offsets from `base_offset` on.
+"""Holds one segment: a ``.log`` file with its indexes, for the offsets from `base_offset` on.
 
-Not here: the order of segments, producer state and who decides to roll. Appends come in log order from the
-log's owner; readers use what is below `size` only.
+The log decides when to roll and keeps segments in order. Appends come in log order from the log's owner, and
+readers use only what lies below `size`.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The segments of one log as an immutable value: replaced on change, so a reader never sees half a change."""
+"""Holds the segments of one log as an immutable value, so that a reader never sees half a change."""
 
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""What the log takes and returns. Plain slots classes where one is made per append or per fetch."""
+"""Declares the arguments and results of a log: isolation, append and fetch results, offsets by time.
+
+A class that is created per append or per fetch is a plain class with slots.
+"""
 
 from enum import IntEnum
 from typing import NamedTuple

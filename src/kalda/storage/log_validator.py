@@ -1,8 +1,8 @@
-"""What a leader demands of an append, and what it changes in it, before offsets are given.
+"""Checks a batch that a leader is about to append, and patches its timestamps and compression.
 
-Only the 61-byte header is read, plus the CRC over the whole. Records are opened where a topic's settings
-leave no other way: compacted topics (every record needs a key), bounds on timestamps, and a
-`compression.type` of the topic's own.
+Only the 61-byte header is read, plus the CRC over the whole batch. Records are opened for three kinds of
+topics: compacted ones (every record needs a key), ones with bounds on timestamps, and ones with a
+`compression.type` of their own.
 """
 
 from contextlib import suppress

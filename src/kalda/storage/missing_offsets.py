@@ -1,11 +1,11 @@
-"""The offsets that a log has lost: damage on disk that recovery cut, until another replica gives them back.
+"""Keeps the offset ranges whose records recovery cut off because they were damaged on disk.
 
-A log with missing offsets keeps all that follows them. Readers skip them as they skip what compaction
-removed, unless they are withheld: a broker that may still get them from another replica refuses to read
-there, since a consumer that has skipped them never comes back.
+A log with missing offsets keeps the records that follow them. Readers skip the ranges, as they skip what
+compaction removed, unless the ranges are withheld: while another replica may still return the records, reads
+there are refused, since a consumer that has skipped them never comes back.
 
-The ranges are kept in the file ``missing-offsets`` of the partition's directory, which exists only where
-something is missing. Kafka's loader ignores a file of that name.
+The ranges are stored in the file ``missing-offsets`` of the partition's directory, which exists only where
+offsets are missing. Kafka's loader ignores a file of that name.
 """
 
 import os

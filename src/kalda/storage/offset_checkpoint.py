@@ -1,7 +1,7 @@
-"""One offset checkpoint file of a log directory, kept as lines that change only for logs that moved.
+"""Keeps one offset checkpoint file of a log directory as lines that change only for logs that moved.
 
-With thousands of partitions, most of them idle, a checkpoint then costs what changed since the last one and
-one join; without a change it costs nothing.
+With thousands of partitions, most of them idle, a checkpoint costs only the lines that changed since the last
+one and one join. Without a change it costs nothing.
 """
 
 import logging

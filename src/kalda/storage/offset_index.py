@@ -1,10 +1,10 @@
-"""The sparse ``.index`` file: from an offset to the position of a batch at or before it.
+"""Maps an offset to the position of a batch at or before it, in the sparse ``.index`` file.
 
 Entries are 8 bytes, big-endian: the offset relative to the segment's base (int32) and the position in the
 ``.log`` file (int32), both ascending. An entry names the *last* offset of the batch at its position.
 
-An index is a hint: it lags the log by design (entries gather in memory and are written in groups), is
-rebuilt after a crash for every segment that was not flushed, and never decides what is in the log.
+An index is a hint. It lags the log by design (entries are collected in memory and written in groups), it is
+rebuilt after a crash for every segment that was not flushed, and it never decides what is in the log.
 """
 
 import struct

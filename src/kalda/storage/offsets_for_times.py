@@ -1,4 +1,4 @@
-"""Offsets by time: what ListOffsets asks of a log."""
+"""Finds offsets of a log by timestamp, for ListOffsets requests."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,8 @@
-"""The ``.snapshot`` file: what a log knows of its producers at the offset that names the file.
+"""Formats and parses the ``.snapshot`` file: the producers of a log at the offset in the file's name.
 
-Version 1, big-endian: version (int16), CRC-32C of what follows it (uint32), a count (int32), then 46 bytes a
-producer. Only a producer's last batch is in it, so after a restart the window for duplicates is one batch.
+Version 1, big-endian: version (int16), CRC-32C of what follows it (uint32), a count (int32), then 46 bytes
+per producer. The file holds only a producer's last batch, so after a restart one batch is recognised as a
+duplicate.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What a log knows of one producer: epoch, the last five batches, the open transaction."""
+"""Keeps the state of one producer in one log: its epoch, its last five batches, its open transaction."""
 
 from collections import deque
 from typing import Final, NamedTuple

@@ -1,11 +1,11 @@
-"""Idempotence and transactions of one log: which batch may follow, which is a duplicate, what is unstable.
+"""Decides for one log which batch of a producer may follow, which is a duplicate and what is unstable.
 
-The state is a function of the log's batches: appends feed it, and after a crash the batches since the last
-snapshot are replayed. Checks come before the write, updates after it, so a failed write changes nothing.
+The state is a function of the log's batches: appends update it, and after a crash the batches since the last
+snapshot are replayed. Checks run before the write and updates after it, so a failed write changes nothing.
 
-Clients get Kafka 3.9's answers: a producer that the log does not know may begin with any sequence number
-(its state may have expired). UNKNOWN_PRODUCER_ID has one use of ours: a transaction that begins with sequence
-numbers of an ended one (ADR 14).
+Clients get the answers of Kafka 3.9: a producer that is not in the state may begin with any sequence number,
+because its state may have expired. UNKNOWN_PRODUCER_ID has one use of ours: a transaction that begins with
+sequence numbers of an ended one (ADR 14).
 """
 
 import logging

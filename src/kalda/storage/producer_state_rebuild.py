@@ -1,4 +1,4 @@
-"""Producer state from the log itself: after a crash, after a truncation, when a snapshot is missing."""
+"""Rebuilds a log's producer state from its batches, after a crash or a truncation."""
 
 from kalda.records.batch import CONTROL_FLAG, BatchHeader, Buffer
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker

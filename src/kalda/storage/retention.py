@@ -1,7 +1,7 @@
-"""Which segments go: pure decisions on what the caller tells, nothing is deleted here.
+"""Decides which segments retention deletes; the functions are pure, and `UnifiedLog` deletes.
 
-All rules share three limits: segments go oldest first and without a gap, never one with offsets at or above
-the high watermark, and never an empty active segment.
+All rules share three limits: segments are deleted oldest first and without a gap, never one with offsets at
+or above the high watermark, and never an empty active segment.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
-"""Reading damaged segments of a log in full, each on its own, at a start.
+"""Recovers the damaged segments of a log at start, each on its own.
 
-A segment ends at its first bad batch. Good batches that follow the bad one move to a segment of their own,
-and later segments stay as they are: an offset that was acknowledged is never given to another record. What
-the damage took is left to the caller, which compares the segments' ends with where the next ones begin.
+A segment ends at its first bad batch. Good batches behind the bad one move to a segment of their own, and
+later segments stay as they are, so an acknowledged offset is never given to another record. The caller finds
+the lost offsets by comparing the end of each segment with the base offset of the next.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""Whether a log directory that was full has room again.
+"""Checks whether a log directory that was full has room again.
 
-There is room when the volume has a reserve to spare and a file can be written and synced. The reserve keeps a
-directory from being full again a moment later; the file finds what the volume does not say: quotas, inodes,
-and space that is promised to others.
+There is room when the volume has a reserve of free space and a file can be written and synced. The reserve
+keeps the directory from being full again a moment later. The file detects what the volume's figures do not
+show: quotas, inodes, and space reserved for others.
 """
 
 import errno

@@ -1,7 +1,7 @@
-"""The sparse ``.timeindex`` file: from a timestamp to an offset before which all records are older.
+"""Maps a timestamp to an offset below which all records are older, in the sparse ``.timeindex`` file.
 
-Entries are 12 bytes, big-endian: a timestamp (int64) and a relative offset (int32). An entry (t, o) says that
-the largest timestamp of the segment up to the batch that ends with o is t, so both ascend.
+Entries are 12 bytes, big-endian: a timestamp (int64) and a relative offset (int32). An entry (t, o) means
+that t is the largest timestamp of the segment up to the batch that ends with o, so both numbers ascend.
 """
 
 import struct

@@ -1,9 +1,9 @@
-"""The ``.txnindex`` file of a segment: the aborted transactions whose markers lie in it.
+"""Keeps the aborted transactions whose markers lie in one segment, in its ``.txnindex`` file.
 
-Entries are 34 bytes, big-endian: version (int16, 0), producer id, first offset, last offset (that of the
-marker), and the last stable offset when the marker was written (int64 each). The file exists only where
-something was aborted. A read_committed fetch gets the entries that touch its range, so that clients can skip
-the aborted records.
+Entries are 34 bytes, big-endian: version (int16, 0), producer id, first offset, last offset (the marker's),
+and the last stable offset when the marker was written (int64 each). The file exists only where a transaction
+was aborted. A read_committed fetch returns the entries that overlap its range, so that clients skip the
+aborted records.
 """
 
 import contextlib

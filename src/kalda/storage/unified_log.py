@@ -1,11 +1,11 @@
-"""One partition's log: what a leader and a follower append, what readers see, what is cut and dropped.
+"""Ties together the parts of one partition's log: appends, reads, truncation, retention, offsets.
 
-It ties together the segments (`local_log`), producer state, leader epochs and validation, and owns the
-offsets that bound readers. All calls come from one thread, the event loop's; fsync and unlink leave through
-the executor of `LogResources`.
+It combines the segments (`local_log`), producer state, leader epochs and validation, and owns the offsets
+that bound readers. All calls come from one thread, the event loop's; fsync and unlink run on the executor of
+`LogResources`.
 
-The order that must not be broken: check, write, then change state. An append that fails leaves nothing
-behind. ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`` holds between calls.
+Invariants: an append checks, then writes, then changes state, so a failed one leaves nothing behind. Between
+calls ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``.
 """
 
 import contextlib

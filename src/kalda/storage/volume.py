@@ -1,4 +1,4 @@
-"""How large the volume of a directory is, and what is left of it."""
+"""Returns the size and the free space of the volume that holds a directory."""
 
 import os
 from typing import Final

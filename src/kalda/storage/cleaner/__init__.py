@@ -1,5 +1,6 @@
-"""Log compaction: keeping the last record of each key, as Kafka's log cleaner does.
+"""Compacts logs: keeps the last record of each key, as Kafka's log cleaner does.
 
-Two halves that share files only: what decides and swaps runs on the event loop (`log_cleaner`), what reads
-and writes whole segments runs in a process of its own (`worker`), see docs/internals/compaction.md.
+The package has two halves that share only files. `log_cleaner` chooses logs and swaps segments on the event
+loop; `worker` reads and writes whole segments in a child process. See docs/internals/compaction.md. It uses
+the logs and segments of `kalda.storage`, which call it back only through `log_resources.CleanerPort`.
 """

@@ -1,7 +1,7 @@
-"""What a cleaned batch looks like: some of its records, or none, under the header it had.
+"""Builds cleaned batches: some of a batch's records, or none, under its original header.
 
-Offsets, deltas and the base sequence stay, and the last offset delta too, so that a producer's last sequence
-number survives the record that had it. Decisions are the caller's.
+Offsets, deltas, the base sequence and the last offset delta stay, so a producer's last sequence number
+outlives the record that had it. The caller decides which records stay.
 """
 
 from collections.abc import Iterable, Sequence

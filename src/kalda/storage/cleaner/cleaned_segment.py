@@ -1,4 +1,4 @@
-"""Writing the segment that replaces others; its files are ``.cleaned`` until they are complete and synced."""
+"""Writes the segment that replaces others, in files that end in ``.cleaned`` until they are synced."""
 
 import os
 from typing import Final

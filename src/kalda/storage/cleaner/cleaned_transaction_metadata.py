@@ -1,8 +1,8 @@
-"""Which transactions a cleaner meets on its way through a log, and which markers it may drop.
+"""Tracks the transactions that a cleaner meets in a log and decides which markers it may drop.
 
-An aborted transaction's records go at once. Its marker stays as long as one of its batches was met, and its
-entry in the transaction index with it: readers need both to skip what is there. The marker of a committed
-transaction stays until all of its batches are gone, or a reader that starts in the middle could not tell.
+An aborted transaction's records are dropped at once. Its marker, and its entry in the transaction index, stay
+as long as one of its batches was met: readers need both to skip that batch. The marker of a committed
+transaction stays until all of its batches are gone, because a reader that starts in the middle needs it.
 """
 
 from collections.abc import Iterable

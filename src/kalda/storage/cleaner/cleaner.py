@@ -1,14 +1,15 @@
-"""One cleaning of one log: read the dirty part for its keys, then write every segment again without what is
-superseded. Blocks, and touches nothing but the files of the job.
+"""Cleans one log: maps the keys of its dirty part, then rewrites every segment without superseded records.
 
-What is kept, as in Kafka 3.9: of the records with a key the last one; what lies above the last offset that
-the table of keys covers; tombstones until the delete horizon in their batch's header has passed, which is set
-when they are first cleaned; markers of transactions that still have batches, and then as long as tombstones;
-the last batch of each known producer, empty if need be. Offsets never change.
+It blocks, and it uses nothing but the files of its job.
 
-What the table saves: which records survive, and where they begin, is known when the dirty part was read. So
-a batch of it that survives whole, or not at all, is never opened again, whole ones are copied many at a time,
-and of the others only what stays is copied.
+Records are retained as in Kafka 3.9: the last record of each key; everything above the last offset that the
+offset map covers; tombstones until the delete horizon in their batch's header has passed, which the first
+cleaning sets; markers of transactions that still have batches, and then as long as tombstones; the last batch
+of each known producer, empty if need be. Offsets never change.
+
+The offset map also records which dirty records survive and where they begin. A dirty batch that survives
+whole, or not at all, is therefore never opened again, whole batches are copied many at a time, and only the
+surviving records of the others are copied.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The ``log.cleaner.*`` settings of a broker, typed and with Kafka's defaults. Parsing is the broker's."""
+"""Declares the ``log.cleaner.*`` settings, typed and with Kafka's defaults; the broker parses them."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,6 +1,6 @@
-"""Which segments are cleaned into one: pure decisions on sizes and offsets.
+"""Groups neighbouring segments that are cleaned into one, by their sizes and offsets.
 
-Cleaned segments shrink, and without this a log would end up as thousands of small ones.
+Cleaned segments shrink. Without grouping, a log would end up as thousands of small segments.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""What the event loop asks of a cleaning and what it is told: plain values, as JSON between processes.
+"""Declares the job and the reports that the event loop and the cleaner process exchange as JSON lines.
 
-A job names closed segments only. Their files do not change while it runs, so that nothing else is shared.
+A job names only closed segments. Their files do not change while the job runs, so the two processes share no
+other state.
 """
 
 import dataclasses

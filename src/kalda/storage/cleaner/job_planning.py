@@ -1,7 +1,7 @@
-"""From a log that shall be cleaned to the job that says how: what a cleaning must know of the log's state.
+"""Collects the state of a log that the cleaner process needs into a job.
 
-The state goes on changing while this runs, and while the job does. That is harmless: what is added lies above
-the part that is cleaned, and a producer that wrote again merely keeps a batch for longer than it needs to.
+The state changes while this runs and while the job runs. That is harmless: new records lie above the part
+that is cleaned, and a producer that wrote again only keeps a batch longer than necessary.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""The cleaner of a broker: which log is cleaned next, what becomes of it, and what is remembered.
+"""Chooses which log is cleaned next, runs the cleaning, and keeps the cleaner's checkpoints.
 
-All of it runs on the event loop, in steps that are short: choosing looks at a few logs at a time, the work
-itself is a runner's (`runner`), swaps are renames (`swap`). A log is in `_in_progress` from the choice until
-the last file of its cleaning is settled.
+Everything here runs on the event loop in short steps: choosing looks at a few logs at a time, a runner does
+the work (`runner`), and swaps are renames (`swap`). A log is in `_in_progress` from the choice until the last
+file of its cleaning is in place.
 
-The one thing not to break: whatever ends a cleaning early (a truncation, a deletion, a full disk, a bug), the
-log is what it was before or what it would have been after, and the other logs are cleaned.
+Invariant: whatever ends a cleaning early (a truncation, a deletion, a full disk, a bug), the log is as it was
+before or as it would have been after, and the other logs are cleaned.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Which part of a log may be cleaned and how dirty it is: decisions only, nothing is read but a few headers.
+"""Measures which part of a log may be cleaned and how dirty it is; reads only a few batch headers.
 
-Never cleaned are the active segment, everything from the last stable offset on (and so above the high
-watermark), and what is younger than ``min.compaction.lag.ms``.
+Three parts of a log are never cleaned: the active segment, everything from the last stable offset on (and so
+above the high watermark), and records younger than ``min.compaction.lag.ms``.
 """
 
 from dataclasses import dataclass

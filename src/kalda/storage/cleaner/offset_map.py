@@ -1,10 +1,10 @@
-"""The table of a cleaning: the last place of each key in the dirty part of a log, within a memory bound.
+"""Maps each key of a log's dirty part to the place of its last record, within a memory bound.
 
-A place is a record's offset together with where in its batch it begins, as one number that ascends: the
-second walk through the log then finds what survives without reading the records in between.
+A place is one ascending number made of a record's offset and its position in the batch. The second walk
+through the log therefore finds the surviving records without reading those in between.
 
-Keys stand for themselves; long ones are replaced by a 128-bit digest. A collision would lose a record, so
-nothing shorter will do: Kafka's table takes MD5, of the same size, for the same reason.
+Short keys are stored as they are, and long ones as a 128-bit digest. A collision would lose a record, so a
+shorter digest is not safe; Kafka's map uses MD5, of the same size, for the same reason.
 """
 
 from bisect import bisect_right

@@ -1,9 +1,9 @@
-"""The cleaner's short way with plain batches: not compressed, of no transaction, no markers, no gaps.
+"""Cleans plain batches fast: uncompressed, without a transaction, markers or gaps in their offsets.
 
-Nearly all batches of nearly all logs are such; many hold one record only, and then what is done once a batch
-decides how fast a log is cleaned. So the loops here unpack only the fields that they need and call as little
-as they can. Both stop at the first batch that is anything else, which `cleaner` then treats as the general
-case; doing so with any batch is never wrong.
+Nearly all batches of nearly all logs are plain, and many hold one record only, so the work done once per
+batch decides how fast a log is cleaned. The loops here unpack only the fields that they need and call few
+functions. Both stop at the first batch that is not plain, and `cleaner` then handles it in the general way,
+which is correct for every batch.
 """
 
 from bisect import bisect_left

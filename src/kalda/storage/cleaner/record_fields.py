@@ -1,10 +1,10 @@
-"""The cleaner's way through the records of a batch: keys, tombstones and where records start, nothing else.
+"""Reads only what the cleaner needs of a batch's records: keys, tombstones and where records start.
 
-`note_keys` runs once per record of every byte that is cleaned, so it reads what is needed in place and makes
-two objects a record, the key and its place. Values are never looked at.
+`note_keys` runs once per record of every byte that is cleaned. It reads the bytes in place, creates two
+objects per record (the key and its place) and never reads values.
 
-The one thing not to break: whatever the bytes are, the outcome is an answer or `CorruptRecordError`; a log
-whose content is nonsense must stop its own cleaning only.
+Invariant: whatever the bytes are, the functions return or raise `CorruptRecordError`, so that a log with
+invalid content stops only its own cleaning.
 """
 
 from collections.abc import Sequence

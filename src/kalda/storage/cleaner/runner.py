@@ -1,8 +1,8 @@
-"""Where cleanings run: in a child process, so that neither disk nor interpreter lock hold up the loop.
+"""Runs cleaning jobs in a child process, so that neither disk nor interpreter lock delay the event loop.
 
-A cleaning is some seconds of pure computing; in a thread it would take the lock from the event loop for five
-milliseconds at a time (see docs/adr/0012). The child is started for the first job, takes one after the other
-and ends when its stdin does, that is when there is nothing to clean any more, or when the broker dies.
+A cleaning computes for seconds. In a thread it would hold the interpreter lock for five milliseconds at a
+time (docs/adr/0012). The child is started for the first job and runs one job after the other. It ends when
+its stdin does: when there is nothing left to clean, or when the broker dies.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
-"""Putting a cleaned segment in the place of those it stands for, so that a crash at any step is harmless.
+"""Puts a cleaned segment in the place of the segments that it replaces; a crash at any step is harmless.
 
-Kafka's names tell a start how far it came:
+Kafka's file names show a start how far the swap came:
 
-1. ``.cleaned`` -> ``.swap`` for each file, then the names are synced. Killed before all are renamed, a start
-   removes both; after that it finishes the swap.
+1. ``.cleaned`` -> ``.swap`` for each file, then the names are synced. A start removes both kinds if a
+   ``.cleaned`` file is left, and finishes the swap otherwise.
 2. The log shows the new segment, whose files are read under their ``.swap`` names. Readers in flight keep the
    old files open.
-3. The old files become ``.deleted``; they are removed ``file.delete.delay.ms`` later.
+3. The old files become ``.deleted`` and are removed ``file.delete.delay.ms`` later.
 4. ``.swap`` -> no suffix, and the names are synced.
 
-Every method is a short step for the event loop. Between two of them appends, rolls and reads go on; whatever
+Every method is a short step for the event loop. Appends, rolls and reads go on between two steps; code that
 changes closed segments calls `abort` first.
 """
 

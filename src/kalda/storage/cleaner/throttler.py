@@ -1,4 +1,4 @@
-"""A bound on the bytes a cleaner reads and writes per second, so that the disk has time for others."""
+"""Bounds the bytes that a cleaner reads and writes per second, so that it leaves disk time to others."""
 
 import time
 from collections.abc import Callable

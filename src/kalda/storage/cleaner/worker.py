@@ -1,8 +1,10 @@
-"""The process that cleans: ``python -m kalda.storage.cleaner.worker``, a child of the broker.
+"""Runs cleaning jobs in a child process of the broker: ``python -m kalda.storage.cleaner.worker``.
 
-Jobs come in on stdin and reports go out on stdout, as lines of JSON (`job`). It shares nothing with the
-broker but the files of the job. The one thing not to break: it ends the moment its stdin does, also in the
-middle of a job, so that it never writes into directories of a broker that is gone and may be up again.
+Jobs arrive on stdin and reports leave on stdout, as lines of JSON (`job`). The process shares only the files
+of a job with the broker.
+
+Invariant: the process ends as soon as its stdin does, also in the middle of a job, so that it never writes
+into the directories of a broker that has stopped and may be running again.
 """
 
 import os
