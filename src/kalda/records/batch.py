@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
 
 HEADER_SIZE: Final = 61
-# Base offset and batch length: what `batch_length` does not count.
+# Base offset and batch length, which `batch_length` does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
@@ -55,21 +55,21 @@ _SEQUENCE_MAX: Final = 0x7FFFFFFF
 
 
 class TimestampType(IntEnum):
-    """Who set a record's time: the producer, or the broker on append."""
+    """The source of a record's timestamp: the producer, or the broker on append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Add to a sequence number, which follows 2147483647 with 0."""
+    """Add to a sequence number; 0 follows 2147483647."""
     if sequence > _SEQUENCE_MAX - increment:
         return increment - (_SEQUENCE_MAX - sequence) - 1
     return sequence + increment
 
 
 class BatchHeader:
-    """The header of one batch, as read; changing it does not change the bytes."""
+    """The header of one batch as it was read; changing a field does not change the bytes."""
 
     __slots__ = (
         "attributes",
@@ -179,9 +179,9 @@ class BatchHeader:
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; needs its 61 bytes only, not the records.
 
-    Raises `NeedMoreBytes` if the buffer ends before, `UnsupportedMagicError` for a legacy message set
-    (already when its 17th byte is there: such a message can be shorter than our header), and
-    `CorruptRecordError` for a length that no batch has.
+    Raises `NeedMoreBytes` if the buffer ends before the header does, `UnsupportedMagicError` for a legacy
+    message set (from 17 bytes on: such a message can be shorter than this header), and `CorruptRecordError`
+    for a length that no batch has.
     """
     try:
         header = BatchHeader(*_HEADER.unpack_from(buffer, position))
@@ -201,7 +201,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_producer(batch: Buffer) -> tuple[int, int, int]:
-    """Read producer id, producer epoch and base sequence alone; the header must be whole."""
+    """Read only producer id, producer epoch and base sequence; the header must be whole."""
     producer: tuple[int, int, int] = _PRODUCER.unpack_from(batch, PRODUCER_POSITION)
     return producer
 
@@ -216,11 +216,11 @@ def _check_magic(magic: int) -> None:
 
 
 def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check that a batch is whole and unharmed: its size, CRC, codec and counts. Records are not opened.
+    """Check a batch's size, CRC, codec and counts, without opening its records.
 
-    Holds for every batch in a log, compacted ones too; what a client may send is narrower, see
-    `validate_produced`. Raises `NeedMoreBytes` if the buffer ends inside the batch, otherwise
-    `CorruptRecordError` or `UnsupportedCompressionTypeError`.
+    Every batch in a log passes, compacted ones too; `validate_produced` checks what a client may send. Raises
+    `NeedMoreBytes` if the buffer ends inside the batch, otherwise `CorruptRecordError` or
+    `UnsupportedCompressionTypeError`.
     """
     validate_bytes(buffer, position, header)
     if header.base_offset < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
@@ -231,7 +231,7 @@ def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check what can go wrong with a batch on its way: its size, CRC and codec; errors as `validate`."""
+    """Check a batch's size, CRC and codec, which damage in transit changes; raises as `validate` does."""
     end = position + header.batch_length + LOG_OVERHEAD
     if end > len(buffer):
         raise NeedMoreBytes(f"batch ends at byte {end}, the buffer at {len(buffer)}")
@@ -245,11 +245,11 @@ def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def validate_produced(header: BatchHeader) -> None:
-    """Check what only a leader asks of a client's batch; raises `InvalidRecordError`.
+    """Check the rules for a batch that a client produces; raises `InvalidRecordError`.
 
-    The batch starts at offset 0, holds at least one record, its offsets have no gaps, it is no transaction
-    marker, and it has sequence numbers if it has a producer id. Counts that no batch can have are an
-    `InvalidRecordError` too where the CRC is right: a client would send a corrupt batch again, for nothing.
+    The batch starts at offset 0, holds at least one record, has no gaps between its offsets, is not a
+    transaction marker, and has sequence numbers if it has a producer id. Impossible counts under a correct
+    CRC are an `InvalidRecordError` too: a client would retry a corrupt batch in vain.
     """
     if header.base_offset != 0:
         raise InvalidRecordError(f"produced batch has base offset {header.base_offset}; expected 0")
@@ -267,9 +267,9 @@ def validate_produced(header: BatchHeader) -> None:
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each whole batch; a partial one at the end is left out.
+    """Yield position and header of each whole batch; a partial batch at the end is left out.
 
-    The CRC is not checked. Raises `CorruptRecordError` or `UnsupportedMagicError` where a header is junk.
+    The CRC is not checked. Raises `CorruptRecordError` or `UnsupportedMagicError` where a header is invalid.
     """
     size = len(buffer)
     while True:
@@ -287,13 +287,13 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 def set_base_offset_and_leader_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Give the batch its place in the log. Both fields lie outside the CRC, which stays valid."""
+    """Write base offset and leader epoch into the batch. Both lie outside the CRC, which stays valid."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_log_append_time(buffer: WritableBuffer, position: int, timestamp_ms: int) -> None:
-    """Make the batch carry the broker's time; readers then take `max_timestamp` for every record."""
+    """Set log-append time; readers then use `max_timestamp` as the timestamp of every record."""
     set_max_timestamp(buffer, position, timestamp_ms, TimestampType.LOG_APPEND_TIME)
 
 
@@ -334,7 +334,7 @@ def pack_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """Put a header before `records`, which are compressed already as `attributes` say."""
+    """Put a header before `records`, which are already compressed with the codec in `attributes`."""
     batch = bytearray(HEADER_SIZE + len(records))
     _HEADER.pack_into(
         batch,

@@ -36,16 +36,16 @@ _BUFFER_SIZE_MAX: Final = 0x7FFFFFFF
 # Decompressed records of one decode: well below the same bound, and within a small machine's memory.
 _DATA_SIZE_MAX: Final = 512 * 1024 * 1024
 _RUN_MIN: Final = 16
-"""Records of one size in a row that are worth looking for; fewer cost the loop less than the look."""
+"""The shortest run of equally sized records worth detecting; the loop walks a shorter one faster."""
 _SKIP_MAX: Final = 1024
-"""Records walked between two looks where none succeeds: a look costs about as much as ten records."""
+"""Records walked between two failed detections: one detection costs about as much as ten records."""
 
 
 class ColumnarBatch:
-    """The records of one decode, column by column, and how far it came.
+    """The columns of one decode, and the offset and position that it reached.
 
-    `next_offset` is where to go on: it passes aborted, control and compacted-away records, so a reader
-    makes progress on them. `consumed_bytes` counts the whole batches taken from the buffer's front.
+    `next_offset` is the offset to fetch next. It passes aborted, control and compacted-away records, so a
+    reader makes progress on them. `consumed_bytes` counts the whole batches decoded from the buffer's front.
     """
 
     __slots__ = (
@@ -116,13 +116,14 @@ def decode_batches(
     the response's `aborted` list of (producer id, first offset), the batches of aborted transactions. A
     partial batch at the end is not consumed. With `as_binary`, keys and values are copied to ``binary``;
     else they stay ``binary_view``, which points into `buffer` if that is `bytes` and the records are not
-    compressed. `size_max` bounds what one compressed batch may become.
+    compressed. `size_max` bounds the decompressed size of one batch.
 
     Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
 
-    Go on by fetching from `next_offset`, with that response's aborted list; the rest of the same buffer
-    under the same list would drop what a producer wrote after the abort that was passed already.
+    Continue by fetching from `next_offset`, with the new response's aborted list. Decoding the rest of the
+    same buffer with the old list would drop records that a producer wrote after an abort that was already
+    passed.
     """
     if len(buffer) > _BUFFER_SIZE_MAX:
         raise ValueError(f"buffer of {len(buffer)} bytes is over {_BUFFER_SIZE_MAX}; decode it in parts")
@@ -159,21 +160,20 @@ def iter_record_batches(
 
 
 class _AbortedTransactions:
-    """Follows, batch by batch, which producers are inside a transaction that was aborted.
+    """Tracks, batch by batch, which producers are inside an aborted transaction.
 
-    A producer enters when a batch reaches the first offset of one of its aborted transactions and leaves
-    at its abort marker.
+    A producer is inside from the first offset of one of its aborted transactions to the abort marker.
     """
 
     __slots__ = ("_pending", "_producer_ids")
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        # By first offset, the last one first, so that the next to begin is at the list's end.
+        # Descending by first offset, so that the next transaction to begin is at the list's end.
         self._pending = sorted(aborted, key=lambda transaction: -transaction[1])
         self._producer_ids: set[int] = set()
 
     def drops(self, data: bytes, position: int, header: BatchHeader) -> bool:
-        """Take in the next batch; return whether its records belong to an aborted transaction."""
+        """Process the next batch; return whether its records belong to an aborted transaction."""
         pending = self._pending
         if not pending and not self._producer_ids:
             return False
@@ -191,7 +191,7 @@ class _AbortedTransactions:
 
 
 class _Selection:
-    """The batches whose records are wanted, and where those records are in `data`."""
+    """The batches whose records are returned, and the positions of those records in `data`."""
 
     __slots__ = (
         "_data_size",
@@ -206,7 +206,7 @@ class _Selection:
 
     def __init__(self, fetched: bytes, next_offset: int) -> None:
         self._fetched = fetched
-        # Records sections of compressed batches; once there is one, every batch's section is a part.
+        # Records sections. Once one batch is compressed, the section of every batch is a part.
         self._parts: list[bytes | memoryview] = []
         self._data_size = 0
         self.data = fetched
@@ -216,7 +216,7 @@ class _Selection:
         self.consumed_bytes = 0
 
     def add(self, position: int, header: BatchHeader, size_max: int) -> bool:
-        """Take in a batch; return False if one decode would grow too large with it."""
+        """Add a batch; return False if it would make the decode too large."""
         is_plain = header.compression is Compression.NONE
         if is_plain and not self._parts:
             self.sections.append((position + HEADER_SIZE, position + header.size))
@@ -236,7 +236,7 @@ class _Selection:
         return True
 
     def finish(self) -> None:
-        """Bring all sections into one buffer, if compressed batches made several."""
+        """Join all sections in one buffer, if compressed batches made several."""
         if self._parts:
             self.data = b"".join(self._parts)
 
@@ -260,7 +260,7 @@ def _select(
     check_crc: bool,
     size_max: int,
 ) -> _Selection:
-    """Walk the batch headers and keep what holds wanted records."""
+    """Walk the batch headers and select the batches with records to return."""
     selection = _Selection(data, start_offset)
     transactions = _AbortedTransactions(aborted)
     for position, header in iter_headers(data):
@@ -285,14 +285,14 @@ def _select(
 def _record_starts(data: bytes, sections: list[tuple[int, int]], headers: list[BatchHeader]) -> Positions:
     """Return where each record's length varint starts, batch after batch.
 
-    Odd (negative) lengths are not looked for here; the field arrays show them.
+    Odd (negative) lengths are not checked here; the field arrays detect them.
 
-    Runs of records of one size are taken in one step. They are looked for again and again where they are
-    found and ever more rarely where they are not, so that records of many sizes pay next to nothing.
+    A run of records of one size is added in one step. Detection runs often while it succeeds and ever more
+    rarely while it fails, so records of many sizes cost next to nothing extra.
     """
     starts: list[int] = []
     skip = _RUN_MIN
-    # Records to walk one by one before the next look for a run; it goes on from batch to batch.
+    # Records to walk one by one before the next run detection; carried over from batch to batch.
     walk = 0
     for (position, end), header in zip(sections, headers, strict=True):
         remaining = header.record_count
@@ -324,8 +324,8 @@ def _record_starts(data: bytes, sections: list[tuple[int, int]], headers: list[B
 def _run_of_one_size(data: bytes, position: int, end: int, count: int) -> tuple[int, int]:
     """Return how many records from `position` on have the size of the first, and that size with its varint.
 
-    If the varints at positions p, p+s, p+2s, … are all that of size s, each record ends where the next
-    begins: the run is certain, not guessed. Runs whose length varint has three bytes are left to the loop.
+    If the varints at positions p, p+s, p+2s, … all encode the size s, each record ends where the next begins,
+    so the run is certain. The loop handles runs whose length varint has three bytes.
     """
     byte = data[position]
     varint_size = 1
@@ -336,7 +336,7 @@ def _run_of_one_size(data: bytes, position: int, end: int, count: int) -> tuple[
         varint_size = 2
         size = (byte >> 1) + (second << 6) - 62
     count = min(count, (end - position) // size)
-    # A short look first: most failures show in the second record.
+    # Check the second record first: most detections fail there.
     for window in (min(count, _RUN_MIN), count):
         run = window
         for start in range(position, position + varint_size):
@@ -445,7 +445,7 @@ def _check_ends(is_right: npt.NDArray[np.bool_], selection: _Selection) -> None:
 def _timestamps(
     deltas: Positions, batches: list[BatchHeader], counts: npt.NDArray[np.int64]
 ) -> tuple[Positions, npt.NDArray[np.int32]]:
-    """Return each record's time and who set it; under log-append time the batch's time is every record's."""
+    """Return each record's timestamp and its type; log-append time applies to every record of a batch."""
     is_appended = np.array([header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in batches])
     timestamps = np.repeat(np.array([header.base_timestamp for header in batches]), counts) + deltas
     if is_appended.any():

@@ -25,7 +25,7 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression, compress
 from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
 
-# A record's varints and attributes at their longest: what is added to its bytes to bound its size.
+# The longest varints and attributes of a record, added to its bytes to bound its size.
 _OVERHEAD_MAX: Final = 1 + 5 * VARINT_BYTES_MAX + VARLONG_BYTES_MAX
 
 Integers = npt.NDArray[np.int64]
@@ -43,10 +43,10 @@ def encode_batches(
 ) -> Iterator[bytearray]:
     """Yield batches that hold the rows in order, each at most `batch_bytes_max` before compression.
 
-    A row that alone is larger makes a batch of its own, for the broker to judge. `keys` and `values` are of
-    any binary or string type, null where the record has none; `timestamps_ms` is a column without nulls or
-    one time for all; `headers` is ``list<struct<key: string, value: binary>>``, a null list meaning none.
-    Raises `ValueError` for columns of different lengths or a time before -1.
+    A row that is larger by itself becomes a batch of its own, which the broker may refuse. `keys` and
+    `values` are of any binary or string type, null where the record has none; `timestamps_ms` is a column
+    without nulls or one time for all; `headers` is ``list<struct<key: string, value: binary>>``, a null list
+    meaning none. Raises `ValueError` for columns of different lengths or a time before -1.
     """
     count = len(values)
     values = _as_binary(values)
@@ -121,7 +121,7 @@ def _encode_batch(
 
 
 def _header_bytes(headers: pa.Array) -> pa.Array:
-    """Return each row's headers as they stand in a record, the count first."""
+    """Return each row's headers as encoded in a record, the count first."""
     entries = headers.flatten()
     keys = _as_binary(entries.field("key"))
     values = _as_binary(entries.field("value"))
@@ -144,7 +144,7 @@ def _header_bytes(headers: pa.Array) -> pa.Array:
 
 
 def _varints(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
-    """Return zigzag varints as one row of bytes each, filled up to the longest, and their lengths."""
+    """Return zigzag varints as rows of bytes, padded to the longest, and their lengths."""
     raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     lengths = np.ones(len(raw), np.int64)
     width = 1
@@ -162,7 +162,7 @@ def _varints(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
 
 
 def _joined(fields: list[tuple[npt.NDArray[np.uint8], Integers]]) -> pa.Array:
-    """Return fields side by side as one ``binary`` value per row, without what fills them up."""
+    """Return fields side by side as one ``binary`` value per row, without the padding."""
     rows = np.hstack([field for field, _ in fields])
     keep = np.hstack([np.arange(field.shape[1]) < lengths[:, np.newaxis] for field, lengths in fields])
     offsets = np.zeros(len(rows) + 1, np.int32)
@@ -173,7 +173,7 @@ def _joined(fields: list[tuple[npt.NDArray[np.uint8], Integers]]) -> pa.Array:
 
 
 def _contents(column: pa.Array) -> memoryview:
-    """Return the bytes of a ``binary`` column's rows, which lie one after the other."""
+    """Return the bytes of a ``binary`` column's rows, which are contiguous."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     return memoryview(data)[int(ends[0]) : int(ends[-1])]

@@ -61,7 +61,7 @@ def _read_unsigned(
     if first.max() < 0x80:
         return first.astype(np.uint64), after
     raw = (first & 0x7F).astype(np.uint64)
-    # Rows whose varint goes on; each turn reads one more byte of those alone.
+    # Rows whose varint has more bytes; each pass reads one more byte of these rows only.
     rows = np.flatnonzero(first >= 0x80)
     for index in range(1, bytes_max):
         more = data.take(after[rows], mode="clip")
@@ -76,8 +76,8 @@ def _read_unsigned(
 def binary_views(data: bytes, starts: Positions, sizes: Positions) -> pa.Array:
     """Return a ``binary_view`` array over ``data[start:start + size]`` of each row; negative size is null.
 
-    Rows must be in ascending order of start. Nothing is copied but what Arrow keeps inside the view: all
-    of a value up to 12 bytes, else its first 4. The array keeps `data` alive.
+    Rows must be in ascending order of start. Arrow copies into the view only values up to 12 bytes and the
+    first 4 bytes of longer ones. The array keeps `data` alive.
     """
     count = len(starts)
     nulls = sizes < 0
@@ -87,7 +87,7 @@ def binary_views(data: bytes, starts: Positions, sizes: Positions) -> pa.Array:
         sizes = np.where(nulls, 0, sizes)
     views = np.zeros((count, 4), np.uint32)
     views[:, 0] = sizes
-    # Whole words are read, so rows that start in the last bytes of the buffer are filled one by one.
+    # Four bytes are read at once, so rows that start in the buffer's last bytes are filled one by one.
     safe = int(np.searchsorted(starts, len(data) - _INLINE_SIZE, side="right"))
     if safe:
         words = np.ndarray((len(data) - 3,), np.uint32, data, strides=(1,))
@@ -107,8 +107,8 @@ def binary_views(data: bytes, starts: Positions, sizes: Positions) -> pa.Array:
 def binary_copies(data: bytes, starts: Positions, sizes: Positions) -> pa.Array:
     """Return the same values as `binary_views` as a ``binary`` array of their own bytes.
 
-    Arrow's older versions cannot cast views. Instead the buffer is seen as one ``binary`` array, in which
-    each value is followed by the gap before the next one, and Arrow copies every second element out.
+    Arrow's older versions cannot cast views. The buffer therefore becomes one ``binary`` array in which each
+    value is followed by the gap before the next one, and Arrow copies every second element.
     """
     count = len(starts)
     if count == 0:
@@ -156,13 +156,13 @@ def header_lists(data: bytes, positions: Positions, ends: Positions, counts: Pos
     """
     array = np.frombuffer(data, np.uint8)
     first_slots = np.cumsum(counts) - counts
-    # Key starts, key sizes, value starts, value sizes; one slot a header.
+    # Key starts, key sizes, value starts, value sizes; one slot per header.
     fields = np.zeros((4, int(counts.sum())), np.int64)
     at = positions.copy()
     rows = np.flatnonzero(counts)
     turn = 0
-    # Each turn reads one header of every row that has so many, which pays only for some rows at once; the
-    # last few are read to their ends alone, so that one record with a million headers is no million turns.
+    # Each pass reads one header of every row that has more, which is fast only for several rows. The
+    # last few rows are read one by one, so that a record with a million headers is not a million passes.
     while rows.size >= _ROWS_PER_TURN_MIN:
         at[rows] = _read_headers(array, at[rows], fields, first_slots[rows] + turn)
         turn += 1
@@ -210,5 +210,5 @@ def _as_strings(keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        # Java replaces what is not UTF-8 too; a consumer must not stop at another's bad header.
+        # Java replaces invalid UTF-8 too; a producer's bad header must not stop a consumer.
         return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())

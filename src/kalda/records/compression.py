@@ -16,8 +16,8 @@ import cramjam
 
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedCompressionTypeError
 
-# Kafka has no such bound. 256 MiB holds every batch that a default broker lets in (1 MiB) at a ratio of
-# 256, and ten-megabyte ones at 25, and is still survivable on a small machine.
+# Kafka has no such bound. 256 MiB is enough for every batch that a default broker accepts (1 MiB) at a ratio
+# of 256, and for batches of 10 MB at a ratio of 25, and a small machine can still allocate it.
 DECOMPRESSED_SIZE_MAX: Final = 256 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -110,7 +110,8 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
     while True:
         inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
         try:
-            # One byte over the bound tells "too large" from "exactly as large"; 0 would mean no bound.
+            # One byte above the bound distinguishes "too large" from "exactly as large"; 0 would mean no
+            # bound.
             part = inflater.decompress(rest, size_max - size + 1)
         except zlib.error as error:
             raise _corrupt(Compression.GZIP, error) from error
@@ -147,7 +148,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
     position = 0
     end = len(view)
     while position < end:
-        # A stream may be several streams after each other, each with its header.
+        # The input may be several concatenated streams, each with its header.
         if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > end:
@@ -169,7 +170,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
 
 
 def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes | None:
-    """Return the block's content, ``None`` if its preamble announces more than `size_max` bytes."""
+    """Return the block's content, or ``None`` if its preamble declares more than `size_max` bytes."""
     try:
         if cramjam.snappy.decompress_raw_len(block) > size_max:
             return None
@@ -202,11 +203,11 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes:
-    """Decompress lz4 or zstd into a buffer of ours, so that the bound holds whatever the frame claims.
+    """Decompress lz4 or zstd into a buffer of bounded size, whatever size the frame claims.
 
-    Streams rarely say how large their content is, so the buffer grows by four until the content fits; the
-    work done again is at most a third. The library tells "too small" from "corrupt" only in its message,
-    which is the Rust standard library's for a full writer; a test holds it to that.
+    Frames rarely contain the size of their content, so the buffer grows by a factor of four until the content
+    fits; at most a third of the work is repeated. The library distinguishes "too small" from "corrupt" only
+    in its message, which is the Rust standard library's for a full writer; a test checks that message.
     """
     module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
     capacity = min(size_max, max(_FIRST_GUESS_MIN, 8 * len(data)))

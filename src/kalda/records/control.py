@@ -18,7 +18,7 @@ _VERSION: Final = 0
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says. Types that we do not know are skipped by readers, as in Java."""
+    """The type of a control record. Readers skip unknown types, as Java clients do."""
 
     ABORT = 0
     COMMIT = 1
@@ -40,7 +40,7 @@ def build_end_transaction_marker(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """Return the batch of one record that commits or aborts what the producer wrote."""
+    """Return the batch of one record that commits or aborts a producer's transaction."""
     builder = RecordBatchBuilder(
         base_offset=base_offset,
         producer_id=producer_id,
@@ -56,7 +56,7 @@ def build_end_transaction_marker(
 
 
 def read_control_type(record: Record) -> ControlRecordType | None:
-    """Return what a control record says, ``None`` for a type of a later protocol.
+    """Return the type of a control record, or ``None`` for a type of a later protocol.
 
     Raises `CorruptRecordError` for a key that is too short; longer ones come from later versions.
     """
@@ -77,13 +77,13 @@ def read_control_type(record: Record) -> ControlRecordType | None:
 def read_end_transaction_marker(
     buffer: Buffer, position: int, header: BatchHeader
 ) -> EndTransactionMarker | None:
-    """Return the marker that a control batch holds, ``None`` if it holds another kind of control record.
+    """Return the marker in a control batch, or ``None`` for another kind of control record.
 
     Raises `CorruptRecordError` for a batch without a record or a record too short.
     """
     record = next(iter_records(buffer, position, header), None)
     if record is None:
-        # Compaction empties a marker's batch once nothing of its transaction is left.
+        # Compaction empties a marker's batch when no record of its transaction is left.
         return None
     control_type = read_control_type(record)
     if control_type is None:

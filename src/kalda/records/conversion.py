@@ -20,7 +20,7 @@ def recompress(
 ) -> bytearray:
     """Return the batch at `position` with its records under `compression`, writable, with a new CRC.
 
-    Burns processor time for as long as the codec takes: callers on an event loop hand it to a thread.
+    Uses processor time for as long as the codec takes; callers on an event loop run it in a thread.
     Raises as `record_bytes` does.
     """
     records = record_bytes(buffer, position, header, size_max)

@@ -17,10 +17,10 @@ _EXTENSION: Final = "crc32c._crc32c"
 
 
 class Checksum(Protocol):
-    """A function that checksums bytes, alone or as the continuation of others."""
+    """A function that computes the checksum of bytes, optionally continuing an earlier checksum."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """Return the checksum of `data`, going on from `value`, the checksum of what came before it."""
+        """Return the checksum of `data`, continuing from `value`, the checksum of the preceding bytes."""
         ...
 
 
@@ -30,7 +30,7 @@ def _load() -> Checksum:
     if package is not None:
         spec = PathFinder.find_spec(_EXTENSION, package.submodule_search_locations)
     if spec is None or spec.loader is None:
-        # A release that is laid out otherwise, or none at all: the ordinary import works, or says so.
+        # Another layout of the package, or no package: the ordinary import works or raises.
         from crc32c import crc32c as function
 
         return function
@@ -40,5 +40,5 @@ def _load() -> Checksum:
     return loaded
 
 
-# The extension's own function: a wrapper in Python takes a seventh of what checking a small batch does.
+# The extension's own function: a Python wrapper would add a seventh to checking a small batch.
 crc32c: Final = _load()

@@ -9,7 +9,7 @@ from kalda.common.errors import ErrorCode
 
 
 class RecordsError(Exception):
-    """The bytes are not a record batch that we accept."""
+    """The bytes are not a record batch that this package accepts."""
 
     code: ClassVar[ErrorCode] = ErrorCode.CORRUPT_MESSAGE
 
@@ -19,7 +19,7 @@ class CorruptRecordError(RecordsError):
 
 
 class NeedMoreBytes(RecordsError):  # noqa: N818 - a state of the input rather than a fault of it
-    """The buffer ends inside a batch: a log's torn tail, or a fetch cut at its byte limit."""
+    """The buffer ends inside a batch: a torn tail of a log, or a fetch that ended at its byte limit."""
 
 
 class UnsupportedMagicError(RecordsError):
@@ -35,13 +35,13 @@ class UnsupportedCompressionTypeError(RecordsError):
 
 
 class DecompressedSizeError(RecordsError):
-    """The records would not fit the bound on decompressed bytes: a bomb, or a bound set too low."""
+    """The decompressed records exceed the size bound: a decompression bomb, or a bound set too low."""
 
     code = ErrorCode.INVALID_RECORD
 
 
 class InvalidRecordError(RecordsError):
-    """The bytes are sound but a client may not write them, e.g. a keyless record to a compacted topic.
+    """The bytes are valid, but a client may not write them, e.g. a keyless record to a compacted topic.
 
     `record_errors` names single records by index in their batch, with a sentence each (KIP-467).
     """

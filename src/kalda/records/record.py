@@ -79,13 +79,13 @@ def iter_records(
 ) -> Iterator[Record]:
     """Yield the records of the batch at `position`; control records too.
 
-    The CRC is the caller's to check (`batch.validate`). Raises as `record_bytes` does, and
+    The caller checks the CRC (`batch.validate`). Raises as `record_bytes` does, and
     `CorruptRecordError` at the first record that does not fit its batch.
     """
     if header is None:
         header = read_header(buffer, position)
     data = record_bytes(buffer, position, header, size_max)
-    # The CRC can be right around nonsense that a faulty client wrote.
+    # A faulty client can write invalid records under a correct CRC.
     try:
         end = yield from _iter_records(data, header)
     except (IndexError, NeedMoreBytes):
@@ -101,7 +101,8 @@ def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, i
     """Yield the records in `data`; return where the last one ends.
 
     Varints of one byte, which nearly all are, are read in place. Fields are not compared with the record's
-    end one by one: positions only grow, so one that passes the end shows in the comparison behind all.
+    end one by one: positions only grow, so the comparison after the last field detects each that passes the
+    end.
     """
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
@@ -168,7 +169,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], i
         if size < 0:
             raise CorruptRecordError(f"header key before byte {start} is null")
         position = start + size
-        # Java replaces what is not UTF-8 too; a consumer must not stop at another's bad header.
+        # Java replaces invalid UTF-8 too; a producer's bad header must not stop a consumer.
         key = data[start:position].decode("utf-8", "replace")
         size, start = read_varint(data, position)
         position = start + max(size, 0)
@@ -179,7 +180,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], i
 class RecordBatchBuilder:
     """Collects records and packs them into one batch, byte for byte as a Java producer does.
 
-    The first record's time is the batch's base timestamp, to which the others' are deltas::
+    The first record's timestamp becomes the batch's base timestamp; the others are deltas to it::
 
         builder = RecordBatchBuilder(compression=Compression.LZ4)
         builder.append(b"key", b"value", timestamp=1_700_000_000_000, headers=[("trace", b"1")])
@@ -242,7 +243,7 @@ class RecordBatchBuilder:
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next record gets unless `append` is told another."""
+        """The offset that the next record gets unless `append` is given another."""
         return self._last_offset + 1
 
     def append(
@@ -257,7 +258,7 @@ class RecordBatchBuilder:
         """Add a record; return its offset.
 
         `timestamp` is milliseconds since the epoch, or -1 for none. `offset` may leave gaps, as compaction
-        does, but never goes back. Raises `ValueError` for a time or an offset that no batch can hold.
+        does, but never decreases. Raises `ValueError` for a time or an offset that no batch can hold.
         """
         if not NO_TIMESTAMP <= timestamp <= _TIMESTAMP_MAX:
             raise ValueError(f"timestamp {timestamp} is outside -1..{_TIMESTAMP_MAX}")
@@ -321,7 +322,7 @@ def record_size(
     offset_delta: int,
     headers: Sequence[Header] = (),
 ) -> int:
-    """Return the bytes one record takes uncompressed: what an accumulator adds up against its batch size."""
+    """Return the uncompressed size of one record, which an accumulator adds up to its batch size."""
     size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(len(headers))
     size += _bytes_size(key) + _bytes_size(value)
     for header_key, header_value in headers:

@@ -12,13 +12,13 @@ from kalda.records.errors import InvalidRecordError, InvalidTimestampError
 from kalda.records.record import iter_records
 
 RECORD_ERRORS_MAX: Final = 10_000
-"""Refused records that an answer names: a compressed batch of 1 MB can hold millions, an answer need not."""
+"""The refused records that a response names at most: a compressed batch of 1 MB can hold millions."""
 
 INT64_LIMIT: Final = 1 << 63
 
 
 class RecordsSummary(NamedTuple):
-    """What the records of one batch say when taken together; times are milliseconds since the epoch."""
+    """The count and the timestamps of a batch's records, in milliseconds since the epoch."""
 
     record_count: int
     min_timestamp: int
@@ -28,7 +28,7 @@ class RecordsSummary(NamedTuple):
 
 
 class TimestampBounds(NamedTuple):
-    """What ``message.timestamp.before.max.ms`` and ``.after.max.ms`` allow; ends included."""
+    """The range that ``message.timestamp.before.max.ms`` and ``.after.max.ms`` allow, ends included."""
 
     low: int
     high: int
@@ -46,7 +46,7 @@ def validate_records(
     """Read every record of a produced batch and check it against its header.
 
     The offsets must run from the base offset without a gap; with `require_keys` no key may be null, with
-    `timestamp_bounds` no time may lie outside them; a time of -1 says that there is none and passes.
+    `timestamp_bounds` no timestamp may lie outside them. A timestamp of -1 means none and passes.
 
     Raises:
         InvalidTimestampError: times are outside the bounds; names each refused record, keyless ones too.
@@ -85,7 +85,7 @@ def validate_records(
 
 
 class _RefusedRecords:
-    """The records of one batch that make it fail, each with its reason."""
+    """The records for which a batch is refused, each with its reason."""
 
     __slots__ = ("_keyless_count", "_named", "_timestamp_count")
 
@@ -107,7 +107,7 @@ class _RefusedRecords:
         self._name(index, reason)
 
     def error(self, record_count: int) -> InvalidRecordError:
-        """Return what to raise; as in Kafka, one bad time decides the code for all of them."""
+        """Return the exception to raise; as in Kafka, one bad timestamp decides the code for the batch."""
         named = tuple(self._named)
         if self._timestamp_count:
             return InvalidTimestampError(

@@ -30,7 +30,7 @@ def _read_unsigned(buffer: bytes | bytearray | memoryview, position: int, bytes_
 def read_raw_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """Read a 32-bit varint without undoing the zigzag: odd is negative, ``raw >> 1`` else the value.
 
-    For loops that take the one-byte case themselves, so two bytes come first. Errors as `read_varint`.
+    For loops that handle the one-byte case themselves: two bytes are tried first. Raises as `read_varint`.
     """
     if position + 1 < len(buffer):
         first = buffer[position]
@@ -63,7 +63,7 @@ def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[
 
 
 def read_varlong(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Read a 64-bit zigzag varint; return its value and the position behind it. Errors as `read_varint`."""
+    """Read a 64-bit zigzag varint; return its value and the position behind it. Raises as `read_varint`."""
     raw, position = read_raw_varlong(buffer, position)
     return (raw >> 1) ^ -(raw & 1), position
 
