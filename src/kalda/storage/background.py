@@ -19,7 +19,7 @@ Done = Callable[[BaseException | None], None]
 
 
 class BackgroundExecutor(Protocol):
-    """Runs slow work beside the event loop."""
+    """Runs blocking work outside the event loop."""
 
     def submit(self, work: Work, done: Done | None = None) -> None:
         """Run `work` elsewhere, then `done` with its exception or ``None`` on the owner's thread."""
@@ -27,7 +27,7 @@ class BackgroundExecutor(Protocol):
 
 
 class InlineExecutor:
-    """Runs the work at once, on the caller's thread: for tests, for start-up and for closing."""
+    """Runs the work at once on the caller's thread: for tests, start and shutdown."""
 
     def submit(self, work: Work, done: Done | None = None) -> None:
         """Run `work`, then `done`."""
@@ -40,7 +40,7 @@ class InlineExecutor:
 
 
 class EventLoopExecutor:
-    """A bounded thread pool whose results come back on the event loop; ``async with`` closes it."""
+    """A bounded thread pool that delivers results on the event loop; ``async with`` closes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 2) -> None:
         self._loop = loop
@@ -52,14 +52,14 @@ class EventLoopExecutor:
         future.add_done_callback(lambda finished: self._return(finished, done))
 
     def close(self) -> None:
-        """Wait for what is queued; its results still reach the loop if that runs on."""
+        """Wait for queued work; its results still reach the loop if the loop keeps running."""
         self._pool.shutdown(wait=True)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Off the loop: what the pool finishes is delivered by the loop.
+        # Not on the loop, which delivers what the pool finishes.
         await self._loop.run_in_executor(None, self.close)
 
     def _return(self, future: "Future[None]", done: Done | None) -> None:

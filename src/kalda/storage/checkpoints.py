@@ -71,7 +71,7 @@ def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
-    """Write which topic a partition's directory belongs to."""
+    """Write the topic id of a partition's directory."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     file_system.replace(path, format_partition_metadata(topic_id), sync=False)
 
@@ -91,7 +91,7 @@ def parse_partition_metadata(data: bytes) -> uuid.UUID:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose data a log directory holds; a broker refuses a directory of another one."""
+    """The owner of a log directory; a broker refuses a directory of another broker or cluster."""
 
     cluster_id: str
     broker_id: int
@@ -148,13 +148,13 @@ def write_meta_properties(file_system: FileSystem, directory: str, properties: M
 
 
 def write_clean_shutdown(file_system: FileSystem, directory: str, broker_epoch: int) -> None:
-    """Leave the marker that says: everything is on disk, a start need not look at the logs."""
+    """Write the marker of a clean shutdown: everything is on disk, and a start need not recover."""
     content = json.dumps({"version": _VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     file_system.replace(os.path.join(directory, CLEAN_SHUTDOWN_FILE), content.encode(), sync=True)
 
 
 def take_clean_shutdown(file_system: FileSystem, directory: str) -> bool:
-    """Return whether the marker is there, and remove it: from now on a crash must be noticed."""
+    """Remove the marker and return whether it existed; from now on a crash is detected."""
     path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
     if not file_system.exists(path):
         return False
@@ -182,7 +182,7 @@ def _entry_lines(data: bytes) -> list[str]:
         raise CorruptCheckpointError(f"checkpoint has version {version}; expected {_VERSION}")
     entries = lines[2:]
     if len(entries) != count:
-        raise CorruptCheckpointError(f"checkpoint announces {count} entries and holds {len(entries)}")
+        raise CorruptCheckpointError(f"checkpoint declares {count} entries and has {len(entries)}")
     return entries
 
 

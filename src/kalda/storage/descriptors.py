@@ -13,20 +13,20 @@ from kalda.common.error_text import error_text
 logger: Final = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX: Final = 1_048_576
-"""What is asked for where the hard limit allows more: the kernel's own default maximum."""
+"""The soft limit to request where the hard limit allows more: the kernel's default maximum."""
 
 OPEN_FILES_MAX: Final = 4096
-"""Log files that are kept open at most: each costs memory in the kernel, opening one costs microseconds."""
+"""The most log files kept open: each costs kernel memory, and opening one costs microseconds."""
 
 OPEN_FILES_SHARE: Final = 3
-"""The logs take one in so many descriptors; the rest is for connections and for files of a moment."""
+"""Logs use one in this many descriptors; the others serve connections and short-lived files."""
 
 DESCRIPTORS_ENOUGH: Final = 1024
-"""The usual soft limit; what is below it is told to the operator."""
+"""The usual soft limit; a lower limit is logged as a warning."""
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open descriptors as far as the hard one allows; return the limit in force."""
+    """Raise the soft limit of open descriptors as far as the hard limit allows; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -34,8 +34,8 @@ def raise_descriptor_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
-        # Some systems have a lower bound of their own; the limit that there is does too.
-        logger.info("The limit of %d open files stays: %s", soft, error_text(error))
+        # Some systems have a lower bound of their own; the current limit is sufficient.
+        logger.info("the limit of open files stays at %d: %s", soft, error_text(error))
         return soft
     return wanted
 
@@ -44,7 +44,7 @@ def open_files_max(descriptors_max: int) -> int:
     """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
     if descriptors_max < DESCRIPTORS_ENOUGH:
         logger.warning(
-            "This process may have %d open files, which are few for connections and logs; "
+            "the limit of %d open files is low for connections and logs; "
             "raise the hard limit (`ulimit -Hn`) to %d or more",
             descriptors_max,
             DESCRIPTORS_ENOUGH,

@@ -27,30 +27,30 @@ LASTING: Final = frozenset(
         errno.EPERM,
     )
 )
-"""What a device answers that will not recover by itself."""
+"""Errors of a device that will not recover by itself."""
 OUT_OF_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
-"""What a device answers that has no space, or no inodes, or none of them for this user."""
+"""Errors of a device without space or inodes, or without any left for this user."""
 _GONE: Final = frozenset((errno.ENOENT, errno.ENOTDIR))
-"""Of a single file they may mean that it was deleted meanwhile; of the directory itself they last."""
+"""Errors that last only if the directory itself is gone; a single file may have been deleted."""
 
 
 class DirectoryFailures:
-    """The failed and the full log directories of one process, and who is told of the next."""
+    """The failed and the full log directories of one process, and the callbacks for the next."""
 
     __slots__ = ("_file_system", "failed", "full", "on_failure", "on_full")
 
     def __init__(self, file_system: FileSystem) -> None:
         self._file_system: Final = file_system
         self.failed: Final[dict[str, str]] = {}
-        """Directory -> what it failed with. None ever leaves: a restart looks anew."""
+        """Directory -> its error. An entry stays until a restart checks the directory again."""
         self.on_failure: Callable[[str], None] | None = None
-        """Called once for each directory, from deep inside a log: it must put the work off."""
+        """Called once for each failed directory, from inside a log: the callback must defer its work."""
         self.full: Final[dict[str, str]] = {}
-        """Directory -> what a write failed with for want of space; taken out by whoever finds room."""
+        """Directory -> the error of a write without space; the space probe removes the entry."""
         self.on_full: Callable[[str], None] | None = None
-        """Called whenever a directory becomes full; as with `on_failure`, the work must be put off.
+        """Called when a directory becomes full; as with `on_failure`, the callback must defer its work.
 
-        Who listens also finds out when there is room; without a listener no directory counts as full.
+        The listener also detects free space later; without a listener no directory counts as full.
         """
 
     def listen(
@@ -63,11 +63,11 @@ class DirectoryFailures:
         self.on_failure, self.on_full = on_failure or self.on_failure, on_full or self.on_full
 
     def note(self, directory: str, error: BaseException) -> bool:
-        """Take note of what went wrong under a log directory; tells whether that ends its service."""
+        """Record an error below a log directory; return whether the directory is out of service."""
         if directory in self.failed:
             return True
         if not self.is_lasting(directory, error):
-            # Without a listener nobody would find out that there is room again.
+            # Without a listener nothing would detect that there is room again.
             if is_out_of_space(error) and self.on_full is not None and directory not in self.full:
                 self.full[directory] = error_text(error)
                 self.on_full(directory)
@@ -77,7 +77,7 @@ class DirectoryFailures:
         return True
 
     def give_up(self, directory: str, error: OSError) -> None:
-        """End a directory's service."""
+        """Take a directory out of service."""
         self.failed[directory] = error.strerror or str(error)
         self.full.pop(directory, None)
         if self.on_failure is not None:

@@ -19,11 +19,11 @@ from kalda.storage.log_resources import LogResources
 logger: Final = logging.getLogger(__name__)
 
 LINE_INTERVAL_SECONDS: Final = 10.0
-"""A full disk fails every append: one line a log in this time is enough."""
+"""The least time between two lines of one log: a full disk fails every append."""
 
 
 class DiskErrors:
-    """Reports the errors of the disk under one log."""
+    """Reports the disk errors of one log."""
 
     __slots__ = ("_directory", "_next_line", "_resources", "_topic_partition")
 
@@ -34,14 +34,14 @@ class DiskErrors:
         self._next_line = 0.0
 
     def error(self, action: str, error: OSError) -> LogStorageError:
-        """Note and log an error, and return the one to raise: "cannot <action> <topic partition> in …"."""
+        """Note and log an error; return the one to raise: "cannot <action> <topic partition> in …"."""
         kind = errno.errorcode.get(error.errno or 0, type(error).__name__)
         reason = error.strerror or error
         message = f"cannot {action} {self._topic_partition} in {self._directory}: {reason} ({kind})"
         failures = self._resources.failures
         failures.note(os.path.dirname(self._directory), error)
         now = self._resources.clock.monotonic()
-        # The listener writes one line for a directory that became full.
+        # The listener logs one line for a directory that became full.
         is_logged_elsewhere = is_out_of_space(error) and failures.on_full is not None
         if not is_logged_elsewhere and now >= self._next_line:
             self._next_line = now + LINE_INTERVAL_SECONDS
@@ -50,7 +50,7 @@ class DiskErrors:
 
     @contextlib.contextmanager
     def raised(self, action: str) -> Iterator[None]:
-        """Raise `LogStorageError` for an `OSError` in the block. Appends and reads spare themselves this."""
+        """Raise `LogStorageError` for an `OSError` in the block. Appends and reads avoid its cost."""
         try:
             yield
         except OSError as error:

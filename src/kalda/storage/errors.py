@@ -17,17 +17,17 @@ class StorageError(Exception):
 
 
 class LogStorageError(StorageError):
-    """The disk failed us: full, unreadable, gone. The log is as it was before the call; a retry may work."""
+    """The disk is full, unreadable or gone. The log is as before the call; a retry may succeed."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class RecordsMissingError(LogStorageError):
-    """The records at an offset are damaged here and are being fetched from another replica."""
+    """The records at an offset are damaged on this disk and are being fetched from another replica."""
 
 
 class GapChangedError(StorageError):
-    """Offsets whose records were fetched from another replica are not missing any more."""
+    """The offsets whose records were fetched from another replica are no longer missing."""
 
 
 class OffsetOutOfRangeError(StorageError):
@@ -55,7 +55,7 @@ class OutOfOrderSequenceError(StorageError):
 
 
 class UnknownProducerIdError(StorageError):
-    """The batch has sequence numbers of a transaction that ended: its producer must go on in a new epoch."""
+    """The batch reuses sequence numbers of an ended transaction; its producer needs a new epoch."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 
@@ -79,7 +79,7 @@ class TransactionCoordinatorFencedError(StorageError):
 
 
 class UnexpectedAppendOffsetError(StorageError):
-    """A follower was given a batch that starts before its log end offset, or batches out of order."""
+    """A batch for a follower starts below its log end offset, or its leader epoch is out of order."""
 
 
 class InconsistentTopicIdError(StorageError):
@@ -101,7 +101,7 @@ class CorruptCheckpointError(StorageError):
 
 
 class LogDirectoryError(StorageError):
-    """A log directory cannot be used at all; the message names it and says why."""
+    """A log directory cannot be used; the message has its name and the cause."""
 
     code = ErrorCode.LOG_DIR_NOT_FOUND
 

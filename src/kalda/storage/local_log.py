@@ -17,8 +17,8 @@ from kalda.storage.log_segment import LogSegment, create_segment, segment_jitter
 from kalda.storage.log_segments import LogSegments
 from kalda.storage.transaction_index import AbortedTransaction
 
-# Batches at the tail whose positions are kept, so that a consumer that keeps up needs neither index nor scan.
-# 64 are some milliseconds of a busy partition and 8 KiB of memory.
+# Batches at the tail whose positions are kept: reads by a consumer without lag need neither index nor scan.
+# 64 batches are some milliseconds of a busy partition and 8 KiB of memory.
 TAIL_POSITIONS_MAX: Final = 64
 
 
@@ -57,7 +57,7 @@ class LocalLog:
         self.recovery_point = recovery_point
         # Base offset -> position of the last batches, all in the active segment.
         self._tail: dict[int, int] = {}
-        # The last read bound that needed a search: offset, segment, position.
+        # The last read bound that was searched for: offset, segment, position.
         self._bound: tuple[int, LogSegment | None, int] = (-1, None, 0)
 
     def append(
@@ -85,11 +85,11 @@ class LocalLog:
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, min_one_batch: bool, want_upper: bool
     ) -> tuple[FileSlice, int]:
-        """Return records from `offset` on, and an offset that they lie below: a close one if `want_upper`.
+        """Return records from `offset` on, and an upper bound of their offsets, tight if `want_upper`.
 
-        The slice begins with the batch that holds `offset`, stays below `bound_offset` (whose batch is not in
-        it) and inside one segment. It has at most `max_bytes`, or one batch if `min_one_batch`; it may end
-        inside a batch, never inside the first.
+        The slice begins with the batch that contains `offset`, ends before the batch that contains
+        `bound_offset`, and stays inside one segment. It has at most `max_bytes`, or one batch if
+        `min_one_batch`; it may end inside a batch, but not inside the first.
         """
         position = self._tail.get(offset)
         if position is not None:
@@ -124,7 +124,7 @@ class LocalLog:
         return segment.records.slice(position, size), upper
 
     def collect_aborted(self, fetch_offset: int, upper_bound_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that touch [fetch_offset, upper_bound_offset)."""
+        """Return the aborted transactions that overlap [fetch_offset, upper_bound_offset)."""
         found: list[AbortedTransaction] = []
         for segment in self.segments.following(fetch_offset):
             if segment.transaction_index.collect(fetch_offset, upper_bound_offset, found):
@@ -132,7 +132,7 @@ class LocalLog:
         return found
 
     def roll(self, base_offset: int) -> LogSegment:
-        """Begin a new active segment at `base_offset`; an empty one that begins there already stays.
+        """Begin a new active segment at `base_offset`, unless an empty one begins there already.
 
         Raises:
             OSError: the old segment is still the active one.
@@ -152,13 +152,13 @@ class LocalLog:
         return segment
 
     def truncate_to(self, offset: int) -> list[LogSegment]:
-        """Cut the log to end at `offset`; return the segments that are gone.
+        """Truncate the log to end at `offset`; return the removed segments.
 
         Segments [10,30)[30,50): `truncate_to(40)` keeps [10,30)[30,40), `truncate_to(30)` keeps [10,30) and
         an empty one at 30, `truncate_to(20)` keeps [10,20).
 
         Raises:
-            OSError: the log may be cut only in part; calling again completes it.
+            OSError: the log may be truncated in part; calling again completes it.
         """
         assert self.segments.items[0].base_offset <= offset, f"{offset} lies before {self.segments.items[0]}"
         gone = [segment for segment in self.segments if segment.base_offset > offset]
@@ -172,7 +172,7 @@ class LocalLog:
         return gone
 
     def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
-        """Drop all segments and begin an empty one at `offset`; return those that are gone."""
+        """Remove all segments and begin an empty one at `offset`; return the removed ones."""
         gone = list(self.segments)
         self._mark_deleted(gone)
         self.segments = LogSegments((self._create(offset),))
@@ -182,7 +182,7 @@ class LocalLog:
         return gone
 
     def drop_first(self, count: int) -> list[LogSegment]:
-        """Drop the oldest segments, never the active one; return them."""
+        """Remove the oldest segments, but not the active one; return them."""
         assert 0 < count < len(self.segments), f"cannot drop {count} of {len(self.segments)} segments"
         gone = list(self.segments.items[:count])
         self.segments = LogSegments(self.segments.items[count:])
@@ -191,9 +191,9 @@ class LocalLog:
         return gone
 
     def replace_segments(self, segment: LogSegment, base_offsets: Collection[int]) -> list[LogSegment]:
-        """Put `segment` in the place of those that begin at `base_offsets`; return them, with their files.
+        """Replace the segments that begin at `base_offsets` with `segment`; return them, with their files.
 
-        Segments [0,10)[10,20)[20,30): replacing 0 and 10 gives [0,20)[20,30). The active one stays.
+        Segments [0,10)[10,20)[20,30): replacing 0 and 10 gives [0,20)[20,30). The active segment stays.
         """
         gone = list(self.segments.following(segment.base_offset)[: len(base_offsets)])
         assert [each.base_offset for each in gone] == sorted(base_offsets), f"{gone} are not {base_offsets}"
@@ -205,10 +205,10 @@ class LocalLog:
         return gone
 
     def insert(self, segment: LogSegment, end_offset: int) -> None:
-        """Put `segment`, with records up to `end_offset`, in front of the active one: they were missing.
+        """Insert `segment`, with missing records up to `end_offset`, before the active segment.
 
-        Segments [0,10)[30,40): inserting [10,30) gives [0,10)[10,30)[30,40). Empty ones that it covers go;
-        their files are the caller's to remove.
+        Segments [0,10)[30,40): inserting [10,30) gives [0,10)[10,30)[30,40). Empty segments that it covers
+        are replaced; the caller removes their files.
         """
         assert segment.base_offset < self.segments.active.base_offset, f"{segment} is behind {self.segments}"
         kept = [each for each in self.segments if not segment.base_offset <= each.base_offset < end_offset]
@@ -216,13 +216,13 @@ class LocalLog:
         self._bound = (-1, None, 0)
 
     def configure(self, config: LogConfig) -> None:
-        """Take new settings for appends from now on."""
+        """Apply new settings to later appends."""
         self.config = config
         for segment in self.segments:
             segment.configure(config, segment_jitter_ms(config, self._resources.random_fraction()))
 
     def close(self) -> None:
-        """Complete the indexes on disk and let go of all files; raises `OSError`."""
+        """Complete the indexes on disk and close all files; raises `OSError`."""
         if self.config.preallocate:
             self.segments.active.records.trim_to_size()
         for segment in self.segments:
@@ -232,12 +232,12 @@ class LocalLog:
                 segment.forget()
 
     def forget(self) -> None:
-        """Let go of all files without writing."""
+        """Close all files without writing."""
         for segment in self.segments:
             segment.forget()
 
     def check_invariants(self) -> None:
-        """Assert that segments and offsets agree, as far as memory shows it."""
+        """Assert that segments and offsets agree, without reading files."""
         active, end = self.segments.active, self.log_end_offset
         assert active.base_offset <= end, f"{active} begins above the log end offset {end}"
         assert 0 <= self.recovery_point <= end, f"recovery point {self.recovery_point}, log end offset {end}"
@@ -268,7 +268,7 @@ class LocalLog:
         return None
 
     def _position(self, segment: LogSegment, offset: int) -> int:
-        """Return where the batch that holds `offset` begins, or the segment's end."""
+        """Return the position of the batch that contains `offset`, or the segment's end."""
         if segment is self.segments.active:
             position = self._tail.get(offset)
             if position is not None:

@@ -5,14 +5,14 @@ Both are caches. What is released is opened or read again on its next use.
 
 from typing import Final, Protocol
 
-# A third of the usual limit of 1,024 descriptors, so that connections have room without any tuning.
+# A third of the usual limit of 1,024 descriptors, which leaves enough for connections.
 OPEN_FILES_MAX_DEFAULT: Final = 340
-# Index bytes in memory: at 4 KiB an index, enough for 2,000 segments that are read at the same time.
+# Index bytes in memory: at 4 KiB per index, enough for 2,000 segments read at the same time.
 INDEX_BYTES_MAX_DEFAULT: Final = 8 * 1024 * 1024
 
 
 class Releasable(Protocol):
-    """Something that can give up what it holds and get it back later."""
+    """An object that can release what it holds and obtain it again later."""
 
     def release(self) -> None:
         """Drop the cached descriptor or bytes."""
@@ -20,10 +20,10 @@ class Releasable(Protocol):
 
 
 class FifoCache:
-    """Counts what is held and releases the oldest when the bound is passed (first in, first out).
+    """Counts what objects hold, and releases the oldest above a bound (first in, first out).
 
-    First in, first out keeps the hot path free of bookkeeping: an entry that is in use is opened again,
-    which costs some microseconds once per round through the bound.
+    First in, first out needs no bookkeeping on the hot path. An entry that is in use is opened again, which
+    costs some microseconds once per round through the bound.
     """
 
     def __init__(self, cost_max: int) -> None:
@@ -36,7 +36,7 @@ class FifoCache:
         return len(self._held)
 
     def hold(self, item: Releasable, cost: int = 1) -> None:
-        """Note that `item` now holds something; may release others, never `item` itself."""
+        """Register `item` with a cost; may release other items, but not `item`."""
         self.cost += cost - self._held.pop(item, 0)
         self._held[item] = cost
         while self.cost > self.cost_max and len(self._held) > 1:
@@ -45,7 +45,7 @@ class FifoCache:
             oldest.release()
 
     def release_oldest(self) -> bool:
-        """Release what is held longest; tell whether there was anything."""
+        """Release the oldest item; return whether there was one."""
         oldest = next(iter(self._held), None)
         if oldest is None:
             return False
@@ -54,7 +54,7 @@ class FifoCache:
         return True
 
     def forget(self, item: Releasable) -> None:
-        """Note that `item` holds nothing any more."""
+        """Remove `item`, which holds nothing any more."""
         self.cost -= self._held.pop(item, 0)
 
 

@@ -18,7 +18,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class LogFlusher:
-    """The flushes of one log, all on the owner's thread but for the syncs themselves."""
+    """Flushes one log; everything but the syncs runs on the owner's thread."""
 
     __slots__ = (
         "_generation",
@@ -43,7 +43,7 @@ class LogFlusher:
         on_start: Callable[[], None],
         on_end: Callable[[], None],
     ) -> None:
-        """Watch over `local`.
+        """Flush `local` when called.
 
         `on_start` is called when a flush of everything appended so far begins, `on_end` when the recovery
         point has moved.
@@ -53,22 +53,22 @@ class LogFlusher:
         self._leader_epochs = leader_epochs
         self._on_start = on_start
         self._on_end = on_end
-        # Why the log takes no more appends, or None.
+        # Why the log refuses appends, or None.
         self.failure: str | None = None
         self.last_flush = resources.clock.monotonic()
-        # Counts truncations: a sync that was under way when one happened may not move the recovery point.
+        # Counts truncations: a sync that a truncation overlapped must not move the recovery point.
         self._generation = 0
         self._is_running = False
         self._waiters: list[Callable[[], None]] = []
         self._snapshots: list[str] = []
-        # Whether the directory's own name is on the device.
+        # Whether the directory's name is on the device.
         self._is_parent_synced = local.recovery_point > 0
 
     def flush(self, offset: int, done: Callable[[], None] | None) -> None:
         """Sync everything below `offset`, then call `done`, after a failed sync too.
 
         Raises:
-            OSError: an index could not be written; nothing was begun.
+            OSError: an index could not be written; no sync was started.
         """
         local = self._local
         if offset <= local.recovery_point:
@@ -76,7 +76,7 @@ class LogFlusher:
                 done()
             return
         if self._is_running:
-            # One sync at a time: whoever comes meanwhile shares the next one.
+            # One sync at a time: callers that come meanwhile share the next one.
             self._waiters.append(done or _nothing)
             return
         work = self.prepare()
@@ -101,9 +101,9 @@ class LogFlusher:
         self._resources.executor.submit(work, finished)
 
     def prepare(self) -> Callable[[], None]:
-        """Write what the indexes hold and return what syncs all that is not on the device.
+        """Write pending index entries; return a function that syncs everything above the recovery point.
 
-        The returned function touches no state of ours and may run on any thread.
+        The function uses no state of the log and may run on any thread.
 
         Raises:
             OSError: an index could not be written.
@@ -131,11 +131,11 @@ class LogFlusher:
         return work
 
     def add_snapshot(self, path: str) -> None:
-        """Have a producer snapshot synced with the next flush."""
+        """Add a producer snapshot to the next flush."""
         self._snapshots.append(path)
 
     def disown_running(self) -> None:
-        """Let a sync under way end without moving the recovery point: the log was cut meanwhile."""
+        """Keep a running sync from moving the recovery point, because the log was truncated."""
         self._generation += 1
 
     def _flush_for_waiters(self) -> None:
@@ -153,13 +153,13 @@ class LogFlusher:
         try:
             self.flush(self._local.log_end_offset, done)
         except OSError as error:
-            logger.warning("%s: flush put off: %s", self._local.topic_partition, error_text(error))
+            logger.warning("%s: flush postponed: %s", self._local.topic_partition, error_text(error))
             done()
 
     def _on_failure(self, error: BaseException) -> None:
         self._resources.failures.note(os.path.dirname(self._local.directory), error)
         if isinstance(error, FileNotFoundError):
-            # The directory was deleted under the flush; nobody waits for the outcome.
+            # The directory was deleted during the flush; no caller needs the outcome.
             return
         topic_partition = self._local.topic_partition
         self.failure = (
@@ -169,4 +169,4 @@ class LogFlusher:
 
 
 def _nothing() -> None:
-    """Stand in for a flush that nobody waits for."""
+    """Do nothing: the `done` of a flush without a waiter."""

@@ -53,13 +53,13 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """What the checkpoints say of a log; zeros for a new one."""
+    """A log's offsets in the checkpoint files; zeros for a new log."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     first_dirty_offset: int = 0
-    """Below it the log was compacted, at least once."""
+    """The log was compacted at least once below this offset."""
 
 
 def load_log(
@@ -81,7 +81,7 @@ def load_log(
 
 
 class _LogLoader:
-    """One load; the steps share the state here."""
+    """Loads one log; the steps share their state here."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _LogLoader:
         self._missing = MissingOffsets(resources.file_system, directory)
         # Base offsets of the segments that must be read in full.
         self._suspect: set[int] = set()
-        # Where segments began whose indexes are left and whose log is gone.
+        # Base offsets of segments with an index file and no log file.
         self._orphans: list[int] = []
 
     def load(self) -> UnifiedLog:
@@ -134,7 +134,7 @@ class _LogLoader:
         self._missing.keep_between(start_offset, end_offset)
         if producers is None:
             producers = self._load_producers(segments, end_offset, recovery)
-        # What recovery read is not synced by that: it counts as unflushed until the next flush.
+        # Reading during recovery syncs nothing: the records count as unflushed until the next flush.
         recovery_point = end_offset if self._is_clean else min(self._offsets.recovery_point, end_offset)
         local = LocalLog(
             self._directory,
@@ -168,11 +168,12 @@ class _LogLoader:
         return name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX))
 
     def _clean_up(self) -> None:
-        """Finish or undo what a crash interrupted, in the order that Kafka's loader has.
+        """Finish or undo an interrupted deletion or compaction, in the order of Kafka's loader.
 
         Compaction writes ``.cleaned`` files, renames them to ``.swap`` when they are complete, deletes the
-        originals, then drops the suffix. So ``.cleaned`` is undone; ``.swap`` is finished, unless its offset
-        lies at or above a ``.cleaned`` file's: then the group's renaming was not complete.
+        originals and removes the suffix. ``.cleaned`` files are therefore removed, and ``.swap`` files get
+        their names, unless their offset is at or above that of a ``.cleaned`` file: then not all files of the
+        group were renamed.
         """
         for name in list(self._entries):
             if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
@@ -205,7 +206,7 @@ class _LogLoader:
                 if is_replaced and parsed[1] != PRODUCER_SNAPSHOT_SUFFIX:
                     logger.info("%s: %s was replaced by compaction", self._topic_partition, name)
                     self._remove(name)
-        # Logs first: a start that is killed in between finds the log in place, and then keeps the indexes
+        # Logs first: after a kill in between, the next start finds the log in place and keeps the indexes
         # that have their names already.
         for name in sorted(swaps, key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
             self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
@@ -257,7 +258,7 @@ class _LogLoader:
         return segments or [self._create(self._offsets.log_start_offset)]
 
     def _find_end(self, opened: list[LogSegment], recovery: SegmentRecovery) -> tuple[list[LogSegment], int]:
-        """Return the segments that are left and the log end offset, recovering what must be."""
+        """Recover suspect segments; return the remaining segments and the log end offset."""
         segments: list[LogSegment] = []
         ends: list[int] = []
         lost_aborts: list[AbortedTransaction] = []
@@ -283,7 +284,7 @@ class _LogLoader:
         return segments, ends[-1]
 
     def _checked_end(self, segment: LogSegment, limit: int | None) -> int | None:
-        """Return the offset after the segment's last batch; ``None`` if all of it must be read."""
+        """Return the offset after the segment's last batch, or ``None`` if it must be read in full."""
         if segment.base_offset in self._suspect:
             return None
         try:
@@ -299,7 +300,7 @@ class _LogLoader:
         return end
 
     def _note_missing(self, segments: list[LogSegment], ends: list[int], damaged: set[int]) -> None:
-        """Find the offsets that the log has lost, and let the log end where it ended before."""
+        """Record the offsets that the log has lost, and restore the log end offset."""
         if MISSING_OFFSETS_FILE in self._entries:
             try:
                 self._missing.load()
@@ -307,7 +308,7 @@ class _LogLoader:
                 logger.warning("%s: %s", self._missing.path, error)
         known = self._missing.ranges
         for segment, end in zip(segments, ends, strict=True):
-            # A kill may have come between the records' return and the note of it.
+            # A kill may have come between inserting the records and removing their range.
             self._missing.remove(segment.base_offset, end)
         lost: list[tuple[int, int]] = []
         for index, following in enumerate(segments[1:]):
@@ -316,7 +317,7 @@ class _LogLoader:
                 lost.append((first, end))
         acknowledged = max(self._offsets.recovery_point, self._offsets.high_watermark)
         if self._is_clean:
-            # The stop left a producer snapshot where the log ended.
+            # A clean shutdown takes a producer snapshot at the log end offset.
             acknowledged = max([acknowledged, *self._snapshots()])
         if acknowledged > ends[-1]:
             lost.append((ends[-1], acknowledged))
@@ -327,7 +328,7 @@ class _LogLoader:
         for each in self._missing.ranges:
             logger.log(
                 logging.WARNING if each in known else logging.ERROR,
-                "%s: offsets %s are missing: segment %s in %s is damaged or incomplete; it goes on at %d",
+                "%s: offsets %s are missing: segment %s in %s is damaged or incomplete; it continues at %d",
                 self._topic_partition,
                 each,
                 self._segment_name(segments, each.first),
@@ -336,7 +337,7 @@ class _LogLoader:
             )
 
     def _is_loss(self, first: int, end: int) -> bool:
-        """Return whether a gap in front of a segment means lost records; compaction leaves gaps, too."""
+        """Return whether a gap before a segment means lost records; compaction leaves gaps too."""
         if self._is_clean and any(first <= base_offset < end for base_offset in self._orphans):
             return True
         return not self._config.is_compacted and end > self._offsets.first_dirty_offset
@@ -346,7 +347,7 @@ class _LogLoader:
         return offset_file_name(holder, LOG_SUFFIX)
 
     def _keep_aborts(self, segments: list[LogSegment], aborts: list[AbortedTransaction]) -> None:
-        """Keep what the indexes said of transactions whose abort markers are missing."""
+        """Keep the index entries of aborted transactions whose markers are missing."""
         by_segment = LogSegments(tuple(segments))
         for aborted in aborts:
             if self._missing.holds(aborted.last_offset):
@@ -358,7 +359,7 @@ class _LogLoader:
         return [parsed[0] for name in self._entries if (parsed := _parse(name, PRODUCER_SNAPSHOT_SUFFIX))]
 
     def _producer_state(self, first_offset: int, end_offset: int) -> ProducerStateManager:
-        """Make an empty state that knows the snapshots in [first_offset, end_offset]."""
+        """Create an empty state with the snapshot files in [first_offset, end_offset]."""
         return ProducerStateManager(
             self._file_system,
             self._directory,
@@ -370,7 +371,7 @@ class _LogLoader:
     def _load_producers(
         self, segments: list[LogSegment], end_offset: int, recovery: SegmentRecovery
     ) -> ProducerStateManager:
-        # Recovery has seen every batch, a snapshot has only the last of each producer.
+        # Recovery has read every batch, and a snapshot has only the last batch of each producer.
         producers = recovery.producers_at(end_offset) or self._producer_state(0, INT64_MAX)
         producers.know_snapshots(self._snapshots())
         producers.remove_stray_snapshots({segment.base_offset for segment in segments})
@@ -384,7 +385,7 @@ class _LogLoader:
         self, segments: list[LogSegment], producers: ProducerStateManager, start_offset: int
     ) -> list[LogSegment]:
         logger.warning(
-            "%s: the log ends below its start offset %d; dropping all of it",
+            "%s: the log ends below its start offset %d; deleting all records",
             self._topic_partition,
             start_offset,
         )
@@ -401,7 +402,7 @@ class _LogLoader:
         try:
             self._epochs.load()
         except CorruptCheckpointError as error:
-            logger.warning("%s: leader epochs read from the log again: %s", self._topic_partition, error)
+            logger.warning("%s: rebuilding leader epochs from the log: %s", self._topic_partition, error)
             self._epochs.clear()
             self._suspect.update(segment.base_offset for segment in segments)
 

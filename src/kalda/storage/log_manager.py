@@ -59,10 +59,10 @@ from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
 
-# Logs looked at per retention step: well under a millisecond, so that requests do not wait for upkeep.
+# Logs per retention step: well under a millisecond, so that requests do not wait for maintenance.
 RETENTION_STEP_LOGS: Final = 50
 
-# The clean stop syncs side by side, since file systems join such syncs; each log has one file open meanwhile.
+# A clean shutdown syncs in parallel, because file systems merge such syncs; each log has one open file.
 _CLOSE_LOGS: Final = 128
 _CLOSE_THREADS: Final = 8
 
@@ -71,7 +71,7 @@ ConfigForTopic = Callable[[str], LogConfig]
 
 @dataclass(frozen=True, slots=True)
 class _ClosedLog:
-    """A log that could not be recovered for want of space, and what the checkpoints said of it."""
+    """A log that could not be recovered because the disk is full, with its checkpointed offsets."""
 
     directory: str
     is_clean: bool
@@ -90,7 +90,7 @@ class LogManager:
         executor: BackgroundExecutor | None = None,
         caches: LogCaches | None = None,
     ) -> None:
-        """Describe the directories; `load` opens them."""
+        """Store the directories; `load` opens them."""
         assert directories, "a broker has at least one log directory"
         self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
         self.resources: Final = LogResources(
@@ -99,7 +99,7 @@ class LogManager:
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._closed: dict[TopicPartition, _ClosedLog] = {}
-        """Logs whose recovery needs more space than there is. Invariant: none of them is in `_logs`."""
+        """Logs whose recovery needs more space than the disk has. Invariant: none of them is in `_logs`."""
         self._locks: dict[str, DirectoryLock] = {}
         self._offline: dict[str, str] = {}
         self._retention_pass: Iterator[UnifiedLog] | None = None
@@ -114,11 +114,12 @@ class LogManager:
         }
 
     def load(self) -> None:
-        """Lock the directories and open all logs in them; one whose device fails is left out of service.
+        """Lock the directories and open their logs; a directory whose device fails stays out of service.
 
         Raises:
-            LogDirectoryLockedError: another process uses a directory; says which, and its pid.
-            LogDirectoryError: no directory, or a partition in one cannot be opened; says which and why.
+            LogDirectoryLockedError: another process uses a directory; the message has its name and the pid.
+            LogDirectoryError: no directory, or one of its partitions, can be opened; the message has the
+            cause.
         """
         try:
             for step in (self._lock, self._load_directory):
@@ -132,9 +133,9 @@ class LogManager:
             raise
 
     def _skip(self, directory: str, error: LogDirectoryError, *, of_a_log: bool) -> None:
-        """Start without a directory that cannot be used, while there are others; else raise the error.
+        """Take a directory that cannot be used out of service, or raise the error if it is the last one.
 
-        A single log that cannot be opened says little about its directory, unless the device is at fault.
+        A single log that cannot be opened is no reason to give up its directory, unless the device failed.
         """
         cause = error.__cause__
         failures = self.resources.failures
@@ -144,7 +145,7 @@ class LogManager:
             if of_a_log or not isinstance(cause, OSError):
                 raise error
             failures.give_up(directory, cause)
-        logger.error("starting without %s: %s", directory, error_text(error))
+        logger.error("log directory %s is out of service: %s", directory, error_text(error))
         self.take_offline(directory)
 
     @property
@@ -154,11 +155,11 @@ class LogManager:
 
     @property
     def offline_directories(self) -> Mapping[str, str]:
-        """The directories out of service, and what they failed with."""
+        """The directories out of service, each with its error."""
         return self._offline
 
     def take_offline(self, directory: str) -> list[TopicPartition]:
-        """Let go of a directory that failed, and of its logs; return whose they were."""
+        """Close a directory that failed and drop its logs; return their partitions."""
         if directory in self._offline:
             return []
         reason = self.resources.failures.failed.get(directory, "taken out of service")
@@ -178,22 +179,22 @@ class LogManager:
         return gone
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        """Return the partition's log if it is here."""
+        """Return the partition's log, or ``None`` if this broker has none."""
         return self._logs.get(topic_partition)
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition's log is here, be it closed for want of space."""
+        """Return whether this broker has the partition's log, open or closed because the disk is full."""
         return topic_partition in self._logs or topic_partition in self._closed
 
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
-        """Return all logs; changes when logs come and go."""
+        """Return all logs, as a live view."""
         return self._logs
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
-        """Return the partition's log, made if need be in the directory with the fewest.
+        """Return the partition's log; create it in the directory with the fewest logs if there is none.
 
         Raises:
-            InconsistentTopicIdError: the log here belongs to another topic id.
+            InconsistentTopicIdError: the existing log belongs to another topic id.
             LogStorageError: the disk failed.
         """
         log = self._logs.get(topic_partition)
@@ -204,9 +205,9 @@ class LogManager:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> bool:
-        """Forget the partition's log and rename its directory; the files go ``file.delete.delay.ms`` later.
+        """Drop the partition's log and rename its directory; return whether there was one.
 
-        Tells whether there was one. Reads in flight go on.
+        The files are removed ``file.delete.delay.ms`` later. Reads in flight continue.
 
         Raises:
             LogStorageError: the disk failed; the log is still here.
@@ -227,7 +228,7 @@ class LogManager:
         return True
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        """Forget the partition's log but keep its files, under a name that no start opens.
+        """Drop the partition's log but keep its files, under a name that no start opens.
 
         Raises:
             LogStorageError: the disk failed; the log is still here.
@@ -238,7 +239,7 @@ class LogManager:
         logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
 
     def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
-        """Take a log, or a closed one, out by giving its directory another name; return the new path."""
+        """Drop an open or closed log by renaming its directory; return the new path."""
         source = log.directory if log is not None else self._closed[topic_partition].directory
         parent = os.path.dirname(source)
         target = os.path.join(parent, name)
@@ -256,13 +257,13 @@ class LogManager:
         return target
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        """Put new settings in force for all of a topic's logs here."""
+        """Apply new settings to all logs of a topic."""
         for topic_partition, log in self._logs.items():
             if topic_partition.topic == topic:
                 log.update_config(config)
 
     def retention_step(self) -> bool:
-        """Apply retention to the next few logs; tells whether the pass over all of them is complete."""
+        """Apply retention to the next few logs; return whether the pass over all logs is complete."""
         logs = self._retention_pass
         if logs is None:
             logs = self._retention_pass = iter(tuple(self._logs.values()))
@@ -274,16 +275,16 @@ class LogManager:
             if log.topic_partition not in self._logs:
                 continue
             if log.is_being_cleaned:
-                # The cleaner applies retention itself when it is done with the log.
+                # The cleaner applies retention itself when it has finished the log.
                 continue
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                logger.warning("retention of %s put off: %s", log.topic_partition, error_text(error))
+                logger.warning("retention of %s postponed: %s", log.topic_partition, error_text(error))
         return False
 
     def producer_expiration_step(self) -> bool:
-        """Forget the idle producers of the next few logs; tells whether the pass over all is complete."""
+        """Expire idle producers of the next few logs; return whether the pass over all logs is complete."""
         logs = self._expiration_pass
         if logs is None:
             logs = self._expiration_pass = iter(tuple(self._logs.values()))
@@ -305,10 +306,10 @@ class LogManager:
                 try:
                     log.flush()
                 except StorageError as error:
-                    logger.warning("flush of %s put off: %s", log.topic_partition, error_text(error))
+                    logger.warning("flush of %s postponed: %s", log.topic_partition, error_text(error))
 
     def deletion_step(self) -> None:
-        """Hand the files whose delay is over to the executor."""
+        """Remove the files whose delay is over, on the executor."""
         self._delete_files(self.resources.clock.monotonic(), self.resources.executor)
 
     def checkpoint_recovery_points(self) -> None:
@@ -316,7 +317,7 @@ class LogManager:
         self._checkpoint(RECOVERY_POINT_CHECKPOINT_FILE)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write ``log-start-offset-checkpoint``: what DeleteRecords raised above the first segment's base."""
+        """Write ``log-start-offset-checkpoint``: log start offsets above the first segment's base."""
         self._checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE)
 
     def checkpoint_high_watermarks(self) -> None:
@@ -326,12 +327,12 @@ class LogManager:
     def close(self, broker_epoch: int = -1) -> None:
         """Sync and close everything, write the checkpoints, then the clean-shutdown markers. Blocks.
 
-        What the executor still has to do may go on meanwhile. A directory in which anything fails gets no
-        marker: its next start recovers.
+        Work that is queued on the executor may continue meanwhile. A directory in which anything fails gets
+        no marker, so its next start recovers.
         """
         failed = self._close_logs()
         self._delete_files(None, InlineExecutor())
-        # A failed log keeps its lines: they may not claim what was not synced.
+        # A failed log keeps its lines: they must not name offsets that were not synced.
         self.resources.moved.update(self._logs.keys() - failed)
         self._note_moved()
         for directory in self.live_directories:
@@ -345,14 +346,18 @@ class LogManager:
                 if not any(path.startswith(directory + os.sep) for path in unclean):
                     write_clean_shutdown(self.resources.file_system, directory, broker_epoch)
             except OSError as error:
-                logger.error("no clean shutdown of %s: %s", directory, error_text(error))
+                logger.error(
+                    "log directory %s has no clean shutdown, its next start recovers: %s",
+                    directory,
+                    error_text(error),
+                )
         self._logs, self._closed = {}, {}
         self._unlock()
 
     def _close_logs(self) -> set[TopicPartition]:
-        """Close all logs, syncing some at a time side by side; return those that failed."""
+        """Close all logs, syncing several in parallel; return the partitions that failed."""
         failed: set[TopicPartition] = set()
-        # Few descriptors bound the files in the pool as they bound those in use.
+        # Each log in the pool has one file open, so the bound on open files applies.
         group_size = min(_CLOSE_LOGS, self.resources.caches.files.cost_max)
         remaining = iter(tuple(self._logs.values()))
         with ThreadPoolExecutor(_CLOSE_THREADS, thread_name_prefix="log-close") as pool:
@@ -437,7 +442,9 @@ class LogManager:
                 if error.__cause__ is None or not is_out_of_space(error.__cause__):
                     raise
                 logger.error(
-                    "%s stays closed until there is room: %s", topic_partition, error_text(error.__cause__)
+                    "%s stays closed until its disk has room: %s",
+                    topic_partition,
+                    error_text(error.__cause__),
                 )
                 self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
                 for name, known in checkpoints.items():
@@ -454,17 +461,17 @@ class LogManager:
         self._note_offsets(log)
 
     def _note_offsets(self, log: UnifiedLog) -> None:
-        """Take a log's offsets over into the checkpoints of its directory."""
+        """Update the checkpoints of a log's directory with its offsets."""
         for name, checkpoint in self._checkpoints[os.path.dirname(log.directory)].items():
             offset = _CHECKPOINTS[name](log)
             assert offset is None or offset <= log.log_end_offset, f"{name}: {offset} lies above {log}"
             checkpoint.update(log.topic_partition, offset)
 
     def _reopen(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        """Open a log at last that a start could not recover for want of space; None if there is none.
+        """Open a log that stayed closed at start because the disk was full; ``None`` if there is none.
 
         Raises:
-            LogStorageError: there is no room still, or the log cannot be opened.
+            LogStorageError: the disk is still full, or the log cannot be opened.
         """
         closed = self._closed.get(topic_partition)
         if closed is None:
@@ -472,7 +479,7 @@ class LogManager:
         parent = os.path.dirname(closed.directory)
         failures = self.resources.failures
         if parent in failures.full:
-            # Recovery reads much before it writes, so it does not begin in vain.
+            # Recovery reads much before it writes, so it is not tried on a full disk.
             raise LogStorageError(f"cannot open {closed.directory}: {failures.full[parent]}")
         config = self._config_for_topic(topic_partition.topic)
         try:
@@ -508,7 +515,7 @@ class LogManager:
         if not counts:
             raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
         full = self.resources.failures.full
-        # With all of them full the smallest file may still fit.
+        # With every directory full, the small files of a new log may still fit.
         counts = {each: 0 for each in counts if each not in full} or counts
         if len(counts) > 1:
             for log in self._logs.values():
@@ -553,7 +560,7 @@ class LogManager:
                     else:
                         file_system.remove(path)
                 except OSError as error:
-                    # The next start finds it by its suffix and tries again.
+                    # The next start finds the file by its suffix and tries again.
                     logger.warning("cannot remove %s: %s", path, error_text(error))
 
         executor.submit(work)
@@ -563,7 +570,7 @@ class LogManager:
         try:
             return read_offset_checkpoint(self.resources.file_system, path)
         except (OSError, CorruptCheckpointError) as error:
-            # Zeros are safe: more is recovered than needed, and old records may show again.
+            # Zeros are safe: more is recovered than needed, and deleted records may reappear.
             logger.warning("checkpoint ignored: %s", error_text(error))
             return {}
 
@@ -571,14 +578,14 @@ class LogManager:
         self._note_moved()
         for directory in self.live_directories:
             if directory in self.resources.failures.full:
-                # It would fail, and say so, every few seconds; what changed is written when there is room.
+                # The write would fail, and log it, every few seconds; it is made when there is room.
                 continue
             self._checkpoints[directory][name].write(
                 self.resources.executor, partial(self.resources.failures.note, directory)
             )
 
     def _checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
-        """Write the checkpoints of a log that was truncated: the next start trusts them."""
+        """Write the checkpoints of a truncated log, because the next start trusts them."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
@@ -597,7 +604,7 @@ class LogManager:
 
 
 def _remedy(error: Exception) -> str:
-    """Return what an operator does about a partition that cannot be opened."""
+    """Return the instruction for an operator whose partition cannot be opened."""
     if is_out_of_space(error):
         return "free space on its volume"
     return _REMEDIES.get(getattr(error, "errno", None), "repair or remove the directory")

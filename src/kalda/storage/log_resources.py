@@ -19,7 +19,7 @@ from kalda.storage.log_caches import LogCaches
 
 
 class DeletionQueue:
-    """Files that wait ``file.delete.delay.ms`` before their space is given back."""
+    """Files that wait ``file.delete.delay.ms`` before they are removed."""
 
     __slots__ = ("_due",)
 
@@ -30,11 +30,11 @@ class DeletionQueue:
         return len(self._due)
 
     def add(self, path: str, due: float, *, is_directory: bool = False) -> None:
-        """Have a file, or a directory with its files, removed at `due`, in seconds of the monotonic clock."""
+        """Add a file, or a directory with its files, to remove at `due` on the monotonic clock (seconds)."""
         self._due.append((due, path, is_directory))
 
     def take_due(self, now: float | None) -> list[tuple[str, bool]]:
-        """Take out what is due; everything if `now` is ``None``."""
+        """Remove and return the files due at `now`, or all files if `now` is ``None``."""
         if now is None:
             taken = [(path, is_directory) for _, path, is_directory in self._due]
             self._due.clear()
@@ -46,7 +46,7 @@ class DeletionQueue:
 
 
 class CleanerPort(Protocol):
-    """The calls that a log makes to the log cleaner before it changes; all from the owner's thread."""
+    """The calls that a log makes to the log cleaner before a change; all on the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
         """Stop cleaning the log, and finish or undo a swap that began; raises `OSError`."""
@@ -62,7 +62,7 @@ class CleanerPort(Protocol):
 
 
 class LogResources:
-    """The ports and the shared queues, given to each log."""
+    """The ports and queues that each log gets."""
 
     __slots__ = (
         "caches",
@@ -91,9 +91,9 @@ class LogResources:
         self.caches: Final = caches or LogCaches()
         self.deletions: Final = DeletionQueue()
         self.failures: Final = DirectoryFailures(file_system)
-        # Set by the log cleaner, where one runs.
+        # Set by the log cleaner, if one runs.
         self.cleaner: CleanerPort | None = None
-        # Logs written to since their last flush: all that maintenance has to look at.
+        # Logs written to since their last flush.
         self.dirty: Final[set[TopicPartition]] = set()
         # Logs whose offsets moved since the last checkpoint.
         self.moved: Final[set[TopicPartition]] = set()

@@ -36,14 +36,14 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """What the recovery of a segment found."""
+    """The result of recovering a segment."""
 
     end_offset: int
     """The offset after the last good batch."""
     removed: int
-    """Bytes that were cut off."""
+    """Bytes removed from the end."""
     lost_aborts: list[AbortedTransaction]
-    """What the transaction index held of markers that were cut off: records before them may be left."""
+    """Entries of the transaction index whose markers were removed: records before them may be left."""
 
 
 class LogSegment:
@@ -79,9 +79,9 @@ class LogSegment:
         jitter_ms: int = 0,
         file_suffix: str = "",
     ) -> None:
-        """Describe the segment's files; `sizes` maps the suffixes that exist to bytes. Opens nothing.
+        """Describe the segment's files without opening them; `sizes` maps existing suffixes to bytes.
 
-        `file_suffix` stands behind the names of all files: ``.swap`` while compaction puts them in place.
+        `file_suffix` is appended to the names of all files, e.g. ``.swap`` during compaction.
         """
 
         def path(suffix: str) -> str:
@@ -110,14 +110,14 @@ class LogSegment:
             file_system, path(TRANSACTION_INDEX_SUFFIX), sizes.get(TRANSACTION_INDEX_SUFFIX, 0)
         )
         self._bytes_since_index_entry = 0
-        # The largest timestamp and its offset; None until asked for after a load.
+        # The largest timestamp and its offset; None between a load and the first use.
         self._largest: TimestampOffset | None = None if self.records.size else self._no_timestamp()
-        # Largest timestamp of the first append, the base of time-based rolling; None if not known yet.
+        # Largest timestamp of the first append, the base of time-based rolling; None until read.
         self._roll_timestamp: int | None = None
         self.configure(config, jitter_ms)
 
     def configure(self, config: LogConfig, jitter_ms: int) -> None:
-        """Take the settings that appends and rolling use."""
+        """Apply the settings that appends and rolling use."""
         self._index_interval_bytes = config.index_interval_bytes
         self._entries_max = min(
             config.segment_index_bytes // self.offset_index.entry.size,
@@ -134,14 +134,14 @@ class LogSegment:
     def largest(self) -> TimestampOffset:
         """The largest timestamp and the last offset of its batch.
 
-        After a load it is what the time index says, once that was compared with the log: on the first use,
-        since a start must not open the files of thousands of partitions.
+        After a load the time index has it. The index is compared with the log on the first use, because a
+        start must not open the files of thousands of partitions.
         """
         largest = self._largest
         if largest is None:
             largest = self.time_index.last()
             if not self._has_largest(largest):
-                logger.warning("%s does not fit the log and is made again", self.time_index.path)
+                logger.warning("%s does not fit the log and is rebuilt", self.time_index.path)
                 largest = self._rebuild_time_index()
             self._largest = largest
         return largest
@@ -158,12 +158,12 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp, or when the file was last written if no record has one: for retention."""
+        """The largest timestamp, or the file's last write if no record has one; used by retention."""
         timestamp = self.largest.timestamp
         return timestamp if timestamp >= 0 else self.modified_ms
 
     def create_files(self, preallocate_bytes: int = 0) -> None:
-        """Make the empty files; those of an earlier, failed try are emptied."""
+        """Create the empty files; files of an earlier failed attempt are emptied."""
         self.records.create(preallocate_bytes)
         self.offset_index.reset()
         self.time_index.reset()
@@ -171,14 +171,14 @@ class LogSegment:
     def append(self, data: Buffer, size: int, last_offset: int, timestamp: int, timestamp_offset: int) -> int:
         """Append whole batches of `size` bytes and return their position.
 
-        `timestamp` is the largest in them, `timestamp_offset` the last offset of the batch that has it.
+        `timestamp` is their largest timestamp, `timestamp_offset` the last offset of its batch.
 
         Raises:
             OSError: nothing was appended.
         """
         largest = self._largest
         if largest is None:
-            # Before the write: the time index does not know of it, which is not the index's fault.
+            # Before the write, because the time index does not have the new batch yet.
             largest = self.largest
         position = self.records.append(data, size)
         if position == 0:
@@ -207,14 +207,14 @@ class LogSegment:
         )
 
     def waited_for_roll(self, now_ms: int, timestamp: int) -> int:
-        """Return the age that counts for rolling: in the records' time, or in ours if they have none."""
+        """Return the age for rolling: in the records' time, or in the clock's if they have no timestamps."""
         first = self.first_timestamp
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def find_batch(self, offset: int) -> BatchPosition | None:
-        """Find the batch that holds `offset`, or the first one after it; ``None`` past the last."""
+        """Find the batch with `offset`, or the first one after it; ``None`` behind the last batch."""
         if not self.records.size:
-            # Its files may be gone: those of records that were missing are about to take its place.
+            # Its files may be gone: a segment with missing records is about to replace it.
             return None
         return self.records.search_offset(offset, self.offset_index.lookup(offset).position)
 
@@ -267,7 +267,7 @@ class LogSegment:
         return next_offset
 
     def read_largest(self) -> None:
-        """Bring the largest timestamp up to date from the log after the last index entry."""
+        """Update the largest timestamp from the batches after the last index entry."""
         largest = self.time_index.last()
         position = self.offset_index.lookup(largest.offset).position
         for _, header in self.records.iter_headers(position):
@@ -278,8 +278,8 @@ class LogSegment:
     def truncate_to(self, offset: int) -> int:
         """Drop the batches that end at `offset` or later; return the bytes that went.
 
-        Batches [0,9][10,19]: `truncate_to(10)` keeps [0,9], and so does `truncate_to(15)`: a batch is never
-        cut in two.
+        Batches [0,9][10,19]: `truncate_to(10)` keeps [0,9], and so does `truncate_to(15)`, because a batch is
+        never split.
         """
         found = self.find_batch(offset)
         self.offset_index.truncate_to(found.base_offset if found else offset)
@@ -301,11 +301,11 @@ class LogSegment:
         limit: int | None = None,
         keep_rest: Callable[[int, int], None] | None = None,
     ) -> Recovered:
-        """Check every batch, cut the file at the first bad one, rebuild the indexes.
+        """Check every batch, truncate the file at the first bad one, and rebuild the indexes.
 
-        `on_batch` sees each good batch, in order, before the next is read. A batch at `limit`, where the next
-        segment begins, or above is bad. Where good batches follow a bad one, `keep_rest` is called with the
-        position and the base offset of the first of them before the file is cut.
+        `on_batch` is called with each good batch, in order, before the next is read. A batch at or above
+        `limit`, where the next segment begins, is bad. If good batches follow a bad one, `keep_rest` is
+        called with position and base offset of the first of them before the file is truncated.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -341,7 +341,7 @@ class LogSegment:
         )
 
     def _reset_transaction_index(self) -> list[AbortedTransaction]:
-        """Empty the transaction index; return what it held, nothing if it cannot be read."""
+        """Empty the transaction index; return its entries, or none if it cannot be read."""
         try:
             aborted = self.transaction_index.entries()
         except CorruptIndexError:
@@ -350,7 +350,7 @@ class LogSegment:
         return aborted
 
     def _next_good_batch(self, position: int, next_offset: int, last_offset_max: int) -> BatchPosition | None:
-        """Find the first whole batch behind a bad one that can follow `next_offset`, by the sizes in headers.
+        """Find the first valid batch behind a bad one that can follow `next_offset`, by the sizes in headers.
 
         Without this, one flipped bit would cost all records to the end of the segment.
         """
@@ -363,9 +363,9 @@ class LogSegment:
         return None
 
     def finish_indexes(self) -> None:
-        """Make the indexes complete and exact, as a segment that takes no more appends has them."""
+        """Complete the indexes and trim their files, as for a segment without further appends."""
         largest = self._largest
-        # Not asked for since the load means that nothing was appended: the last entry is there already.
+        # None means that nothing was appended since the load: the last entry exists already.
         if largest is not None and self.records.size:
             self.time_index.maybe_append(largest.timestamp, largest.offset)
         self.offset_index.trim()
@@ -373,13 +373,13 @@ class LogSegment:
         self.transaction_index.write_pending()
 
     def write_pending(self) -> None:
-        """Write what the indexes hold in memory; raises `OSError`."""
+        """Write the index entries that are only in memory; raises `OSError`."""
         self.offset_index.write_pending()
         self.time_index.write_pending()
         self.transaction_index.write_pending()
 
     def prepare_sync(self) -> Callable[[], None]:
-        """Return what syncs the files, for the background pool: it touches no state of ours."""
+        """Return a function that syncs the files; it uses no state of the segment and may run anywhere."""
         file = self.records.file()
         indexes = (self.offset_index, self.time_index, self.transaction_index)
 
@@ -391,13 +391,13 @@ class LogSegment:
         return sync
 
     def check(self) -> None:
-        """Look whether the indexes can belong to the log; raises `CorruptIndexError`."""
+        """Check that the indexes can belong to the log; raises `CorruptIndexError`."""
         self.offset_index.check(self.records.size)
         self.time_index.check(self.records.size)
         self.transaction_index.entries()
 
     def check_invariants(self, end_offset: int) -> None:
-        """Assert that what memory holds of the segment lies below `end_offset`, where the next one begins."""
+        """Assert that the state in memory lies below `end_offset`, where the next segment begins."""
         size, largest = self.records.size, self._largest
         assert size or not self.offset_index.entries, f"{self} has {self.offset_index.entries} index entries"
         if largest is not None and largest.timestamp >= 0:
@@ -406,9 +406,9 @@ class LogSegment:
         self.time_index.check_invariants(end_offset)
 
     def mark_deleted(self, file_system: FileSystem) -> list[str]:
-        """Rename the files to ``.deleted`` and return their new names; reads in flight go on.
+        """Rename the files to ``.deleted`` and return their new names; reads in flight continue.
 
-        Names are gone from the log's view at once, the space when somebody unlinks them.
+        The caller removes the files later, which frees their space.
         """
         stem = self.records.path[: -len(LOG_SUFFIX)]
         marked = []
@@ -420,9 +420,9 @@ class LogSegment:
         return marked
 
     def drop_file_suffix(self, file_system: FileSystem, file_suffix: str) -> None:
-        """Rename the files from names with `file_suffix` to their own. Calling again goes on after a failure.
+        """Rename the files to names without `file_suffix`; calling again continues after a failure.
 
-        The log goes first: where it has its own name, a start takes the indexes for what belongs to it.
+        The log is first: once it has its own name, a start uses the indexes that belong to it.
 
         Raises:
             OSError: some files still have the suffix; all can be read.
@@ -441,30 +441,30 @@ class LogSegment:
         file_system.remove(self.records.path)
 
     def remove_offset_indexes(self, file_system: FileSystem) -> None:
-        """Let go of all files, and remove the indexes that a start makes again from the log."""
+        """Close all files and remove the indexes that a start rebuilds from the log."""
         self.forget()
         file_system.remove(self.offset_index.path)
         file_system.remove(self.time_index.path)
 
     def forget(self) -> None:
-        """Let go of descriptors and caches without writing anything."""
+        """Release descriptors and caches without writing."""
         self.records.close()
         self.offset_index.forget()
         self.time_index.forget()
 
     def close(self) -> None:
-        """Write what the indexes still hold and let go of everything."""
+        """Write the pending index entries and release descriptors and caches."""
         try:
             self.finish_indexes()
         finally:
             self.forget()
 
     def _has_largest(self, entry: TimestampOffset) -> bool:
-        """Return whether a few batches agree that `entry`, the time index's last, is the largest timestamp.
+        """Return whether `entry`, the last of the time index, is the largest timestamp; reads a few batches.
 
-        A segment that was closed, or that takes no more appends, has its largest timestamp as last entry. So
-        the batch that the entry names must have it, the batches after the last entry of the offset index
-        nothing above it, and without an entry the first batch must have no timestamp.
+        The last entry of a closed segment is its largest timestamp. The batch that the entry names must
+        therefore have it, batches behind the last entry of the offset index must not exceed it, and without
+        an entry the first batch must have no timestamp.
         """
         try:
             if entry.timestamp < 0:
@@ -496,9 +496,9 @@ class LogSegment:
                     self.time_index.maybe_append(largest.timestamp, largest.offset)
                     last_entry = position
         except RecordsError as error:
-            logger.warning("%s: times known up to a bad batch: %s", self.records.path, error)
+            logger.warning("%s: time index ends at a bad batch: %s", self.records.path, error)
         self.time_index.maybe_append(largest.timestamp, largest.offset)
-        # On a full disk the entries stay in memory, and the next start finds the same fault.
+        # On a full disk the entries stay in memory, and the next start rebuilds the index again.
         with contextlib.suppress(OSError):
             self.time_index.write_pending()
         return largest
@@ -512,11 +512,11 @@ class LogSegment:
         return TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def __repr__(self) -> str:
-        return f"Segment(base_offset={self.base_offset}, size={self.records.size})"
+        return f"LogSegment(base_offset={self.base_offset}, size={self.records.size})"
 
 
 def segment_jitter_ms(config: LogConfig, random_fraction: float) -> int:
-    """Return the random part that keeps many logs from rolling at the same time."""
+    """Return the random delay that keeps many logs from rolling at the same time."""
     return int(random_fraction * min(config.segment_jitter_ms, config.max_segment_ms, INT64_MAX))
 
 
@@ -529,7 +529,7 @@ def create_segment(
     clock: Clock,
     jitter_ms: int = 0,
 ) -> LogSegment:
-    """Make an empty segment on disk; raises `OSError`."""
+    """Create an empty segment on disk; raises `OSError`."""
     segment = LogSegment(
         directory,
         base_offset,
@@ -543,7 +543,7 @@ def create_segment(
     try:
         segment.create_files(config.segment_bytes if config.preallocate else 0)
     except OSError:
-        # Left behind, an empty segment would be taken for the log's end by a later start.
+        # A later start would take an empty segment for the log's end.
         segment.remove_files(file_system)
         raise
     return segment

@@ -8,7 +8,7 @@ from kalda.storage.log_segment import LogSegment
 
 
 class LogSegments:
-    """Segments ascending by base offset; at least one. The last is the active one."""
+    """At least one segment, ascending by base offset. The last one is the active segment."""
 
     __slots__ = ("_base_offsets", "active", "items")
 
@@ -31,13 +31,13 @@ class LogSegments:
         return sum(segment.records.size for segment in self.items)
 
     def floor_index(self, offset: int) -> int:
-        """Return the index of the segment that would hold `offset`: base offsets 0, 30: 29 is in 0; or -1."""
+        """Return the index of the segment for `offset`, or -1; with base offsets 0 and 30, 29 is in 0."""
         return bisect_right(self._base_offsets, offset) - 1
 
     def following(self, offset: int) -> tuple[LogSegment, ...]:
-        """Return the segment that would hold `offset` and all after it."""
+        """Return the segment for `offset` and all after it."""
         return self.items[max(0, self.floor_index(offset)) :]
 
     def with_added(self, segment: LogSegment) -> "LogSegments":
-        """Return the segments with one more at the end."""
+        """Return the segments with one added at the end."""
         return LogSegments((*self.items, segment))

@@ -51,14 +51,14 @@ from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state_manager import AppendOrigin, ProducerStateManager
 from kalda.storage.producer_state_rebuild import rebuild_producer_state, update_producers
 
-# What callers of the log need beside it, so that they import one module.
+# The types in a log's signatures, so that callers import one module.
 __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffset", "UnifiedLog"]
 
 logger: Final = logging.getLogger(__name__)
 
 
 class UnifiedLog:
-    """The log of one partition. `loader.load_log` makes it."""
+    """The log of one partition; `log_loader.load_log` creates it."""
 
     __slots__ = (
         "_flusher",
@@ -92,22 +92,22 @@ class UnifiedLog:
     ) -> None:
         self.topic_partition: Final[TopicPartition] = local.topic_partition
         self.topic_id = topic_id
-        # What reports the errors of the disk under this log.
+        # Reports disk errors of this log.
         self.disk_errors: Final = DiskErrors(local.topic_partition, local.directory, resources)
-        # Offsets below are gone for readers, though their segment may still be there.
+        # Readers cannot read below, though the segment may still exist.
         self.log_start_offset = log_start_offset
-        # What all in-sync replicas have; moved by the partition's leader or by fetches from it.
+        # All in-sync replicas have the records below; the partition's leader or fetches from it raise it.
         self.high_watermark = min(max(high_watermark, log_start_offset), local.log_end_offset)
         self.leader_epochs: Final = leader_epochs
         self.producer_state: Final = producer_state
-        # What damage on disk took; readers skip it.
+        # Offsets whose records were damaged on disk; readers skip them.
         self.missing: Final = missing
         self._resources: Final = resources
         self._local: Final = local
         self._validator = LogValidator(local.config)
         self._is_dirty = False
         self._is_moved = False
-        # Set by the log cleaner: retention leaves the segments alone meanwhile.
+        # Set by the log cleaner: retention skips the log meanwhile.
         self.is_being_cleaned = False
         self._flusher: Final = LogFlusher(local, resources, leader_epochs, self._mark_clean, self._mark_moved)
         producer_state.on_high_watermark(self.high_watermark)
@@ -115,12 +115,12 @@ class UnifiedLog:
 
     @property
     def config(self) -> LogConfig:
-        """The settings in force."""
+        """The current settings."""
         return self._local.config
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The directory of the log's files."""
         return self._local.directory
 
     @property
@@ -130,12 +130,12 @@ class UnifiedLog:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on the device."""
+        """The offset below which everything is on the device."""
         return self._local.recovery_point
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where a read_committed reader may see: the high watermark or the first undecided offset."""
+        """The bound of read_committed reads: the high watermark or the first undecided offset."""
         unstable = self.producer_state.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -153,7 +153,7 @@ class UnifiedLog:
 
     @property
     def failure(self) -> str | None:
-        """Why the log takes no more appends, or ``None``: a sync failed, so what is on disk is unknown."""
+        """Why the log refuses appends, or ``None``; a failed sync leaves the disk's content unknown."""
         return self._flusher.failure
 
     @property
@@ -164,7 +164,7 @@ class UnifiedLog:
 
     @property
     def last_flush(self) -> float:
-        """When the last flush began, in seconds of the monotonic clock: the wall clock may jump."""
+        """When the last flush began, in seconds of the monotonic clock."""
         return self._flusher.last_flush
 
     def append_as_leader(
@@ -172,11 +172,11 @@ class UnifiedLog:
     ) -> LogAppendInfo:
         """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
 
-        A duplicate of one of the producer's last five batches is not appended; the answer is where the first
-        copy is.
+        A duplicate of one of the producer's last five batches is not appended; the result names the offsets
+        of the first copy.
 
         Raises:
-            StorageError, RecordsError: a subclass whose `code` is the answer; nothing was appended.
+            StorageError, RecordsError: a subclass with the response's `code`; nothing was appended.
         """
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
@@ -220,7 +220,7 @@ class UnifiedLog:
         )
 
     def is_retry(self, records: WritableBuffer) -> bool:
-        """Return whether a batch is one of its producer's last five: sent again, for want of an answer."""
+        """Return whether a batch is one of its producer's last five, which the producer retries."""
         try:
             header = read_header(records)
         except RecordsError:
@@ -228,13 +228,13 @@ class UnifiedLog:
         return self.producer_state.has_batch(header)
 
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
-        """Append batches with the leader's offsets and epochs; a partial last one is left out.
+        """Append batches with the leader's offsets and epochs; a partial last batch is left out.
 
-        `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one.
+        `leader_epoch` is the epoch of the leader that sent them, if a leader did: no batch has a later one.
 
         Raises:
             UnexpectedAppendOffsetError: a batch lies below the log's end, or its leader epoch cannot follow.
-            StorageError, RecordsError: a subclass whose `code` tells; nothing was appended.
+            StorageError, RecordsError: a subclass with an error `code`; nothing was appended.
         """
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
@@ -283,7 +283,7 @@ class UnifiedLog:
 
         Raises:
             OffsetOutOfRangeError: `offset` is outside [log_start_offset, log_end_offset].
-            LogStorageError: the disk failed, or the records are asked of other replicas.
+            LogStorageError: the disk failed, or the records are being fetched from other replicas.
         """
         local = self._local
         if offset < self.log_start_offset or offset > local.log_end_offset:
@@ -298,7 +298,9 @@ class UnifiedLog:
         else:
             bound = self.last_stable_offset
         if self.missing.is_withheld and self.missing.holds(offset):
-            raise RecordsMissingError(f"{self.topic_partition}: offset {offset} is asked of other replicas")
+            raise RecordsMissingError(
+                f"{self.topic_partition}: offset {offset} is being fetched from other replicas"
+            )
         records, upper = EMPTY_SLICE, offset
         if offset < bound:
             try:
@@ -312,9 +314,9 @@ class UnifiedLog:
         return FetchDataInfo(records, offset, self.high_watermark, aborted)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that the leader of this epoch begins at the log's end: the first thing a new leader does.
+        """Record that the leader of this epoch begins at the log's end; a new leader does this first.
 
-        On a full disk the note stays in memory until the epoch's first append: such a leader serves reads.
+        On a full disk the entry stays in memory until the epoch's first append, so the leader serves reads.
 
         Raises:
             LogStorageError: the disk failed.
@@ -328,20 +330,20 @@ class UnifiedLog:
             self.leader_epochs.assign_unwritten(leader_epoch, self.log_end_offset)
 
     def check_writable(self) -> None:
-        """Find out whether the disk, which refused a write, takes what a new leader writes first.
+        """Try the first write of a new leader again, after the disk refused one.
 
         Raises:
-            LogStorageError: it does not.
+            LogStorageError: the disk still refuses.
         """
         with self.disk_errors.raised("write again in"):
             self.leader_epochs.rewrite()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if not known."""
+        """Return the largest epoch at or below `epoch` and its end offset; (-1, -1) if unknown."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to `offset` (at most the log end offset); tells whether it moved."""
+        """Raise the high watermark to `offset` (at most the log end offset); return whether it moved."""
         end = self._local.log_end_offset
         if offset > end:
             offset = end
@@ -358,7 +360,7 @@ class UnifiedLog:
     def delete_records_before(self, offset: int) -> int:
         """Raise the log start offset to `offset`; -1 means the high watermark. Returns the log start offset.
 
-        Segments below go with the next retention pass.
+        The next retention pass deletes the segments below.
 
         Raises:
             OffsetOutOfRangeError: `offset` is above the high watermark.
@@ -382,9 +384,9 @@ class UnifiedLog:
         self._check()
 
     def flush(self, done: Callable[[], None] | None = None) -> None:
-        """Bring everything appended so far to the device, in the background; `done` follows.
+        """Sync everything appended so far in the background, then call `done`.
 
-        `done` comes after a failed sync too: `recovery_point` tells what is safe.
+        `done` is called after a failed sync too: `recovery_point` shows what was synced.
 
         Raises:
             LogStorageError: an index could not be written; the recovery point stays.
@@ -395,10 +397,10 @@ class UnifiedLog:
             raise self.disk_errors.error("flush", error) from error
 
     def delete_old_segments(self) -> int:
-        """Drop the segments that retention no longer keeps; return how many.
+        """Delete the segments that exceed retention; return how many.
 
         Raises:
-            LogStorageError: the disk failed; what is left goes next time.
+            LogStorageError: the disk failed; the next call deletes the rest.
         """
         rules = retention.rules(
             self.config, self.log_start_offset, self.high_watermark, self._resources.clock.time_ms()
@@ -412,7 +414,7 @@ class UnifiedLog:
         return count
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at `offset`; tells whether there was anything to cut.
+        """Truncate the log to end at `offset`; return whether it was longer.
 
         Log [10,50): `truncate_to(30)` → [10,30), `truncate_to(60)` → unchanged, `truncate_to(5)` → [5,5).
 
@@ -432,7 +434,7 @@ class UnifiedLog:
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
             self._flusher.disown_running()
             gone = self._local.truncate_to(offset)
-            # At once: what follows may fail, and no reader may look above the log end offset.
+            # Before the steps that may fail: no reader may look above the log end offset.
             self.log_start_offset = min(self.log_start_offset, offset)
             self.high_watermark = min(self.high_watermark, offset)
             self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
@@ -448,7 +450,7 @@ class UnifiedLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew, empty, at `offset`: a follower that fell behind the leader's start.
+        """Delete all records and start empty at `offset`, as a follower behind its leader's log start does.
 
         Raises:
             LogStorageError: the disk failed; call again.
@@ -457,40 +459,40 @@ class UnifiedLog:
             self._restart_at(offset)
 
     def replace_segments(self, segment: LogSegment, base_offsets: Collection[int]) -> list[LogSegment]:
-        """Put what compaction made in the place of the segments that begin at `base_offsets`; return those.
+        """Replace the segments that begin at `base_offsets` with a compacted one; return the old segments.
 
-        Their files are the caller's to retire.
+        The caller removes their files.
         """
         gone = self._local.replace_segments(segment, base_offsets)
-        # A producer snapshot that cannot be removed belongs to no segment, and goes at the next start.
+        # The next start removes a snapshot that belongs to no segment.
         with contextlib.suppress(OSError):
             self.producer_state.remove_snapshots_of([each.base_offset for each in gone[1:]])
         self._check()
         return gone
 
     def insert_segment(self, segment: LogSegment, end_offset: int) -> None:
-        """Show a segment with records that were missing, up to `end_offset`.
+        """Insert a segment with records that were missing, up to `end_offset`.
 
-        Raises `OSError`: the log is as it was, and the segment's files are the caller's.
+        Raises `OSError`: the log is unchanged, and the caller removes the segment's files.
         """
         if self._resources.cleaner is not None:
-            # What compaction removed elsewhere may be in it.
+            # The segment may have records that compaction removed elsewhere.
             self._resources.cleaner.on_truncation(self.topic_partition, segment.base_offset)
         self.missing.remove(segment.base_offset, end_offset)
         self._local.insert(segment, end_offset)
         self._check()
 
     def update_config(self, config: LogConfig) -> None:
-        """Put new settings in force."""
+        """Apply new settings."""
         self._local.configure(config)
         self._validator = LogValidator(config)
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write down which topic the directory belongs to, once.
+        """Write the topic id of the directory, once.
 
         Raises:
-            InconsistentTopicIdError: it belongs to another one.
+            InconsistentTopicIdError: the directory belongs to another topic.
             LogStorageError: the disk failed.
         """
         if self.topic_id not in (None, topic_id):
@@ -502,7 +504,7 @@ class UnifiedLog:
         self.topic_id = topic_id
 
     def on_checkpoint(self) -> None:
-        """Report the next move of an offset again: a checkpoint has taken the offsets over."""
+        """Note that a checkpoint has the offsets, so that the next move is reported again."""
         self._is_moved = False
 
     def take_producer_snapshot(self) -> None:
@@ -512,10 +514,9 @@ class UnifiedLog:
             self._flusher.add_snapshot(path)
 
     def close(self) -> Callable[[], None] | None:
-        """Complete all files, let go of them, and return what brings them to the device, if anything does.
+        """Complete and close all files; return a function that syncs them, or ``None`` if they are synced.
 
-        The recovery point counts as moved already: what the caller runs must succeed before it is
-        checkpointed.
+        The recovery point moves at once: the caller must run the function before it checkpoints.
 
         Raises:
             LogStorageError: the disk failed; the next start recovers this log.
@@ -535,9 +536,9 @@ class UnifiedLog:
         return sync
 
     def forget(self, reason: str) -> None:
-        """Let go of all files without writing; later appends are refused with `reason`."""
+        """Close all files without writing; later appends are refused with `reason`."""
         if self._resources.cleaner is not None:
-            # A directory that failed cannot be tidied up; its next start does that.
+            # A failed directory cannot be tidied up now; its next start does that.
             with contextlib.suppress(OSError):
                 self._resources.cleaner.abort(self.topic_partition)
         self._flusher.failure = f"{self.topic_partition}: {reason}"
@@ -573,7 +574,7 @@ class UnifiedLog:
         timestamp_offset: int,
         now_ms: int,
     ) -> None:
-        """Append to the active segment, after a roll where it is time for one; raises `OSError`."""
+        """Append to the active segment, after a roll if one is due; raises `OSError`."""
         local = self._local
         if local.segments.active.should_roll(
             size, last_offset, timestamp, now_ms, local.config.segment_bytes
@@ -605,8 +606,8 @@ class UnifiedLog:
         try:
             self._flusher.flush(base_offset, None)
         except OSError as error:
-            # The roll itself is done; the next flush tries again.
-            logger.warning("%s: flush after roll put off: %s", self.topic_partition, error_text(error))
+            # The roll is complete; the next flush tries again.
+            logger.warning("%s: flush after roll postponed: %s", self.topic_partition, error_text(error))
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:
@@ -614,7 +615,7 @@ class UnifiedLog:
         if count == len(self._local.segments):
             self._roll(self.log_end_offset)
         base_offset = self._local.segments.items[count].base_offset
-        # The start moves first: no reader may look for an offset whose segment is gone.
+        # The start moves first: no reader may look for an offset in a deleted segment.
         self._advance_start(base_offset)
         gone = self._local.drop_first(count)
         self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
@@ -631,9 +632,9 @@ class UnifiedLog:
             self.leader_epochs.truncate_from_start(offset)
             self.missing.keep_between(offset, max(offset, self.log_end_offset))
         except OSError as error:
-            # Deleting must work on a full disk; what lies below the start is dropped again at the next load.
+            # Deleting must work on a full disk; the next load drops the entries below the start.
             logger.warning(
-                "%s: not noted that the log starts at %d: %s", self.topic_partition, offset, error_text(error)
+                "%s: log start offset %d not written: %s", self.topic_partition, offset, error_text(error)
             )
 
     def _restart_at(self, offset: int) -> None:
