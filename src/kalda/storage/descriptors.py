@@ -44,7 +44,7 @@ def open_files_max(descriptors_max: int) -> int:
     """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
     if descriptors_max < DESCRIPTORS_ENOUGH:
         logger.warning(
-            "the limit of %d open files is low for connections and logs; "
+            "This process may have %d open files, which are few for connections and logs; "
             "raise the hard limit (`ulimit -Hn`) to %d or more",
             descriptors_max,
             DESCRIPTORS_ENOUGH,
