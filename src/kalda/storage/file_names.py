@@ -31,7 +31,7 @@ LOG_START_OFFSET_CHECKPOINT_FILE: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE: Final = "replication-offset-checkpoint"
 
-# A directory name is limited to 255 bytes; a long topic is cut so that the unique part still fits.
+# A directory name is limited to 255 bytes; a long topic name is cut so that the unique part fits.
 _DIRECTORY_NAME_MAX: Final = 255
 _UNIQUE_DIRECTORY: Final = re.compile(r"^.+-\d+\.[0-9a-f]{32}-(delete|future|stray)$")
 _PARTITION_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)$")
@@ -62,7 +62,7 @@ def delete_directory_name(topic_partition: TopicPartition, unique: str) -> str:
 
 
 def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
-    """Name the directory of a partition whose topic is another by now: ``<topic>-<p>.<32 hex>-stray``."""
+    """Name the directory of an earlier topic's partition: ``<topic>-<p>.<32 hex>-stray``."""
     return _unique_directory_name(topic_partition, unique, STRAY_DIRECTORY_SUFFIX)
 
 
@@ -77,7 +77,7 @@ def is_delete_directory(name: str) -> bool:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """Return the partition that a directory is named for, or ``None`` if it is no such name."""
+    """Return the partition in a directory's name, or ``None`` for any other name."""
     if _UNIQUE_DIRECTORY.match(name):
         return None
     match = _PARTITION_DIRECTORY.match(name)

@@ -16,17 +16,17 @@ from kalda.records.errors import NeedMoreBytes
 from kalda.storage.filesystem import Buffer, File, FileSystem
 from kalda.storage.log_caches import FifoCache
 
-# Base offset, batch length, leader epoch, magic, crc, attributes, last offset delta: enough to hop.
+# Base offset, batch length, leader epoch, magic, crc, attributes, last offset delta: enough to find the next.
 _HOP: Final = struct.Struct(">qi11xi")
 _HOP_SIZE: Final = 27
 # Headers are read in chunks of this size; one covers the usual distance between two index entries.
 _SCAN_CHUNK: Final = 4096
-# Recovery reads everything, so in larger pieces.
+# Recovery reads the whole file, so it reads larger chunks.
 _RECOVERY_CHUNK: Final = 1024 * 1024
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies: `position` and `size` are bytes, `base_offset` and `last_offset` logical."""
+    """The place of a batch: `position` and `size` in bytes, `base_offset` and `last_offset` logical."""
 
     base_offset: int
     last_offset: int
@@ -35,7 +35,7 @@ class BatchPosition(NamedTuple):
 
 
 class FileSlice:
-    """A range of a file, for `os.sendfile`. Stays readable when the segment is rolled, cut or deleted."""
+    """A range of a file for `os.sendfile`; stays readable after a roll, truncation or deletion."""
 
     __slots__ = ("file", "position", "size")
 
@@ -45,12 +45,12 @@ class FileSlice:
         self.size = size
 
     def fileno(self) -> int:
-        """Return the descriptor; an empty slice has none and must not be asked."""
+        """Return the descriptor; must not be called on an empty slice, which has none."""
         assert self.file is not None, "an empty slice has no file"
         return self.file.fileno()
 
     def read(self) -> bytes:
-        """Return the bytes; fewer than `size` if the file was cut meanwhile."""
+        """Return the bytes; fewer than `size` if the file was truncated meanwhile."""
         if self.file is None or self.size == 0:
             return b""
         return self.file.read_at(self.size, self.position)
@@ -76,7 +76,7 @@ class FileRecords:
         self.size = size
 
     def create(self, preallocate_bytes: int = 0) -> None:
-        """Make the file, empty, or of `preallocate_bytes` zeros as ``preallocate`` asks."""
+        """Create the file, empty or with `preallocate_bytes` zeros (setting ``preallocate``)."""
         file = self._open(create=True)
         file.truncate(0)
         if preallocate_bytes:
@@ -96,7 +96,7 @@ class FileRecords:
         try:
             return self._file_system.open(self.path, create=create)
         except OSError as error:
-            # Connections may take every descriptor; those that the logs have are enough for the logs.
+            # Connections may use every other descriptor, so one of the logs' own is released.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files.release_oldest():
                 raise
         return self._file_system.open(self.path, create=create)
@@ -114,8 +114,8 @@ class FileRecords:
         """Write `data` (of `size` bytes) at the end in one call; return the position it got.
 
         Raises:
-            OSError: nothing was appended. Bytes of a torn write are cut off again; where even that fails
-                they stay behind `size`, where no reader looks and the next append overwrites them.
+            OSError: nothing was appended. Bytes of a torn write are removed. If that fails too, they stay
+                behind `size`, where no reader looks and the next append overwrites them.
         """
         file = self._file
         if file is None:
@@ -136,7 +136,7 @@ class FileRecords:
         return FileSlice(self._file or self.file(), position, size)
 
     def truncate_to(self, size: int) -> int:
-        """Cut the file to `size` bytes and return how many went; a `size` beyond the end changes nothing."""
+        """Truncate the file to `size` bytes, if it is longer; return the removed bytes."""
         removed = self.size - size
         if removed <= 0:
             return 0
@@ -145,7 +145,7 @@ class FileRecords:
         return removed
 
     def trim_to_size(self) -> None:
-        """Cut what lies behind `size`: preallocated space, or the rest of a torn write."""
+        """Remove the bytes behind `size`: preallocated space, or the rest of a torn write."""
         file = self.file()
         if file.size() > self.size:
             file.truncate(self.size)
@@ -169,7 +169,7 @@ class FileRecords:
         return int(batch_length) + LOG_OVERHEAD
 
     def iter_positions(self, position: int) -> Iterator[BatchPosition]:
-        """Yield where each batch from `position` on lies, reading headers only; stops at junk."""
+        """Yield the place of each batch from `position` on, reading only headers; stops at an invalid one."""
         file, end = self.file(), self.size
         chunk, chunk_position = b"", position
         while position + _HOP_SIZE <= end:
@@ -192,7 +192,7 @@ class FileRecords:
         The CRC is not checked. A partial batch at the end is left out.
 
         Raises:
-            CorruptRecordError: a header is junk.
+            CorruptRecordError: a header is invalid.
             UnsupportedMagicError: a legacy message set.
         """
         file, end = self.file(), self.size
@@ -212,7 +212,7 @@ class FileRecords:
             position += header.size
 
     def iter_batches(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield position, header and bytes of every batch: recovery's way through the whole file.
+        """Yield position, header and bytes of every batch, for recovery.
 
         A partial batch at the end is left out. The bytes are valid until the next step. Raises as
         `iter_headers` does.
@@ -258,5 +258,5 @@ class FileRecords:
             if file.size() > position:
                 file.truncate(position)
         except OSError:
-            # The caller raises the first error; see `append` for why the rest does no harm.
+            # The caller raises the first error; see `append` for why the remaining bytes are harmless.
             return

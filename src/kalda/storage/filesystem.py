@@ -38,11 +38,11 @@ class File(Protocol):
         ...
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write and return how many bytes were taken, which may be fewer than given."""
+        """Write and return the number of bytes written, which may be fewer than given."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or extend it with zeros."""
+        """Truncate the file, or extend it with zeros."""
         ...
 
     def size(self) -> int:
@@ -58,15 +58,15 @@ class DirectoryLock(Protocol):
     """A held lock; releasing twice is harmless."""
 
     def release(self) -> None:
-        """Let others have the lock."""
+        """Release the lock."""
         ...
 
 
 class FileSystem(Protocol):
-    """What storage needs of a disk. Errors are `OSError`."""
+    """The operations that storage needs of a file system. Errors are `OSError`."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes an empty file where there is none."""
+        """Open for reading and writing; `create` makes an empty file if none exists."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -81,7 +81,7 @@ class FileSystem(Protocol):
         ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        """Return what the directory holds, in no order."""
+        """Return the directory's entries in no particular order."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -89,7 +89,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create the directory and its parents; one that exists is fine."""
+        """Create the directory and its parents, unless they exist."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -97,19 +97,19 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file if it exists."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory of plain files; one that is gone already is fine."""
+        """Remove a directory and its files if it exists."""
         ...
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Make a file look as if it was last written at this time."""
+        """Set the time of a file's last write."""
         ...
 
     def sync_file(self, path: str) -> None:
-        """Sync a file by name; one that is gone is fine."""
+        """Sync a file by name if it exists."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -124,8 +124,8 @@ class FileSystem(Protocol):
 class OsFile:
     """A file of the operating system. The descriptor closes with the last reference.
 
-    A fetch in flight holds the object, so deleting or rolling a segment never pulls the descriptor from
-    under a `sendfile`.
+    A fetch in flight holds the object, so deleting or rolling a segment never closes the descriptor of a
+    running `sendfile`.
     """
 
     __slots__ = ("_descriptor",)
@@ -146,7 +146,7 @@ class OsFile:
         return os.pread(self._descriptor, size, position)
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write at `position`; may take fewer bytes than given."""
+        """Write at `position`; may write fewer bytes than given."""
         return os.pwrite(self._descriptor, data, position)
 
     def truncate(self, size: int) -> None:
@@ -163,7 +163,7 @@ class OsFile:
 
 
 class OsDirectoryLock:
-    """An flock on the lock file, with our pid written in it for whoever comes second."""
+    """An flock on the lock file, which contains this process's pid for a second process's message."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -262,7 +262,7 @@ class OsFileSystem:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             return int(holder) if holder.strip().isdigit() else 0
-        # The pid only helps the next one's error message: a full disk must not stop the start.
+        # The pid is only for another process's error message: a full disk must not stop the start.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)

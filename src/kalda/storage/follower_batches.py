@@ -13,39 +13,40 @@ from kalda.storage.log_validator import WritableBuffer
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends, for what is to follow."""
+    """The end of a log, which the next batch must follow."""
 
     topic_partition: TopicPartition
     offset: int
     latest_epoch: int
-    """-1 if the log knows of none."""
+    """-1 if the log has none."""
 
 
 class FollowerBatches(NamedTuple):
-    """Batches to append, at least one, as what a log's segment must know of them."""
+    """At least one batch to append, with the values that a segment needs."""
 
     headers: list[tuple[int, BatchHeader]]
-    """Each with its position."""
+    """Each header with its position in the buffer."""
     first_offset: int
     last_offset: int
     size: int
     record_count: int
     timestamp: int
-    """The latest of all, and where it is: the end of its batch."""
+    """The largest timestamp, and the last offset of its batch."""
     timestamp_offset: int
 
 
 def read_follower_batches(
     records: WritableBuffer, end: LogEnd, leader_epoch: int | None
 ) -> FollowerBatches | None:
-    """Check that the whole batches in `records` continue the log; None if there are none.
+    """Check that the whole batches in `records` continue the log; return ``None`` if there are none.
 
-    `leader_epoch` is that of the leader who sent them, where one did: no batch can be of a later one. A batch
-    may lie behind a gap: compaction leaves them, and damage on the leader's disk that no replica could mend.
+    `leader_epoch` is the epoch of the leader that sent them, if a leader did: no batch has a later one. A
+    batch may follow a gap, which compaction leaves, or damage on the leader's disk that no replica could
+    repair.
 
     Raises:
         UnexpectedAppendOffsetError: a batch lies below the end, or its epoch cannot follow.
-        RecordsError: a subclass says what is wrong with the bytes.
+        RecordsError: a subclass for invalid bytes.
     """
     headers: list[tuple[int, BatchHeader]] = []
     expected, epoch = end.offset, end.latest_epoch
@@ -79,7 +80,7 @@ def read_follower_batches(
 def _check_epoch(
     topic_partition: TopicPartition, header: BatchHeader, before: int, newest: int | None
 ) -> int:
-    """Return the epoch of a batch that follows one of the epoch `before`; -1 stands for none."""
+    """Return the epoch of a batch that follows a batch of epoch `before`; -1 means none."""
     epoch = header.partition_leader_epoch
     if epoch < 0:
         return before

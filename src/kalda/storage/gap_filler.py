@@ -29,11 +29,11 @@ from kalda.storage.unified_log import UnifiedLog
 logger: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX: Final = 1 << 30
-"""A segment is installed at this size at the latest: positions in it are int32s."""
+"""The largest segment before it is installed: positions in it are int32s."""
 
 
 class GapFiller:
-    """Fills one gap of one log from its beginning, as far as batches come. All calls from the log's owner."""
+    """Fills one gap of one log from its beginning; all calls are on the log owner's thread."""
 
     def __init__(self, log: UnifiedLog, resources: LogResources, gap: OffsetRange) -> None:
         self._log: Final = log
@@ -50,12 +50,12 @@ class GapFiller:
 
     @property
     def has_records(self) -> bool:
-        """Whether something was appended that is not installed."""
+        """Whether records were appended that are not installed."""
         return self._segment is not None and self._segment.size > 0
 
     @property
     def is_due(self) -> bool:
-        """Whether what was appended should be installed now: the gap is filled, or the segment is large."""
+        """Whether to install the appended records now: the gap is filled, or the segment is large."""
         segment = self._segment
         return segment is not None and (
             self.next_offset >= self._end
@@ -63,13 +63,13 @@ class GapFiller:
         )
 
     def append(self, records: Buffer) -> int | None:
-        """Take the whole batches in `records` up to the end of the gap.
+        """Append the whole batches in `records` up to the end of the gap.
 
-        Gap [10,20), batches [10,12] and [15,19] → the first is taken, and the answer is 15.
+        Gap [10,20), batches [10,12] and [15,19] → the first is appended, and the result is 15.
 
         Returns:
-            The offset in the gap at which the replica goes on after records that it lacks, too; ``None`` if
-            it lacks none of what it sent.
+            The offset at which the replica continues after records that it lacks too; ``None`` if it sent no
+            gap.
 
         Raises:
             UnexpectedAppendOffsetError: a batch does not fit into the gap.
@@ -104,9 +104,10 @@ class GapFiller:
         return None
 
     def install(self, done: Callable[[Exception | None], None]) -> None:
-        """Sync what was appended, in the background, and show it in the log; `done` gets what failed.
+        """Sync the appended records in the background and insert them into the log; then call `done`.
 
-        It gets a `GapChangedError` if the filler was abandoned or the gap was cut off meanwhile.
+        `done` gets the error, or ``None``: a `GapChangedError` if the filler was abandoned or the gap was
+        truncated meanwhile.
 
         Raises:
             LogStorageError: the disk failed.
@@ -131,7 +132,7 @@ class GapFiller:
             except OSError as failed:
                 done(self._storage_error(failed))
             except Exception as failed:
-                # A defect, too, must reach the caller that waits.
+                # A bug must reach the waiting caller too.
                 done(failed)
             else:
                 done(None)
@@ -139,7 +140,7 @@ class GapFiller:
         self._resources.executor.submit(sync, synced)
 
     def abandon(self) -> None:
-        """Remove what was appended and not installed."""
+        """Remove the records that were appended and not installed."""
         segment, self._segment = self._segment, None
         if segment is not None:
             segment.forget()
@@ -153,14 +154,14 @@ class GapFiller:
                     if part is segment.records and self._has_replaced(segment):
                         self._resources.file_system.open(part.path).truncate(0)
                     elif part is not segment.transaction_index or not self._has_replaced(segment):
-                        # One that replaced another has the other's entries, too.
+                        # An index that replaced another has the other's entries too.
                         self._resources.file_system.remove(part.path)
                 except OSError as error:
                     # The next start removes it by its suffix.
                     logger.warning("cannot remove %s: %s", part.path, error_text(error))
 
     def _has_replaced(self, segment: LogSegment) -> bool:
-        """Tell whether the file has taken the name of an empty segment of the log, which must stay there."""
+        """Return whether the file has the name of an empty segment of the log, which must stay."""
         return any(each.records.path == segment.records.path for each in self._log.segments)
 
     def _begin(self) -> LogSegment:
@@ -175,13 +176,13 @@ class GapFiller:
             created_ms=resources.clock.time_ms(),
             file_suffix=CLEANED_SUFFIX,
         )
-        # It is known before its files are, so that `abandon` removes those that could be made.
+        # Assigned before the files are created, so that `abandon` removes those that were.
         self._segment, self._has_markers = segment, False
         segment.create_files()
         return segment
 
     def _check_gap(self, segment: LogSegment) -> None:
-        """Raise `GapChangedError` if what was fetched is not missing any more."""
+        """Raise `GapChangedError` if the fetched records are no longer missing."""
         is_abandoned = self._segment is not segment
         if is_abandoned or not self._log.missing.covers(segment.base_offset, self.next_offset):
             raise GapChangedError(
@@ -199,7 +200,7 @@ class GapFiller:
                 break
             assert not each.size, f"{each} has records where {segment} has its own"
             if each.base_offset == segment.base_offset:
-                # The log itself is replaced: after a crash the partition must still begin there.
+                # The log file stays until it is replaced: after a crash the partition must still begin there.
                 each.remove_offset_indexes(file_system)
             else:
                 each.remove_files(file_system)
@@ -213,13 +214,13 @@ class GapFiller:
             try:
                 before[-1].transaction_index.remove_between(segment.base_offset, self._end)
             except OSError as error:
-                # Readers get these aborted transactions twice, which does no harm.
+                # Readers get these aborted transactions twice, which is harmless.
                 logger.warning(
                     "%s: aborted transactions are listed twice: %s", log.topic_partition, error_text(error)
                 )
 
     def _keep_aborts(self, segment: LogSegment) -> None:
-        """Take over what recovery kept of aborted transactions whose markers are still missing."""
+        """Copy the entries that recovery kept of aborted transactions whose markers are still missing."""
         for each in self._log.segments:
             for aborted in each.transaction_index.entries() if each.base_offset < self._end else ():
                 if self.next_offset <= aborted.last_offset < self._end:
@@ -227,7 +228,7 @@ class GapFiller:
         segment.transaction_index.write_pending()
 
     def _find_aborts(self, segment: LogSegment) -> None:
-        """Write the transaction index, from the producers at the gap's beginning."""
+        """Write the transaction index, starting from the producer state at the gap's beginning."""
         log, resources = self._log, self._resources
         before = tuple(each for each in log.segments if each.base_offset < segment.base_offset)
         first = before[0].base_offset if before else segment.base_offset
@@ -242,7 +243,7 @@ class GapFiller:
             producers.truncate_and_load(first, segment.base_offset, resources.clock.time_ms())
             replay_batches(producers, (*before, segment), self.next_offset)
         except (RecordsError, CorruptIndexError) as error:
-            logger.warning("%s: aborted transactions not known: %s", log.topic_partition, error)
+            logger.warning("%s: aborted transactions unknown: %s", log.topic_partition, error)
 
     def _storage_error(self, error: OSError) -> LogStorageError:
         return self._log.disk_errors.error("put missing records back in", error)

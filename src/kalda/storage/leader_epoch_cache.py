@@ -21,8 +21,8 @@ UNDEFINED_EPOCH_OFFSET: Final = -1
 class LeaderEpochFileCache:
     """The entries, in memory and in ``leader-epoch-checkpoint``.
 
-    The file is replaced on each change without a sync; `sync` belongs to the log's flush. What a power cut
-    takes from it lies above the recovery point, and recovery reads it from the batches again.
+    The file is replaced on each change without a sync; the log's flush calls `sync`. Entries that a power
+    failure loses lie above the recovery point, and recovery reads them from the batches again.
     """
 
     __slots__ = ("_file_system", "entries", "latest_epoch", "path")
@@ -42,13 +42,13 @@ class LeaderEpochFileCache:
         self._set(tuple(entries))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`; a known latest epoch changes nothing.
+        """Add an entry: `epoch` begins at `start_offset`. Assigning the latest epoch again changes nothing.
 
-        Entries that contradict the new one (same or later epoch, same or later offset) go: entries (1, 10),
-        (2, 20) and `assign(3, 20)` give (1, 10), (3, 20).
+        Entries that contradict the new one (same or later epoch, same or later offset) are removed: entries
+        (1, 10), (2, 20) and `assign(3, 20)` give (1, 10), (3, 20).
 
         Raises:
-            OSError: the file could not be written, the entries are as before.
+            OSError: the file could not be written; the entries are unchanged.
         """
         assert epoch >= 0, f"leader epochs are not negative, got {epoch}"
         assert start_offset >= 0, f"offsets are not negative, got {start_offset}"
@@ -59,7 +59,7 @@ class LeaderEpochFileCache:
         self._write(self._with(epoch, start_offset))
 
     def assign_unwritten(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset` in memory alone, because the disk is full.
+        """Add an entry only in memory, because the disk is full.
 
         `latest_epoch` stays, so that the first append of the epoch writes the entry before its records.
         """
@@ -68,8 +68,8 @@ class LeaderEpochFileCache:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest known epoch at or below `epoch`, and where it ends.
 
-        (-1, -1) where the answer is not known. Epochs (1, 10), (3, 30), end 50: asked for 2 gives (1, 30),
-        for 3 gives (3, 50), for 4 gives (-1, -1), for 0 gives (0, 10).
+        (-1, -1) if unknown. Epochs (1, 10), (3, 30), end 50: epoch 2 gives (1, 30), 3 gives (3, 50), 4 gives
+        (-1, -1), 0 gives (0, 10).
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -93,7 +93,7 @@ class LeaderEpochFileCache:
             self._write(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Make the entry that covers `start_offset` begin there; drop the ones before it.
+        """Move the entry that covers `start_offset` to begin there; drop the entries before it.
 
         Entries (1, 10), (2, 20), (3, 30): at 25 they become (2, 25), (3, 30).
         """
@@ -108,7 +108,7 @@ class LeaderEpochFileCache:
             self._write(())
 
     def rewrite(self) -> None:
-        """Write the file again as it is.
+        """Write the unchanged entries to the file again.
 
         Raises:
             OSError: the file could not be written.

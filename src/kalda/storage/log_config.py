@@ -9,7 +9,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 class CleanupPolicy(StrEnum):
-    """What happens to old records."""
+    """The values of ``cleanup.policy``."""
 
     DELETE = "delete"
     COMPACT = "compact"
@@ -26,7 +26,7 @@ class TimestampTypeConfig(StrEnum):
 class LogConfig:
     """One topic's log settings, named as Kafka's topic configs with underscores; -1 means "no limit".
 
-    A change is a new object given to `UnifiedLog.update_config`.
+    `UnifiedLog.update_config` replaces the object.
     """
 
     segment_bytes: int = 1024 * 1024 * 1024
@@ -60,7 +60,7 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """How long a segment may take records: a record that is active is never cleaned (KIP-354)."""
+        """The longest a segment stays active; compaction never cleans the active segment (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
@@ -70,5 +70,5 @@ class LogConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments go by age and size."""
+        """Whether retention deletes old segments by age and size."""
         return CleanupPolicy.DELETE in self.cleanup_policy

@@ -11,18 +11,18 @@ from kalda.storage.transaction_index import AbortedTransaction
 
 
 class FetchIsolation(IntEnum):
-    """Up to where a reader may see."""
+    """The bound of a read."""
 
-    # Followers: all that is in the log.
+    # Followers: the log end offset.
     LOG_END = 0
-    # Consumers, read_uncommitted: what all in-sync replicas have.
+    # Consumers with read_uncommitted: the high watermark, below which all in-sync replicas have the records.
     HIGH_WATERMARK = 1
-    # Consumers, read_committed: below the first transaction that is not decided.
+    # Consumers with read_committed: the last stable offset, before the first undecided transaction.
     TXN_COMMITTED = 2
 
 
 class LogAppendInfo:
-    """Where an append ended up. For a duplicate: where its first copy is."""
+    """The result of an append; for a duplicate, the offsets of its first copy."""
 
     __slots__ = (
         "duplicate",
@@ -46,7 +46,7 @@ class LogAppendInfo:
     ) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
-        # -1 where records keep the producer's time.
+        # -1 if records keep the producer's timestamps.
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
         self.duplicate = duplicate
@@ -58,10 +58,7 @@ class LogAppendInfo:
 
 
 class FetchDataInfo:
-    """A read's answer; the slice may end inside a batch, as Kafka's does.
-
-    Its first batch is always whole.
-    """
+    """The result of a read; the slice may end inside a batch, as in Kafka, but not inside the first."""
 
     __slots__ = ("aborted_transactions", "fetch_offset", "high_watermark", "records")
 
@@ -83,7 +80,7 @@ class FetchDataInfo:
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by time; `leader_epoch` is -1 if unknown."""
+    """A record found by timestamp; `leader_epoch` is -1 if unknown."""
 
     timestamp: int
     offset: int

@@ -37,7 +37,7 @@ _PRODUCER: Final = "producer"
 
 
 class LogValidator:
-    """One log's settings, turned into what an append checks. Replaced when the settings change."""
+    """Checks appends to one log by its settings; replaced when the settings change."""
 
     __slots__ = (
         "_after_max_ms",
@@ -59,7 +59,7 @@ class LogValidator:
         self.uses_log_append_time = config.message_timestamp_type is TimestampTypeConfig.LOG_APPEND_TIME
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
-        # Where the broker stamps the time, the producer's does not matter.
+        # With log-append time the producer's timestamps are not used.
         self._bounds_timestamps = not self.uses_log_append_time and (
             self._before_max_ms != INT64_MAX or self._after_max_ms != INT64_MAX
         )
@@ -70,13 +70,13 @@ class LogValidator:
     def validate(
         self, records: WritableBuffer, origin: AppendOrigin, now_ms: int
     ) -> tuple[BatchHeader, WritableBuffer]:
-        """Check the one batch that `records` must be; return its header and the bytes to write.
+        """Check that `records` is one valid batch; return its header and the bytes to write.
 
         The bytes are `records`, patched in place for log-append time, or a recompressed copy.
 
         Raises:
             MessageTooLargeError, RecordListTooLargeError: the batch is above a limit.
-            RecordsError: a subclass says what is wrong with the bytes.
+            RecordsError: a subclass for invalid bytes.
         """
         header = read_header(records)
         size = header.batch_length + LOG_OVERHEAD
@@ -113,20 +113,20 @@ class LogValidator:
         return header, records
 
     def _open(self, records: WritableBuffer, header: BatchHeader, now_ms: int) -> None:
-        """Check what only the records tell."""
+        """Open the records and check keys and timestamps."""
         bounds = None
         if self._bounds_timestamps:
             bounds = TimestampBounds(now_ms - self._before_max_ms, now_ms + self._after_max_ms)
         try:
             validate_records(records, 0, header, require_keys=self._is_compacted, timestamp_bounds=bounds)
         except (CorruptRecordError, NeedMoreBytes) as error:
-            # The CRC is right, so the producer wrote this, and sending it again would not help.
-            raise InvalidRecordError(f"what is inside the batch are no records: {error}") from error
+            # The CRC is right, so the producer wrote these bytes, and a retry would not help.
+            raise InvalidRecordError(f"the batch does not contain valid records: {error}") from error
 
     def _take_back_append_time(self, records: WritableBuffer, header: BatchHeader) -> None:
-        """Make a batch that claims the broker's time carry its producer's, as Kafka does.
+        """Reset the timestamp type of a batch whose producer set log-append time, as Kafka does.
 
-        It is refused where nobody could tell the claim from the truth, or where it names no time.
+        The batch is refused if the topic uses log-append time itself, or if the batch has no timestamp.
         """
         if self.uses_log_append_time or header.max_timestamp == NO_TIMESTAMP:
             raise InvalidTimestampError("a producer may not set the timestamp type to log-append time")
@@ -146,9 +146,9 @@ class LogValidator:
 
 
 def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None:
-    """Give a batch that claims to be older than its first record the time of its newest one.
+    """Correct the maximum timestamp of a batch that is below its first record's timestamp.
 
-    Lookups by time would pass over its records. Compressed batches are not opened for this.
+    Otherwise lookups by time would skip its records. Compressed batches are not opened for this.
     """
     if header.attributes & COMPRESSION_MASK:
         return

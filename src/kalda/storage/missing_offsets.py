@@ -28,7 +28,7 @@ class OffsetRange(NamedTuple):
 
 
 class MissingOffsets:
-    """The ranges of one log, ascending and apart, in memory and on disk."""
+    """The ranges of one log, ascending and not adjacent, in memory and on disk."""
 
     __slots__ = ("_file_system", "is_given_up", "is_withheld", "path", "ranges")
 
@@ -36,14 +36,14 @@ class MissingOffsets:
         self._file_system = file_system
         self.path: Final = os.path.join(directory, MISSING_OFFSETS_FILE)
         self.ranges: tuple[OffsetRange, ...] = ()
-        # Whether reads in a range are refused; set while other replicas are asked for the records.
+        # Whether reads in a range are refused; set while the records are fetched from other replicas.
         self.is_withheld = False
-        # Whether other replicas were asked in vain.
+        # Whether the search at other replicas was given up.
         self.is_given_up = False
 
     @property
     def count(self) -> int:
-        """How many offsets are missing."""
+        """The number of missing offsets."""
         return sum(each.end - each.first for each in self.ranges)
 
     def holds(self, offset: int) -> bool:
@@ -59,11 +59,11 @@ class MissingOffsets:
         self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))
 
     def add(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Note that these offsets are missing. Raises `OSError`; nothing changes then."""
+        """Add missing offsets. Raises `OSError`, and then changes nothing."""
         self._set(_merged((*self.ranges, *ranges)))
 
     def remove(self, first: int, end: int) -> None:
-        """Note that nothing in [first, end) is missing any more. Raises `OSError`; nothing changes then.
+        """Remove [first, end) from the missing offsets. Raises `OSError`, and then changes nothing.
 
         Ranges [10,20)[30,40): `remove(15, 35)` leaves [10,15)[35,40).
         """
@@ -75,7 +75,7 @@ class MissingOffsets:
         self._set(_merged(parts))
 
     def keep_between(self, start_offset: int, end_offset: int) -> None:
-        """Drop what lies outside of [start_offset, end_offset). Raises `OSError`; nothing changes then."""
+        """Drop offsets outside [start_offset, end_offset). Raises `OSError`, and then changes nothing."""
         if self.ranges and (self.ranges[0].first < start_offset or self.ranges[-1].end > end_offset):
             clipped = [(max(first, start_offset), min(end, end_offset)) for first, end in self.ranges]
             self._set(_merged(clipped))
@@ -90,7 +90,7 @@ class MissingOffsets:
         if ranges == self.ranges:
             return
         if ranges:
-            # Two numbers a line, as leader epochs have them.
+            # Two numbers per line, as for leader epochs.
             self._file_system.replace(self.path, format_leader_epochs(ranges), sync=True)
         else:
             self._file_system.remove(self.path)

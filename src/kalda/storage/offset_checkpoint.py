@@ -19,7 +19,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class OffsetCheckpointFile:
-    """The file and what it should hold."""
+    """The file and the lines that it should contain."""
 
     __slots__ = (
         "_file_system",
@@ -39,10 +39,10 @@ class OffsetCheckpointFile:
         self._lines: dict[TopicPartition, bytes] = {}
         self._is_changed = True
         self._is_writing = False
-        # Partitions of which the file may still have a line.
+        # Partitions without a log that may still have a line in the file.
         self._stale: set[TopicPartition] = set()
-        # Counts the contents handed out for writing: the clean stop overtakes a write that still waits in
-        # the pool, which must then not put back older offsets.
+        # Counts the contents passed on for writing: a clean shutdown overtakes a write that still waits in
+        # the pool, and that write must not restore older offsets.
         self._version = 0
         self._lock = threading.Lock()
 
@@ -71,7 +71,7 @@ class OffsetCheckpointFile:
             self.write_now()
 
     def write_now(self) -> None:
-        """Replace the file on this thread, whatever changed: the clean stop. Raises `OSError`."""
+        """Replace the file on this thread, changed or not, for a clean shutdown. Raises `OSError`."""
         self._version += 1
         self._replace(format_offset_checkpoint_lines(list(self._lines.values())), self._version)
         self._is_changed = False
@@ -80,7 +80,7 @@ class OffsetCheckpointFile:
     def write(
         self, executor: BackgroundExecutor, on_error: Callable[[BaseException], object] | None = None
     ) -> None:
-        """Replace the file if its content changed, synced; one write at a time, the next call catches up.
+        """Replace and sync the file if its lines changed; one write at a time, the next call writes the rest.
 
         `on_error` is called with the error of a write that failed.
         """
@@ -106,7 +106,7 @@ class OffsetCheckpointFile:
         executor.submit(lambda: self._replace(data, version), finished)
 
     def _replace(self, data: bytes, version: int) -> None:
-        """Write unless a newer content was handed out meanwhile; on any thread."""
+        """Write unless a newer content was passed on meanwhile; runs on any thread."""
         with self._lock:
             if version == self._version:
                 self._file_system.replace(self.path, data, sync=True)

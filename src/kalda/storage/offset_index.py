@@ -16,10 +16,10 @@ from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import FifoCache
 
 _INT32_MAX: Final = 2**31 - 1
-# Entries that wait in memory before a write; at the usual 4 KiB between entries that is one per 256 KiB.
+# Entries collected in memory before a write; at the usual 4 KiB between entries, one write per 256 KiB.
 PENDING_ENTRIES_MAX: Final = 64
-# A search reads single entries until it knows this many bytes to look in, which it keeps for the next one:
-# readers move forward, so that one usually needs no read at all.
+# A search reads single entries until this many bytes remain, and keeps these bytes for the next search:
+# readers move forward, so the next search usually reads nothing.
 WINDOW_BYTES: Final = 4096
 
 
@@ -31,7 +31,7 @@ class OffsetPosition(NamedTuple):
 
 
 class SparseIndex:
-    """What the offset and the time index share: fixed-size entries, ascending, written in groups.
+    """The base of offset and time index: ascending entries of fixed size, written in groups.
 
     The file holds the first `written` entries, `_pending` the rest. `_window` is a copy of a part of the
     file, from slot `_window_slot` on, that may be dropped at any time.
@@ -63,7 +63,7 @@ class SparseIndex:
         self.path = path
         self.base_offset = base_offset
         self.entry = entry
-        # Entries in the file; a torn one at the end does not count.
+        # Entries in the file, without a torn entry at the end.
         self.written = file_size // entry.size
         self._pending = bytearray()
         self._window = b""
@@ -71,7 +71,7 @@ class SparseIndex:
 
     @property
     def entries(self) -> int:
-        """How many entries the index has."""
+        """The number of entries."""
         return self.written + len(self._pending) // self.entry.size
 
     @property
@@ -80,7 +80,7 @@ class SparseIndex:
         return bool(self._pending)
 
     def write_pending(self) -> None:
-        """Write the entries that wait; raises `OSError` and keeps them if the disk refuses."""
+        """Write the pending entries; raises `OSError` and keeps them if the write fails."""
         pending = self._pending
         if not pending:
             return
@@ -96,7 +96,7 @@ class SparseIndex:
         self._pending = bytearray()
 
     def trim(self) -> None:
-        """Write what waits and cut the file to its entries: a segment that takes no more appends."""
+        """Write the pending entries and truncate the file to its entries, for an inactive segment."""
         self.write_pending()
         file = self._file_system.open(self.path, create=True)
         if file.size() != self.written * self.entry.size:
@@ -119,17 +119,17 @@ class SparseIndex:
         self._window = b""
 
     def close(self) -> None:
-        """Write what waits and leave the cache."""
+        """Write the pending entries and leave the cache."""
         self.write_pending()
         self.forget()
 
     def forget(self) -> None:
-        """Leave the cache without writing: the files are going to be deleted."""
+        """Leave the cache without writing."""
         self._indexes.forget(self)
         self._window = b""
 
     def sync(self) -> None:
-        """Sync the file to the device; what waits is not part of it."""
+        """Sync the file to the device, without the pending entries."""
         self._file_system.sync_file(self.path)
 
     def fields(self, slot: int) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class SparseIndex:
         return self._window_slot + last_at_or_below(self._window, entry, target, field)
 
     def pending_fields(self) -> list[tuple[int, int]]:
-        """Return the entries that wait to be written, after asserting that they ascend."""
+        """Return the pending entries, after asserting that they ascend."""
         found = list(self.entry.iter_unpack(self._pending))
         for before, after in pairwise(found):
             assert before[0] < after[0], f"{self.path}: {after} follows {before}"
@@ -223,12 +223,12 @@ class SparseIndex:
             try:
                 self.write_pending()
             except OSError:
-                # A full disk fails the append of the records, not that of a hint; the next group retries.
+                # A full disk fails the append of records, but not of index entries; the next group retries.
                 return
 
 
 def last_at_or_below(entries: bytes | bytearray, entry: struct.Struct, target: int, field: int) -> int:
-    """Return the last slot of a row of ascending entries whose `field` is at most `target`, or -1."""
+    """Return the last slot of ascending entries whose `field` is at most `target`, or -1."""
     unpack_from, size = entry.unpack_from, entry.size
     low, high = 0, len(entries) // size
     while low < high:
@@ -244,7 +244,7 @@ ENTRY: Final = struct.Struct(">ii")
 
 
 class OffsetIndex(SparseIndex):
-    """Offsets to positions."""
+    """The ``.index`` file of a segment: offsets to positions."""
 
     __slots__ = ()
 
@@ -294,7 +294,7 @@ class OffsetIndex(SparseIndex):
             assert position < log_size, f"{self.path}: entry at {position}, log has {log_size} bytes"
 
     def check(self, log_size: int) -> None:
-        """Look at the ends; raises `CorruptIndexError` if they cannot belong to a log of `log_size` bytes."""
+        """Check the last entry; raises `CorruptIndexError` if a log of `log_size` bytes cannot have it."""
         fields = self.last_fields()
         if fields is not None and (fields[0] < 0 or not 0 <= fields[1] < max(log_size, 1)):
             raise CorruptIndexError(

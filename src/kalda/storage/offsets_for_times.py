@@ -7,7 +7,7 @@ from kalda.storage.unified_log import UnifiedLog
 
 
 def offset_for_timestamp(log: UnifiedLog, timestamp: int) -> TimestampAndOffset | None:
-    """Find the first record whose time is `timestamp` or later; ``None`` if there is none.
+    """Return the first record with `timestamp` or a later one; ``None`` if there is none.
 
     Raises:
         LogStorageError: the disk failed.
@@ -22,7 +22,7 @@ def offset_for_timestamp(log: UnifiedLog, timestamp: int) -> TimestampAndOffset 
 
 
 def offset_for_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
-    """Find the first record that has the largest timestamp of the log (KIP-734).
+    """Return the first record with the largest timestamp of the log (KIP-734).
 
     Raises:
         LogStorageError: the disk failed.
@@ -34,9 +34,9 @@ def offset_for_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
 
 
 def offsets_before(log: UnifiedLog, timestamp: int, now_ms: int, count_max: int) -> list[int]:
-    """Return segment starts that were written at `timestamp` or before, newest first.
+    """Return the base offsets of segments written at `timestamp` or before, newest first.
 
-    What ListOffsets version 0 asks for: -1 means up to the log's end, -2 the log's start.
+    ListOffsets version 0 uses this: -1 means up to the log end offset, -2 the log start offset.
     """
     starts = [(max(each.base_offset, log.log_start_offset), each.modified_ms) for each in log.segments]
     if log.segments[-1].size:
@@ -45,9 +45,9 @@ def offsets_before(log: UnifiedLog, timestamp: int, now_ms: int, count_max: int)
 
 
 def _starts_until(starts: Sequence[tuple[int, int]], timestamp: int, count_max: int) -> list[int]:
-    """Choose among offsets with the times they were written at, both ascending; newest first.
+    """Return the offsets that were written at `timestamp` or before, newest first.
 
-    Starts 0, 30, 70 at 1, 2, 3 ms: until 2 ms they are 30 and 0.
+    `starts` are offsets with their times, both ascending. Starts 0, 30, 70 at 1, 2, 3 ms: for 2 ms, 30 and 0.
     """
     if timestamp == -1:
         chosen = starts

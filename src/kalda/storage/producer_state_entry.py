@@ -5,14 +5,14 @@ from typing import Final, NamedTuple
 
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
-# As many batches as an idempotent producer may have in flight: each of them may come again (KIP-98).
+# An idempotent producer has at most this many batches in flight and may retry each (KIP-98).
 BATCHES_MAX: Final = 5
 NO_TRANSACTION: Final = -1
 SEQUENCE_MAX: Final = 2**31 - 1
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that was appended: enough to answer its duplicate."""
+    """An appended batch: the values needed to respond to its duplicate."""
 
     last_sequence: int
     last_offset: int
@@ -31,12 +31,12 @@ class BatchMetadata(NamedTuple):
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """Go back in sequence numbers: 0 follows 2147483647, so ``decrement_sequence(1, 3)`` is 2147483646."""
+    """Subtract from a sequence number, which wraps: ``decrement_sequence(1, 3)`` is 2147483646."""
     return sequence - decrement if sequence >= decrement else SEQUENCE_MAX - (decrement - sequence) + 1
 
 
 def is_next_sequence(last: int, following: int) -> bool:
-    """Return whether `following` comes right after `last`."""
+    """Return whether `following` is the sequence number after `last`."""
     return following == last + 1 or (following == 0 and last == SEQUENCE_MAX)
 
 
@@ -45,7 +45,7 @@ _NOWHERE: Final = 2**63 - 1
 
 
 class ProducerStateEntry:
-    """One producer in one partition."""
+    """The state of one producer in one partition."""
 
     __slots__ = (
         "batches",
@@ -89,11 +89,11 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Return the remembered batch with exactly these sequence numbers, unless its transaction is over.
+        """Return the recent batch with exactly these sequence numbers, unless its transaction has ended.
 
-        A producer that was told that a batch was not appended, as when a leader loses its place, may give its
-        sequence numbers to other records after it aborted. If the batch is in the log all the same, those are
-        no duplicates of it: to say so would lose them.
+        A producer whose batch was refused, for example by a leader that was replaced, may reuse its sequence
+        numbers for other records after an abort. If the batch was appended nevertheless, those records are
+        not duplicates of it: treating them as such would lose them.
         """
         if epoch != self.producer_epoch:
             return None
@@ -109,14 +109,14 @@ class ProducerStateEntry:
 
     @property
     def _oldest_repeatable_offset(self) -> int:
-        """Where the batches begin that may still be sent again: all of them before the first marker."""
+        """The offset from which batches may be retried: 0 before the first marker."""
         if self.coordinator_epoch < 0:
             return 0
         first = self.current_transaction_first_offset
         return first if first != NO_TRANSACTION else _NOWHERE
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin a new epoch, which knows nothing of the old one's batches."""
+        """Begin a new epoch and drop the batches of the old one."""
         if epoch != self.producer_epoch:
             self.producer_epoch = epoch
             self.batches.clear()
@@ -124,7 +124,7 @@ class ProducerStateEntry:
     def add_batch(
         self, epoch: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
     ) -> None:
-        """Remember an appended batch."""
+        """Record an appended batch."""
         if epoch != self.producer_epoch:
             self.set_epoch(epoch)
         self.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))

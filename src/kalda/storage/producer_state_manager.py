@@ -42,12 +42,12 @@ logger: Final = logging.getLogger(__name__)
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides how much is checked."""
+    """The source of an append, which decides what is checked."""
 
     CLIENT = "client"
     # The group or transaction coordinator: no sequence numbers, epochs are checked.
     COORDINATOR = "coordinator"
-    # A follower, or recovery: the leader has checked.
+    # A follower or recovery: the leader has checked the batch.
     REPLICATION = "replication"
 
 
@@ -61,7 +61,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class VerificationGuard:
-    """What a batch holds that waits for the coordinator's word on its transaction (KIP-890)."""
+    """Held by a batch while the coordinator verifies its transaction (KIP-890)."""
 
     __slots__ = ("waiting_count",)
 
@@ -99,17 +99,17 @@ class ProducerStateManager:
         self._topic_partition = topic_partition
         # Offsets of the snapshot files, ascending.
         self._snapshots = sorted(snapshots)
-        # First offset of each open transaction -> its producer; ascending, since appends are.
+        # First offset of each open transaction -> its producer; ascending, like the log.
         self._ongoing: dict[int, int] = {}
         # First and last offset of each ended transaction whose marker is not below the high watermark.
         self._unreplicated: list[tuple[int, int]] = []
-        # Producers whose coordinator is being asked whether a transaction is open. Not part of the log.
+        # Producers whose transaction the coordinator is verifying. Not derived from the log.
         self._verifications: dict[int, VerificationGuard] = {}
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerStateEntry] = {}
         # The state covers the batches below this offset.
         self.end_offset = 0
-        # Where the last snapshot was taken or loaded.
+        # The offset of the last snapshot that was taken or loaded.
         self.snapshot_offset = 0
 
     @property
@@ -119,7 +119,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open, or ended above the high watermark."""
+        """First offset of the earliest transaction that is open or ended above the high watermark."""
         ongoing = next(iter(self._ongoing), None)
         if not self._unreplicated:
             return ongoing
@@ -128,11 +128,11 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether the state has no producer and no transaction."""
         return not self.producers and not self._unreplicated
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Return whether the producer has a transaction open here in this very epoch."""
+        """Return whether the producer has an open transaction in this epoch."""
         entry = self.producers.get(producer_id)
         return (
             entry is not None
@@ -150,7 +150,7 @@ class ProducerStateManager:
         )
 
     def begin_verification(self, producer_id: int) -> "VerificationGuard":
-        """Note that a producer's coordinator is asked; a marker that is written meanwhile voids the guard."""
+        """Return a guard for a verification; a marker of the producer that is written meanwhile voids it."""
         guard = self._verifications.get(producer_id)
         if guard is None:
             guard = self._verifications[producer_id] = VerificationGuard()
@@ -158,17 +158,17 @@ class ProducerStateManager:
         return guard
 
     def is_being_verified(self, producer_id: int, guard: "VerificationGuard") -> bool:
-        """Return whether no transaction of the producer ended here since the guard was given."""
+        """Return whether the guard is valid: no transaction of the producer ended since it was returned."""
         return self._verifications.get(producer_id) is guard
 
     def end_verification(self, producer_id: int, guard: "VerificationGuard") -> None:
-        """Give a guard back, once for each `begin_verification`."""
+        """Release a guard, once for each `begin_verification`."""
         guard.waiting_count -= 1
         if not guard.waiting_count and self._verifications.get(producer_id) is guard:
             del self._verifications[producer_id]
 
     def check_append(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
-        """Check a data batch before it is written; returns the first copy if it is a duplicate.
+        """Check a data batch before the write; return the first copy if it is a duplicate.
 
         Raises:
             InvalidProducerEpochError: the epoch is below the last one seen.
@@ -221,7 +221,7 @@ class ProducerStateManager:
             )
 
     def add_batch(self, header: BatchHeader, first_offset: int, last_offset: int) -> None:
-        """Take in a data batch that was written at these offsets."""
+        """Update the state with a data batch written at these offsets."""
         producer_id = header.producer_id
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -240,9 +240,9 @@ class ProducerStateManager:
     def add_marker(
         self, header: BatchHeader, marker: EndTransactionMarker, offset: int
     ) -> CompletedTransaction | None:
-        """Take in a marker that was written at `offset`; returns the transaction it ended, if one was open.
+        """Update the state with a marker written at `offset`; return the transaction that it ended, if any.
 
-        The caller writes an aborted one to the transaction index and then calls `complete`.
+        The caller writes an aborted transaction to the transaction index and then calls `complete`.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -259,7 +259,7 @@ class ProducerStateManager:
         return CompletedTransaction(header.producer_id, first_offset, offset, is_aborted)
 
     def aborted_transaction(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """Return the transaction index's entry, with the last stable offset as it will be."""
+        """Return the transaction index entry, with the last stable offset after the transaction ended."""
         others = (
             first for first, producer_id in self._ongoing.items() if producer_id != completed.producer_id
         )
@@ -274,12 +274,12 @@ class ProducerStateManager:
         insort(self._unreplicated, (completed.first_offset, completed.last_offset))
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of ended transactions whose markers are replicated."""
+        """Drop ended transactions whose markers are replicated."""
         if self._unreplicated:
             self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that were idle for `producer.id.expiration.ms`; return how many."""
+        """Remove producers that were idle for `producer.id.expiration.ms`; return how many."""
         expired = [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self.producers[producer_id]
@@ -301,11 +301,11 @@ class ProducerStateManager:
         return path
 
     def truncate_and_load(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the last snapshot in [first_offset, log_end_offset]; drop those outside.
+        """Load the last snapshot in [first_offset, log_end_offset]; remove snapshots outside.
 
-        `first_offset` is the first segment's base, not the log start offset: what is still on disk may still
-        be asked for as a duplicate. The caller replays the batches from `end_offset` on. State that is at
-        `log_end_offset` already stays.
+        `first_offset` is the first segment's base, not the log start offset: a producer may retry any batch
+        that is still on disk. The caller replays the batches from `end_offset` on. State that is already at
+        `log_end_offset` stays.
         """
         self._keep_snapshots(lambda offset: first_offset <= offset <= log_end_offset)
         if log_end_offset == self.end_offset:
@@ -329,20 +329,20 @@ class ProducerStateManager:
         self.end_offset = self.snapshot_offset = first_offset
 
     def reset(self, offset: int) -> None:
-        """Forget everything, snapshots too; the state is that of an empty log at `offset`."""
+        """Clear the state and the snapshots, as for an empty log at `offset`."""
         self._clear()
         self._keep_snapshots(lambda _: False)
         self.snapshot_offset = 0
         self.end_offset = offset
 
     def know_snapshots(self, offsets: Iterable[int]) -> None:
-        """Take over snapshot files that this state did not know when it was created."""
+        """Add snapshot files that were left out when this state was created."""
         self._snapshots = sorted({*self._snapshots, *offsets})
 
     def remove_stray_snapshots(self, base_offsets: set[int]) -> None:
-        """Drop the snapshots that belong to no segment, except one above the last segment's base.
+        """Remove the snapshots of no segment, except the last one above the last segment's base.
 
-        That one is what a clean stop leaves.
+        A clean shutdown leaves that one.
         """
         newest = max((offset for offset in self._snapshots if offset not in base_offsets), default=None)
         if newest is not None and base_offsets and newest < max(base_offsets):
@@ -350,7 +350,7 @@ class ProducerStateManager:
         self._keep_snapshots(lambda offset: offset in base_offsets or offset == newest)
 
     def remove_snapshots_of(self, base_offsets: list[int]) -> None:
-        """Drop the snapshots of deleted segments."""
+        """Remove the snapshots of deleted segments."""
         gone = set(base_offsets)
         self._keep_snapshots(lambda offset: offset not in gone)
 
@@ -381,10 +381,10 @@ class ProducerStateManager:
             )
 
     def _check_is_new(self, entry: ProducerStateEntry, epoch: int, first_sequence: int) -> None:
-        """See that the first batch of a transaction does not begin with sequence numbers of an ended one.
+        """Check that a transaction does not begin with sequence numbers of an ended one.
 
-        librdkafka numbers so after an abort, if it was told that a batch was not appended that was. With this
-        answer it aborts and raises its epoch; OUT_OF_ORDER_SEQUENCE_NUMBER would be the end of the producer.
+        librdkafka reuses them after an abort if a batch was refused to it and yet appended. With this error
+        it aborts and raises its epoch; OUT_OF_ORDER_SEQUENCE_NUMBER would be fatal to the producer.
         """
         if (
             epoch == entry.producer_epoch

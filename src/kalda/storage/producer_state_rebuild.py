@@ -10,13 +10,13 @@ from kalda.storage.transaction_index import TransactionIndex
 def rebuild_producer_state(
     state: ProducerStateManager, segments: tuple[LogSegment, ...], end_offset: int, now_ms: int
 ) -> None:
-    """Bring `state` back to `end_offset` after a truncation: from a snapshot and the batches behind it."""
+    """Rebuild `state` up to `end_offset` after a truncation, from a snapshot and the batches after it."""
     state.truncate_and_load(segments[0].base_offset, end_offset, now_ms)
     replay_batches(state, segments, end_offset)
 
 
 def replay_batches(state: ProducerStateManager, segments: tuple[LogSegment, ...], end_offset: int) -> None:
-    """Bring `state` from its end offset to `end_offset` by walking the batches between."""
+    """Advance `state` from its end offset to `end_offset` by replaying the batches between."""
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         if following <= state.end_offset:
@@ -33,9 +33,9 @@ def replay_batches(state: ProducerStateManager, segments: tuple[LogSegment, ...]
 def replay_batch(
     state: ProducerStateManager, segment: LogSegment, header: BatchHeader, batch: Buffer
 ) -> None:
-    """Take one batch of the log into `state`, and a missing aborted transaction into the segment's index.
+    """Replay one batch of the log into `state`, and add an aborted transaction to the index if missing.
 
-    Of data batches only the header is looked at, so their bytes may be left out.
+    Only the header of a data batch is read, so its bytes may be empty.
     """
     if header.producer_id >= 0:
         marker = read_end_transaction_marker(batch, 0, header) if header.is_control else None
@@ -53,7 +53,7 @@ def update_producers(
     first_offset: int,
     last_offset: int,
 ) -> None:
-    """Take a batch of a producer that lies at these offsets into `state`; an abort goes to `index`, once."""
+    """Update `state` with a producer's batch at these offsets; add an aborted transaction to `index` once."""
     if marker is not None:
         completed = state.add_marker(header, marker, first_offset)
         if completed is not None:

@@ -12,7 +12,7 @@ from kalda.storage.log_segment import LogSegment
 
 
 class SegmentFacts(NamedTuple):
-    """What the rules know of a segment: `end_offset` is the next segment's base, or the log end offset."""
+    """A segment as the rules see it; `end_offset` is the next segment's base, or the log end offset."""
 
     base_offset: int
     end_offset: int
@@ -22,7 +22,7 @@ class SegmentFacts(NamedTuple):
 
 
 def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[SegmentFacts]:
-    """Gather what the rules ask for; the last segment is the active one."""
+    """Return the facts of all segments; the last one is the active segment."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     return [
         SegmentFacts(
@@ -33,11 +33,11 @@ def facts_of(segments: Sequence[LogSegment], log_end_offset: int) -> list[Segmen
 
 
 Rule: TypeAlias = tuple[Callable[[Sequence[SegmentFacts]], int], str]
-"""What counts the leading segments that are to go, and why they are."""
+"""A function that counts the leading segments to delete, and the reason for the log line."""
 
 
 def rules(config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int) -> list[Rule]:
-    """Return the rules of a log, each to be asked about the segments that those before it left."""
+    """Return the rules of a log; each applies to the segments that earlier rules left."""
     found: list[Rule] = [
         (
             lambda segments: count_before_start_offset(segments, log_start_offset, high_watermark),
@@ -62,7 +62,7 @@ def rules(config: LogConfig, log_start_offset: int, high_watermark: int, now_ms:
 def count_before_start_offset(
     segments: Sequence[SegmentFacts], log_start_offset: int, high_watermark: int
 ) -> int:
-    """Count the leading segments that lie below the log start offset. [0,10)[10,20), start 10: one."""
+    """Count the leading segments below the log start offset: with [0,10)[10,20) and 10, one."""
     return _count_leading(
         segments,
         high_watermark,

@@ -26,8 +26,8 @@ logger: Final = logging.getLogger(__name__)
 
 _COPY_BYTES: Final = 1024 * 1024
 SPLITS_MAX: Final = 16
-"""How often the rest of a segment is moved at one start. Each time copies up to ``segment.bytes``; so many
-separate faults in one log are a broken disk, of which little is worth keeping."""
+"""How often one start moves the rest of a segment. Each move copies up to ``segment.bytes``; more separate
+faults in one log mean a broken disk."""
 
 
 class SegmentRecovery:
@@ -43,9 +43,10 @@ class SegmentRecovery:
         new_producers: Callable[[int, int], ProducerStateManager],
         new_segment: Callable[[int, int], LogSegment],
     ) -> None:
-        """`new_producers` makes an empty state that knows the snapshots between two offsets.
+        """Store the collaborators.
 
-        `new_segment` describes a segment by its base offset and size.
+        `new_producers` creates an empty state with the snapshots between two offsets. `new_segment` creates a
+        segment from its base offset and size.
         """
         self._file_system: Final = file_system
         self._directory: Final = directory
@@ -54,16 +55,16 @@ class SegmentRecovery:
         self._epochs: Final = epochs
         self._new_producers: Final = new_producers
         self._new_segment: Final = new_segment
-        # The producers up to the end of the segment that was recovered last.
+        # The producer state at the end of the last recovered segment.
         self._producers: ProducerStateManager | None = None
         self._splits = 0
 
     def recover(
         self, segment: LogSegment, before: Sequence[LogSegment], limit: int | None
     ) -> tuple[Recovered, LogSegment | None]:
-        """Recover one segment; return what was found and the segment that good batches behind a bad one got.
+        """Recover one segment; return the result and the new segment with good batches behind a bad one.
 
-        `before` are the segments in front, which are in order. `limit` is where the next segment begins.
+        `before` are the preceding segments, already recovered. `limit` is where the next segment begins.
 
         Raises:
             OSError: the disk failed, or has no room for a copy of the good batches.
@@ -85,7 +86,7 @@ class SegmentRecovery:
         producers.end_offset = recovered.end_offset
         if recovered.removed:
             logger.warning(
-                "%s: %s was damaged at byte %d: cut %d bytes off it%s",
+                "%s: %s was damaged at byte %d: removed %d bytes%s",
                 self._topic_partition,
                 os.path.basename(segment.records.path),
                 segment.records.size,
@@ -95,12 +96,12 @@ class SegmentRecovery:
         return recovered, rest[0] if rest else None
 
     def producers_at(self, end_offset: int) -> ProducerStateManager | None:
-        """Return the producers if they are known up to `end_offset`: the last segment was recovered."""
+        """Return the producer state if it covers the log up to `end_offset`; else ``None``."""
         producers = self._producers
         return None if producers is None or producers.end_offset != end_offset else producers
 
     def _replay_to(self, offset: int, before: Sequence[LogSegment]) -> ProducerStateManager:
-        """Return the producers of all batches below `offset`: the transaction index is made from them."""
+        """Return the producer state at `offset`, from which the transaction index is rebuilt."""
         producers = self._producers
         if producers is None or producers.end_offset != offset:
             first = before[0].base_offset if before else offset
@@ -109,7 +110,9 @@ class SegmentRecovery:
             try:
                 replay_batches(producers, tuple(before), offset)
             except (RecordsError, CorruptIndexError) as error:
-                logger.warning("%s: producers not known up to %d: %s", self._topic_partition, offset, error)
+                logger.warning(
+                    "%s: producer state unknown up to %d: %s", self._topic_partition, offset, error
+                )
                 producers.end_offset = offset
         return producers
 

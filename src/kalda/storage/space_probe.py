@@ -15,29 +15,29 @@ from kalda.storage.volume import volume_bytes
 
 PROBE_FILE: Final = ".space-probe"
 PROBE_BYTES: Final = 1024 * 1024
-"""As much as the largest batch that topics take by default."""
+"""The size of the largest batch by default."""
 
 RESERVE_SHARE: Final = 100
-"""The reserve is this part of the volume, hence 1 %, but no less than the probe."""
+"""The reserve is the volume's size divided by this number (1 %), but at least the probe's size."""
 RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""No more than one segment of the default size."""
+"""The largest reserve: one segment of the default size."""
 
 
 def reserve_bytes(total_bytes: int) -> int:
-    """Return how much must be free for a full directory to count as one with room."""
+    """Return the free bytes that a full directory needs to count as having room."""
     return min(max(total_bytes // RESERVE_SHARE, PROBE_BYTES), RESERVE_BYTES_MAX)
 
 
 def check_room(
     file_system: FileSystem, directory: str, volume: Callable[[str], tuple[int, int]] = volume_bytes
 ) -> None:
-    """Write a file and remove it, if the volume has its reserve; blocks until the file is synced.
+    """Write, sync and remove a file, if the volume has its reserve; blocks.
 
     Raises:
         OSError: there is no room, or the device failed.
     """
     total, usable = volume(directory)
-    # Where the system does not say, both are negative and only the file decides.
+    # If the system does not report the sizes, both are negative and only the file decides.
     if 0 <= usable < reserve_bytes(total):
         raise OSError(
             errno.ENOSPC, f"{usable} bytes are free and {reserve_bytes(total)} are needed", directory

@@ -17,14 +17,14 @@ ENTRY: Final = struct.Struct(">qi")
 
 
 class TimestampOffset(NamedTuple):
-    """The largest timestamp so far and the last offset of the batch that brought it."""
+    """The largest timestamp so far and the last offset of its batch."""
 
     timestamp: int
     offset: int
 
 
 class TimeIndex(SparseIndex):
-    """Timestamps to offsets."""
+    """The ``.timeindex`` file of a segment: timestamps to offsets."""
 
     __slots__ = ("_last_timestamp",)
 
@@ -70,13 +70,13 @@ class TimeIndex(SparseIndex):
         self._last_timestamp = None
 
     def check_invariants(self, end_offset: int) -> None:
-        """Assert that the entries in memory name offsets of a log that ends at `end_offset`."""
+        """Assert that pending entries point into a log that ends at `end_offset`."""
         for _, relative in self.pending_fields()[-1:]:
             offset = self.base_offset + relative
             assert offset < end_offset, f"{self.path}: entry for offset {offset}, log end offset {end_offset}"
 
     def check(self, log_size: int) -> None:
-        """Look at the last entry; raises `CorruptIndexError` if it cannot belong to the log."""
+        """Check the last entry; raises `CorruptIndexError` if it cannot belong to the log."""
         fields = self.last_fields()
         if fields is not None and (fields[1] < 0 or fields[0] < 0 or log_size == 0):
             raise CorruptIndexError(

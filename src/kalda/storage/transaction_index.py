@@ -18,7 +18,7 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: records of `producer_id` in [first_offset, last_offset] do not count."""
+    """An aborted transaction: readers skip records of `producer_id` in [first_offset, last_offset]."""
 
     producer_id: int
     first_offset: int
@@ -38,7 +38,7 @@ class TransactionIndex:
         self._entries: list[AbortedTransaction] | None = None if file_size else []
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry and write it at once; where the disk refuses, `write_pending` tries again."""
+        """Add an entry and write it at once; after a failed write, `write_pending` tries again."""
         entries = self.entries()
         assert not entries or entries[-1].last_offset <= aborted.last_offset, (
             f"aborted transactions ascend: {aborted} after {entries[-1]}"
@@ -48,7 +48,7 @@ class TransactionIndex:
             self.write_pending()
 
     def write_pending(self) -> None:
-        """Write the entries that the file lacks; raises `OSError` and keeps them if the disk refuses."""
+        """Write the entries that the file lacks; raises `OSError` and keeps them if the write fails."""
         if self._entries is None or self.size == len(self._entries) * ENTRY.size:
             return
         pending = self._entries[self.size // ENTRY.size :]
@@ -62,7 +62,7 @@ class TransactionIndex:
         """Return all entries, ascending by `last_offset`.
 
         Raises:
-            CorruptIndexError: the file is not a row of entries of version 0.
+            CorruptIndexError: the file has other content than entries of version 0.
         """
         entries = self._entries
         if entries is None:
@@ -78,15 +78,15 @@ class TransactionIndex:
         return entries
 
     def ends_before(self, offset: int) -> bool:
-        """Return whether no entry's marker is at `offset` or above."""
+        """Return whether all markers are below `offset`."""
         entries = self.entries()
         return not entries or entries[-1].last_offset < offset
 
     def collect(self, fetch_offset: int, upper_bound_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Add to `found` what touches [fetch_offset, upper_bound_offset).
+        """Add to `found` the entries that overlap [fetch_offset, upper_bound_offset).
 
-        Returns True when no later segment can hold more: an abort was written when everything below the
-        bound was stable already.
+        Returns True if no later segment can have more: a marker here was written when everything below the
+        bound was already stable.
         """
         for aborted in self.entries():
             if aborted.last_offset >= fetch_offset and aborted.first_offset < upper_bound_offset:

@@ -7,7 +7,7 @@ UNKNOWN_BYTES: Final = -1
 
 
 def volume_bytes(directory: str) -> tuple[int, int]:
-    """Return the total and the usable bytes, each `UNKNOWN_BYTES` where the system does not tell."""
+    """Return the total and the usable bytes, or `UNKNOWN_BYTES` for both if the system fails."""
     try:
         found = os.statvfs(directory)
     except OSError:
