@@ -22,11 +22,11 @@ from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET
 from kalda.storage.cleaner.record_fields import record_end, timestamp_delta
 
 Spans = Sequence[tuple[int, int]]
-"""Where neighbours that stay begin and end."""
+"""Start and end of each run of neighbouring records that stay."""
 
 
 def spans_of_indices(starts: Sequence[int], end: int, kept: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the spans of the records `kept`, indices in ascending order, of those that begin at `starts`."""
+    """Return the spans of the records with the ascending indices `kept`; all records begin at `starts`."""
     bounds = [*starts, end]
     if 2 * len(kept) < len(starts):
         return [(bounds[index], bounds[index + 1]) for index in kept]
@@ -40,10 +40,9 @@ def spans_of_indices(starts: Sequence[int], end: int, kept: Sequence[int]) -> li
 
 
 def spans_of_places(data: bytes, start: int, places: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the spans of the records with the `places`, of a batch whose records begin at `start`.
+    """Return the spans of the records at `places`, in a batch whose records begin at `start`.
 
-    Of two whose offsets follow each other one begins where the other ends; only before a gap a record's
-    length must be read.
+    A record ends where the record with the next offset begins; only before a gap its length must be read.
     """
     assert places, "no record stays"
     bounds = []
@@ -65,7 +64,7 @@ def keep_records(
 ) -> bytearray:
     """Return the batch with the `count` records in `spans`, whose bytes do not change.
 
-    `starts_backwards` is where the last one begins, then the one before it, and so on.
+    `starts_backwards` yields the start of the last record, then of the one before it, and so on.
     """
     assert spans, f"a batch at {header.base_offset} without records is empty_batch's"
     records = b"".join([data[first:end] for first, end in spans])
@@ -76,9 +75,9 @@ def keep_records(
 def set_delete_horizon(
     header: BatchHeader, data: bytes, starts: Sequence[int], end: int, kept: Sequence[int], horizon_ms: int
 ) -> bytearray:
-    """Return the batch with the records `kept` and the time when its tombstones or its marker may go.
+    """Return the batch with the records `kept` and the delete horizon of its tombstones or its marker.
 
-    The horizon takes the place of the base timestamp (KIP-534), so every record's delta is written anew.
+    The horizon replaces the base timestamp (KIP-534), so every record's timestamp delta is rewritten.
     """
     assert kept, f"a batch at {header.base_offset} without records has nothing to delete"
     bounds = (*starts, end)
@@ -97,18 +96,18 @@ def set_delete_horizon(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """Return the batch without its records: what remembers a producer's sequence number and epoch."""
+    """Return the batch without its records, which keeps a producer's sequence number and epoch."""
     flags = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
     return _pack(header, b"", 0, NO_TIMESTAMP, header.max_timestamp, header.attributes & flags)
 
 
 def _max_timestamp(header: BatchHeader, data: bytes, starts_backwards: Iterable[int]) -> int:
-    """Return the largest time of some records."""
+    """Return the largest timestamp of some records."""
     if header.attributes & LOG_APPEND_TIME_FLAG:
         return header.max_timestamp
     base, highest = header.base_timestamp, header.max_timestamp
     found = NO_TIMESTAMP
-    # Times mostly ascend, so the last record has the batch's maximum, which none exceeds.
+    # Timestamps mostly ascend, so the last record usually has the batch's maximum.
     for start in starts_backwards:
         timestamp = base + timestamp_delta(data, start)
         if timestamp > found:

@@ -20,16 +20,16 @@ from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _WRITE_BYTES: Final = 1024 * 1024
-"""What is gathered for one write. Larger ones gain nothing; the memory is the cleaner's alone."""
+"""Bytes collected for one write; larger writes are not faster."""
 
 
 class CleanedSegment:
-    """The files of one group's replacement, appended to in the order of offsets."""
+    """The files that replace one group of segments, appended to in offset order."""
 
     def __init__(
         self, file_system: FileSystem, directory: str, base_offset: int, index_interval_bytes: int
     ) -> None:
-        """Make the files; those of an earlier try are emptied. Raises `OSError`."""
+        """Create the files; files of an earlier attempt are emptied. Raises `OSError`."""
 
         def path(suffix: str) -> str:
             return os.path.join(directory, offset_file_name(base_offset, suffix + CLEANED_SUFFIX))
@@ -67,7 +67,7 @@ class CleanedSegment:
         )
 
     def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
-        """Take a batch of `size` bytes into the indexes; its bytes follow with `write`, in the same order."""
+        """Add a batch of `size` bytes to the indexes; `write` gets its bytes later, in the same order."""
         position = self._position
         if max_timestamp > self._largest_timestamp:
             self._largest_timestamp, self._largest_offset = max_timestamp, last_offset
@@ -78,16 +78,16 @@ class CleanedSegment:
         self._position = position + size
 
     def write(self, data: Buffer) -> int:
-        """Append whole batches; returns how many bytes went to the file now. Raises `OSError`."""
+        """Append whole batches; return the bytes written to the file now. Raises `OSError`."""
         self._parts.append(data)
         self._parts_size += len(data)
         return self._write_parts() if self._parts_size >= _WRITE_BYTES else 0
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int | None) -> int:
-        """Complete the files and bring them to the device; returns the bytes written now.
+        """Complete and sync the files; return the bytes written now.
 
-        The log gets the time of the last file that it replaces, which retention and old clients go by.
-        Raises `OSError`.
+        The log file gets the modification time of the last file that it replaces, which retention and old
+        clients use. Raises `OSError`.
         """
         written = self._write_parts()
         assert self._records.size == self._position, f"{self._records.size} bytes written of {self._position}"

@@ -12,23 +12,23 @@ from kalda.storage.transaction_index import AbortedTransaction
 
 
 class CleanedTransactionMetadata:
-    """Fed with the batches of a log in order; one for each walk."""
+    """The transactions of one walk through a log, updated with each batch in order."""
 
     __slots__ = ("_committed", "_is_observed", "_ongoing_aborted", "_pending", "retained")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        # By first offset, the last one first, so that the next to begin is at the list's end.
+        # Descending by first offset, so that the next transaction to begin is at the list's end.
         self._pending = sorted(set(aborted), key=lambda each: (-each.first_offset, -each.last_offset))
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}
-        # Producers of which a batch was met inside the transaction that goes on.
+        # Producers with a batch inside their ongoing transaction.
         self._is_observed: set[int] = set()
         self._committed: set[int] = set()
         self.retained: list[AbortedTransaction] = []
         """Aborted transactions whose markers stay: entries for the transaction index, in order. The caller
-        takes them out."""
+        removes them."""
 
     def on_data(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
-        """Take in a data batch; tells whether it belongs to an aborted transaction."""
+        """Process a data batch; return whether it belongs to an aborted transaction."""
         self._begin_up_to(last_offset)
         if not is_transactional:
             return False
@@ -41,9 +41,9 @@ class CleanedTransactionMetadata:
     def on_marker(
         self, producer_id: int, last_offset: int, marker: EndTransactionMarker | None, *, is_empty: bool
     ) -> bool:
-        """Take in a control batch; tells whether it may go, as far as transactions are concerned.
+        """Process a control batch; return whether its transaction allows dropping it.
 
-        An empty one was cleaned before. `marker` is ``None`` for other control records too, which stay.
+        An empty batch was cleaned before. `marker` is ``None`` for other control records too, which stay.
         """
         self._begin_up_to(last_offset)
         if marker is None:
@@ -63,7 +63,7 @@ class CleanedTransactionMetadata:
         pending = self._pending
         while pending and pending[-1].first_offset <= offset:
             aborted = pending.pop()
-            # One that was over before this walk began ends nowhere in it: it would swallow what its producer
-            # committed later.
+            # A transaction that ended before this walk began has no marker in it: it would never end here and
+            # would drop records that its producer committed later.
             if aborted.last_offset >= offset:
                 self._ongoing_aborted.setdefault(aborted.producer_id, aborted)

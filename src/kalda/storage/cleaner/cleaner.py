@@ -69,11 +69,11 @@ _CHUNK_BYTES_MIN: Final = 64 * 1024
 _ENOUGH: Final = -1
 
 Section = tuple[bytes, int, int]
-"""Uncompressed records: bytes, and where in them the batch's records begin and end."""
+"""Uncompressed records: bytes, and where the batch's records begin and end in them."""
 
 
 class Cleaner:
-    """The steps of one job, which share what is here."""
+    """Runs one job."""
 
     def __init__(self, job: CleaningJob, file_system: FileSystem, throttle: Throttler | None = None) -> None:
         self._job: Final = job
@@ -85,17 +85,17 @@ class Cleaner:
         self._chunk_bytes: Final = max(job.io_buffer_bytes, _CHUNK_BYTES_MIN)
         self._survivors: Survivors = self._map.survivors()
         self._is_full = False
-        # By base offset, when each log file was last written.
+        # Base offset -> the last write of the log file.
         self._modified_ms: dict[int, int] = {}
         self._bytes_read = self._bytes_written = self._records_without_key = 0
         self._judge = self._new_judge()
 
     def run(self) -> Iterator[CleanedGroup | CleaningResult]:
-        """Yield each group when its replacement is complete, then how it all went.
+        """Yield each group when its replacement is complete, then the result.
 
         Raises:
             OSError: the disk failed.
-            RecordsError, StorageError: the log holds what no log should; it cannot be cleaned.
+            RecordsError, StorageError: the log has invalid content and cannot be cleaned.
         """
         job, table = self._job, self._map
         started = time.monotonic()
@@ -137,10 +137,10 @@ class Cleaner:
         return os.path.join(self._job.directory, offset_file_name(base_offset, suffix))
 
     def _remove_leftovers(self) -> None:
-        """Remove what a cleaning that was aborted has left.
+        """Remove the files of an aborted cleaning.
 
-        It must not be there when a replacement is put in place: a start after a crash would take it for a
-        sign that the renaming had not come to its end.
+        They must be gone before a replacement is put in place: after a crash, a start would take them for a
+        sign that the renaming was not complete.
         """
         for entry in self._file_system.list_directory(self._job.directory):
             if entry.name.endswith(CLEANED_SUFFIX):
@@ -160,7 +160,7 @@ class Cleaner:
     def _read(self, segment: SourceSegment, position: int, take: Callable[[bytes], int]) -> None:
         """Read the segment's log in chunks; `take` gets each and returns where its last whole batch ends.
 
-        It returns `_ENOUGH` for no more.
+        `take` returns `_ENOUGH` to stop.
         """
         path = self._path(segment.base_offset, LOG_SUFFIX)
         records = FileRecords(self._file_system, path, segment.size, self._caches.files)
@@ -179,7 +179,7 @@ class Cleaner:
                         f"{path}: the batch at byte {position} does not end within the log's "
                         f"{segment.size} bytes"
                     )
-                # Larger than a chunk; the next one is of the usual size again.
+                # A batch larger than a chunk; the next chunk has the usual size again.
                 wanted = size
                 continue
             wanted = self._chunk_bytes
@@ -199,11 +199,11 @@ class Cleaner:
             )
             if self._is_full:
                 return
-            # Offsets at the segment's end may be gone; there is nothing in them.
+            # Offsets at the segment's end may have no records any more.
             self._map.latest_offset = max(self._map.latest_offset, segment.end_offset - 1)
 
     def _map_chunk(self, chunk: bytes, transactions: CleanedTransactionMetadata) -> int:
-        """Add the keys of a chunk's batches to the table, until that is full; see `_read`."""
+        """Add the keys of a chunk's batches to the offset map until it is full; see `_read`."""
         first_dirty, table = self._job.first_dirty_offset, self._map
         position = 0
         while True:
@@ -287,7 +287,7 @@ class Cleaner:
     def _clean_chunk(
         self, chunk: bytes, cleaned: CleanedSegment, transactions: CleanedTransactionMetadata
     ) -> int:
-        """Write what stays of a chunk; neighbours that stay whole go as one piece. See `_read`."""
+        """Write the retained batches of a chunk; unchanged neighbours in one write. See `_read`."""
         view = memoryview(chunk)
         judge = self._judge
         whole_from = whole_to = position = 0
@@ -332,12 +332,12 @@ class Cleaner:
     def _clean_batch(
         self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactionMetadata
     ) -> bytearray | None:
-        """Return what replaces a batch: empty bytes if it goes, ``None`` if it stays as it is."""
+        """Return the replacement of a batch: empty bytes to drop it, ``None`` to keep it unchanged."""
         if header.attributes & CONTROL_FLAG:
             return self._clean_marker(chunk, position, header, transactions)
         last_offset = header.base_offset + header.last_offset_delta
         is_dirty = self._job.first_dirty_offset <= last_offset <= self._map.latest_offset
-        # Taken in any case: the walk through the survivors goes on behind this batch.
+        # Called in any case, so that the walk through the survivors continues behind this batch.
         survivors = self._survivors.take(self._place_behind(last_offset) - 1) if is_dirty else []
         if transactions.on_data(header.producer_id, last_offset, header.attributes & TRANSACTIONAL_FLAG != 0):
             return self._without_records(header)
@@ -361,7 +361,7 @@ class Cleaner:
     def _clean_dirty(
         self, chunk: bytes, position: int, header: BatchHeader, survivors: list[int], has_tombstones: bool
     ) -> bytearray | None:
-        """Decide on a batch of the dirty part, some of whose records survive."""
+        """Clean a batch of the dirty part of which some records survive."""
         data, start, end = _section(chunk, position, header)
         if not has_tombstones:
             spans = spans_of_places(data, start, survivors)
@@ -373,7 +373,7 @@ class Cleaner:
         return self._keep(header, data, end, scanned.starts, scanned.tombstones, kept)
 
     def _clean_again(self, chunk: bytes, position: int, header: BatchHeader) -> bytearray | None:
-        """Decide on a batch below the dirty part: its keys are unique there, unless they came again since."""
+        """Clean a batch below the dirty part: its records survive unless the dirty part has their keys."""
         validate(chunk, position, header)
         data, start, end = _section(chunk, position, header)
         scanned = scan_keys(data, start, end, header.record_count)
@@ -393,7 +393,7 @@ class Cleaner:
         tombstones: list[int],
         kept: list[int],
     ) -> bytearray | None:
-        """Return the batch with the records `kept` but for tombstones whose time has come."""
+        """Return the batch with the records `kept`, without tombstones whose delete horizon has passed."""
         horizon_ms = header.delete_horizon_ms
         if tombstones:
             deletes = set(tombstones)
@@ -412,7 +412,7 @@ class Cleaner:
     def _clean_marker(
         self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactionMetadata
     ) -> bytearray | None:
-        """Decide on a control batch: it goes a while after its transaction's last batch went."""
+        """Clean a control batch: it is dropped some time after its transaction's last batch."""
         validate(chunk, position, header)
         is_ended = self._on_marker(transactions, chunk, position, header)
         horizon_ms = header.delete_horizon_ms
@@ -442,7 +442,7 @@ class Cleaner:
         return empty_batch(header) if self._is_last_of_producer(header) else bytearray()
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Return whether a producer goes on from this batch: its sequence numbers, or its epoch alone."""
+        """Return whether a producer's state needs this batch, for its sequence numbers or its epoch."""
         if header.producer_id < 0:
             return False
         last = self._last_records.get(header.producer_id)
@@ -478,7 +478,7 @@ def _offsets(data: bytes, starts: list[int], header: BatchHeader) -> "range | li
 
 
 def _table_keys(keys: list[bytes | None]) -> list[bytes | None]:
-    """Return what stands for the keys in the table."""
+    """Return the keys as the offset map has them: long keys are shortened."""
     if not is_long(keys):
         return keys
     return [None if key is None else shorten(key) for key in keys]

@@ -12,7 +12,7 @@ from kalda.storage.log_config import INT32_MAX
 def group_segments(
     segments: Sequence[SourceSegment], segment_bytes: int, segment_index_bytes: int
 ) -> list[list[SourceSegment]]:
-    """Put neighbours together while log and indexes of a group stay within a segment's limits.
+    """Group neighbouring segments while a group's log and indexes stay within a segment's limits.
 
     Sizes 60, 30, 30 and a limit of 100: [60, 30] and [30]. The offsets of a group fit an int32.
     """
@@ -26,7 +26,7 @@ def group_segments(
             groups
             and log_size <= segment_bytes
             and max(offset_index_size, time_index_size) <= segment_index_bytes
-            # An empty one has no offsets to express; else one of them would be left every 2^31 offsets.
+            # An empty segment needs no offsets; otherwise one would remain every 2^31 offsets.
             and (segment.size == 0 or segment.end_offset - 1 - groups[-1][0].base_offset <= INT32_MAX)
         ):
             groups[-1].append(segment)

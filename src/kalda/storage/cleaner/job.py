@@ -37,34 +37,34 @@ class CleaningJob:
 
     directory: str
     segments: tuple[SourceSegment, ...]
-    """All closed segments, oldest first; those at or above `first_uncleanable_offset` tell of aborts only."""
+    """All closed segments, oldest first; from `first_uncleanable_offset` on only aborts are read."""
     first_dirty_offset: int
-    """Below it keys are unique already."""
+    """Keys are already unique below."""
     first_uncleanable_offset: int
-    """The base offset of a segment: that one and the later ones stay as they are."""
+    """The base offset of the first segment that stays unchanged."""
     aborted: tuple[Aborted, ...]
-    """The aborted transactions that the active segment's index names."""
+    """The aborted transactions in the active segment's index."""
     last_records: tuple[LastRecord, ...]
-    """Where the producers that are known left off: their last batches are kept, empty if need be."""
+    """The last records of known producers, whose batches are kept, empty if need be."""
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes: int
-    """Memory for the table of keys, as far as it may be filled."""
+    """Memory for the offset map, up to its load factor."""
     io_buffer_bytes: int
     bytes_per_second: float = UNLIMITED
-    """Throttle of reads and writes together."""
+    """The bound on reads and writes together."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """Segments whose replacement is complete, on the device, under the suffix ``.cleaned``."""
+    """Segments whose replacement is complete and synced, under the suffix ``.cleaned``."""
 
     base_offset: int
     replaced: tuple[int, ...]
-    """Base offsets of the segments that it stands for; the first is its own."""
+    """Base offsets of the segments that it replaces; the first is its own."""
     size: int
     offset_index_size: int
     time_index_size: int
@@ -73,10 +73,10 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """How far a cleaning came and what it took."""
+    """The result and the statistics of a cleaning."""
 
     end_offset: int
-    """Everything below is clean now; less than what was asked for if the keys did not fit into memory."""
+    """Everything below is clean; less than the job asked for if the keys did not fit into memory."""
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
@@ -89,7 +89,7 @@ class CleaningResult:
 
 
 def encode_job(job: CleaningJob) -> Iterator[bytes]:
-    """Yield a job as lines, none of which takes long to make: a log may know a hundred thousand producers."""
+    """Yield a job as short lines, because a log may have a hundred thousand producers."""
     values = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
     rows = {name: values.pop(name) for name in _ROWS}
     yield _line(["job", values])
@@ -100,13 +100,13 @@ def encode_job(job: CleaningJob) -> Iterator[bytes]:
 
 
 class JobDecoder:
-    """Puts together a job from what `encode_job` wrote."""
+    """Decodes a job from the lines of `encode_job`."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
 
     def feed(self, line: bytes) -> CleaningJob | None:
-        """Take the next line; returns the job when it is complete."""
+        """Process the next line; return the job when it is complete."""
         name, content = json.loads(line)
         if name == "job":
             self._values = {**content, **{row: [] for row in _ROWS}}
@@ -133,7 +133,7 @@ _ROWS_PER_LINE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class CleaningFailure:
-    """Why a cleaning ended early. `errno` is 0 where the log's content is at fault, not the disk."""
+    """The error that ended a cleaning; `errno` is 0 if the log's content caused it, not the disk."""
 
     message: str
     errno: int = 0
@@ -163,7 +163,7 @@ def decode_report(line: bytes) -> Report:
 
 
 def failure_of(error: Exception) -> CleaningFailure:
-    """Say what went wrong, and whether the disk or the log's content is at fault."""
+    """Return the failure for an exception, with the errno of a disk error."""
     if isinstance(error, OSError):
         return CleaningFailure(error_text(error), error.errno or 0)
     return CleaningFailure(f"{type(error).__name__}: {error}")

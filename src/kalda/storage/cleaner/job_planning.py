@@ -14,11 +14,11 @@ from kalda.storage.cleaner.log_to_clean import LogToClean
 from kalda.storage.log_segment import LogSegment
 
 _PER_STEP: Final = 2_000
-"""Producers or segments looked at in one turn of the loop: about a millisecond."""
+"""Producers or segments per turn of the event loop: about a millisecond."""
 
 
 async def plan_job(candidate: LogToClean, config: CleanerConfig, now_ms: int) -> CleaningJob:
-    """Gather the job; the loop gets its turn in between where there is much to gather."""
+    """Return the job; yields to the event loop between slices of a large state."""
     log = candidate.log
     log_config = log.config
     segments = log.segments
@@ -43,7 +43,7 @@ async def plan_job(candidate: LogToClean, config: CleanerConfig, now_ms: int) ->
 
 
 async def _sources(segments: tuple[LogSegment, ...]) -> list[SourceSegment]:
-    """Describe the closed ones."""
+    """Describe the closed segments."""
     sources = []
     for count, (segment, following) in enumerate(pairwise(segments), 1):
         if not count % _PER_STEP:
@@ -63,7 +63,7 @@ async def _sources(segments: tuple[LogSegment, ...]) -> list[SourceSegment]:
 
 
 async def _last_records(candidate: LogToClean) -> list[LastRecord]:
-    """Return where producers left off, but for those that went on above what is cleaned."""
+    """Return the last record of each producer that has none above the part to clean."""
     end = candidate.first_uncleanable_offset
     found = []
     for count, entry in enumerate(tuple(candidate.log.producer_state.producers.values()), 1):

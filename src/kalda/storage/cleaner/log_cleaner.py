@@ -40,18 +40,18 @@ from kalda.storage.unified_log import UnifiedLog
 logger: Final = logging.getLogger(__name__)
 
 _LOGS_PER_STEP: Final = 50
-"""Compacted logs looked at in one turn of the loop: about half a millisecond."""
+"""Compacted logs measured per turn of the event loop: about half a millisecond."""
 
 RETRY_MS: Final = 60_000
-"""How long a log waits that could not be cleaned for want of space or descriptors, or whose process died."""
+"""The delay before a log is tried again after a full disk, too few descriptors or a dead process."""
 
 _SWAP_RETRY_SECONDS: Final = 1.0
 _DEATHS_MAX: Final = 2
-"""Processes that a log may cost in a row before it is left alone: the first may have been killed by hand."""
+"""Consecutive dead processes after which a log is uncleanable: the first may have been killed by hand."""
 
 
 class _Cleaning:
-    """One log while it is cleaned."""
+    """The cleaning of one log in progress."""
 
     __slots__ = ("is_aborted", "log", "runner", "swap")
 
@@ -62,14 +62,14 @@ class _Cleaning:
         self.is_aborted = False
 
     def abort(self) -> None:
-        """End it; when this returns, the log's closed segments are the caller's. Raises `OSError`."""
+        """End the cleaning; afterwards the caller may change the closed segments. Raises `OSError`."""
         self.is_aborted = True
         self.runner.abort()
         if self.swap is not None:
             self.swap.abort()
 
     def check(self) -> None:
-        """Raise `CleaningAbortedError` if it was aborted: after each await."""
+        """Raise `CleaningAbortedError` if the cleaning was aborted; called after each await."""
         if self.is_aborted:
             raise CleaningAbortedError
 
@@ -84,9 +84,9 @@ class LogCleaner:
         new_runner: Callable[[], CleaningRunner],
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Watch over `logs`, which are loaded; `config` tells the settings in force.
+        """Register with `logs`, which are loaded; `config` returns the current settings.
 
-        From now on truncations and deletions tell the cleaner first.
+        From now on truncations and deletions call the cleaner first.
         """
         self._logs: Final = logs
         self._config: Final = config
@@ -100,8 +100,8 @@ class LogCleaner:
         self._checkpoints: Final[dict[str, OffsetCheckpointFile]] = {}
         self._wake: Final = asyncio.Event()
         self.uncleanable: Final[dict[TopicPartition, str]] = {}
-        """Logs that are left alone until a restart, and why."""
-        # What the metrics show, by slot where there are several.
+        """Logs that are not cleaned until a restart, with the reason."""
+        # Values for the metrics, by slot where there are several.
         self.last_results: Final[dict[int, CleaningResult]] = {}
         self.last_delays_ms: Final[dict[int, int]] = {}
         self.max_dirty_ratio = 0.0
@@ -111,10 +111,10 @@ class LogCleaner:
             self._load_checkpoint(directory)
         self._resources.cleaner = self
 
-    # Running.
+    # Lifecycle.
 
     async def run(self) -> None:
-        """Clean until cancelled, with as many logs at a time as ``log.cleaner.threads`` says."""
+        """Clean until cancelled, up to ``log.cleaner.threads`` logs at a time."""
         slots: dict[int, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -125,7 +125,7 @@ class LogCleaner:
                 await self._wake.wait()
 
     def reconfigure(self) -> None:
-        """Take note that settings changed: they count from the next log on."""
+        """Apply changed settings from the next log on."""
         self._wake.set()
 
     async def _run_slot(self, slot: int) -> None:
@@ -135,7 +135,7 @@ class LogCleaner:
                 if await self.clean_filthiest(runner, slot):
                     continue
                 await runner.rest()
-                # A new backoff counts at once, not only after the old one.
+                # A changed backoff applies at once, not after the old one.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._config().backoff_ms / 1000):
                         await self._wake.wait()
@@ -145,7 +145,7 @@ class LogCleaner:
             await runner.rest()
 
     async def clean_filthiest(self, runner: CleaningRunner, slot: int = 0) -> bool:
-        """Clean the dirtiest log that is due; tells whether there was one and it is clean now."""
+        """Clean the dirtiest log that is due; return whether one was cleaned."""
         candidate = await self._choose(slot)
         if candidate is None:
             return False
@@ -162,7 +162,7 @@ class LogCleaner:
         except WorkerDiedError as error:
             self._on_death(log, error)
         except Exception as error:
-            # Whatever goes wrong with one log, the others must be cleaned.
+            # An error with one log must not stop the cleaning of others.
             self._on_failure(log, error)
         else:
             self.last_results[slot] = result
@@ -174,10 +174,10 @@ class LogCleaner:
         await self._remove_leftovers(log.directory)
         return False
 
-    # What others tell (`kalda.storage.log_resources.CleanerPort`).
+    # Calls from logs and the log manager (`kalda.storage.log_resources.CleanerPort`).
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Stop cleaning the log, and finish or undo the swap that was begun; raises `OSError`."""
+        """Stop cleaning the log, and finish or undo a swap that began; raises `OSError`."""
         cleaning = self._in_progress.get(topic_partition)
         if cleaning is not None:
             cleaning.abort()
@@ -198,19 +198,19 @@ class LogCleaner:
             checkpoint.update(topic_partition, None)
             self._write(checkpoint)
 
-    # What others ask.
+    # State for metrics and tests.
 
     def clean_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return up to where a log is clean, or ``None`` if it never was."""
+        """Return the offset below which a log is clean, or ``None`` if it was never cleaned."""
         return self._clean_offsets.get(topic_partition)
 
     @property
     def in_progress(self) -> frozenset[TopicPartition]:
-        """The logs that are cleaned now."""
+        """The logs that are being cleaned."""
         return frozenset(self._in_progress)
 
     def uncleanable_bytes(self, directory: str) -> int:
-        """Return how much of a directory's uncleanable logs lies where a cleaning would have to go."""
+        """Return the cleanable bytes of a directory's uncleanable logs."""
         total = 0
         now_ms = self._resources.clock.time_ms()
         for log in self._uncleanable_logs(directory):
@@ -220,7 +220,7 @@ class LogCleaner:
         return total
 
     def uncleanable_count(self, directory: str) -> int:
-        """Return how many logs of a directory are left alone."""
+        """Return the number of uncleanable logs of a directory."""
         return len(self._uncleanable_logs(directory))
 
     def _uncleanable_logs(self, directory: str) -> list[UnifiedLog]:
@@ -242,7 +242,7 @@ class LogCleaner:
                 continue
             if self._clean_offsets.get(topic_partition, 0) > log.log_end_offset:
                 logger.warning(
-                    "%s: the cleaner's checkpoint %d lies above the log's end %d; all of it counts as dirty",
+                    "%s: the cleaner checkpoint %d is above the log end offset %d; all of it counts as dirty",
                     topic_partition,
                     self._clean_offsets[topic_partition],
                     log.log_end_offset,
@@ -251,7 +251,7 @@ class LogCleaner:
             try:
                 found = measure_log(log, self._clean_offsets.get(topic_partition), now_ms)
             except Exception as error:
-                # Whatever a log's files hold, the others must be cleaned.
+                # Invalid files of one log must not stop the cleaning of others.
                 self._on_failure(log, error)
                 continue
             delay_ms = max(delay_ms, found.compaction_delay_ms)
@@ -263,9 +263,9 @@ class LogCleaner:
         for checkpoint in self._checkpoints.values():
             self._write(checkpoint)
         if best is None or not self._is_free(best.log.topic_partition, best.log, now):
-            # Taken by another slot, or gone, while the loop had its turns.
+            # Another slot took the log, or it was deleted, while this method awaited.
             return None
-        # Measured again for the same reason: it may have been cut.
+        # Measured again for the same reason: the log may have been truncated.
         return measure_log(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
 
     def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now: float) -> bool:
@@ -303,7 +303,7 @@ class LogCleaner:
             raise
 
     async def _swap(self, cleaning: _Cleaning, group: CleanedGroup) -> None:
-        """Put a group in place, step by step."""
+        """Swap the segments of a group, step by step."""
         cleaning.check()
         swap = cleaning.swap = SegmentSwap(cleaning.log, group, self._resources)
         swap.prepare()
@@ -317,7 +317,7 @@ class LogCleaner:
         await self._in_background(swap.sync_names)
 
     async def _step(self, cleaning: _Cleaning, step: Callable[[], object]) -> object:
-        """Do one step of a swap that can only be finished; what the disk refuses for now is tried again."""
+        """Run one step of a swap that must be finished; retries it after a temporary disk error."""
         while True:
             await asyncio.sleep(0)
             cleaning.check()
@@ -327,7 +327,7 @@ class LogCleaner:
                 if self._resources.failures.note(os.path.dirname(cleaning.log.directory), error):
                     raise
                 logger.warning(
-                    "%s: swap of segments put off: %s", cleaning.log.topic_partition, error_text(error)
+                    "%s: swap of segments postponed: %s", cleaning.log.topic_partition, error_text(error)
                 )
             await self._pause(_SWAP_RETRY_SECONDS)
 
@@ -347,7 +347,7 @@ class LogCleaner:
         await future
 
     async def _remove_leftovers(self, directory: str) -> None:
-        """Give back the space of what was not finished; on a full disk that is what matters."""
+        """Remove the files of an unfinished cleaning, which may have filled the disk."""
         file_system = self._resources.file_system
 
         def work() -> None:
@@ -358,7 +358,7 @@ class LogCleaner:
         with suppress(OSError):
             await self._in_background(work)
 
-    # What becomes of it.
+    # Outcome.
 
     def _on_cleaned(self, candidate: LogToClean, result: CleaningResult) -> None:
         log = candidate.log
@@ -367,7 +367,7 @@ class LogCleaner:
         self.dead_workers = len(self._deaths)
         self._note_clean(log, result.end_offset)
         logger.info(
-            "%s: cleaned [%d, %d): %d of %d records stay, %d of %d bytes, in %.1f s (%.1f MB/s)",
+            "%s: cleaned [%d, %d): kept %d of %d records, %d of %d bytes, in %.1f s (%.1f MB/s)",
             log.topic_partition,
             candidate.first_dirty_offset,
             result.end_offset,
@@ -386,10 +386,10 @@ class LogCleaner:
             try:
                 log.delete_old_segments()
             except StorageError as error:
-                logger.warning("retention of %s put off: %s", log.topic_partition, error_text(error))
+                logger.warning("retention of %s postponed: %s", log.topic_partition, error_text(error))
 
     def _on_failure(self, log: UnifiedLog, error: Exception) -> None:
-        """Decide whether a log is at fault, or its disk, for a while or for good."""
+        """Postpone the log after a disk error, else count it as uncleanable."""
         topic_partition = log.topic_partition
         cause = (
             OSError(error.errno, str(error)) if isinstance(error, CleaningError) and error.errno else error
@@ -398,14 +398,12 @@ class LogCleaner:
         self._resources.failures.note(os.path.dirname(log.directory), cause)
         if is_disk:
             self._postpone(topic_partition)
-            logger.warning("%s: cleaning put off: %s", topic_partition, error_text(error))
+            logger.warning("%s: cleaning postponed: %s", topic_partition, error_text(error))
             return
         self.uncleanable[topic_partition] = error_text(error)
         if not isinstance(error, CleaningError | OSError | StorageError | RecordsError):
-            logger.error("%s: a fault of the cleaner", topic_partition, exc_info=error)
-        logger.error(
-            "%s cannot be cleaned and is left alone until a restart: %s", topic_partition, error_text(error)
-        )
+            logger.error("%s: the cleaner has a bug", topic_partition, exc_info=error)
+        logger.error("%s cannot be cleaned until a restart: %s", topic_partition, error_text(error))
 
     def _on_death(self, log: UnifiedLog, error: WorkerDiedError) -> None:
         topic_partition = log.topic_partition
@@ -419,7 +417,7 @@ class LogCleaner:
     def _postpone(self, topic_partition: TopicPartition) -> None:
         self._postponed[topic_partition] = self._resources.clock.monotonic() + RETRY_MS / 1000
 
-    # The checkpoint.
+    # Checkpoints.
 
     def _load_checkpoint(self, directory: str) -> None:
         path = os.path.join(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
@@ -428,7 +426,7 @@ class LogCleaner:
         try:
             offsets = read_offset_checkpoint(file_system, path)
         except (OSError, CorruptCheckpointError) as error:
-            # Everything counts as dirty then, which costs time only.
+            # All logs then count as dirty, which costs only time.
             logger.warning("checkpoint ignored: %s", error_text(error))
             return
         for topic_partition, offset in offsets.items():
@@ -449,6 +447,6 @@ class LogCleaner:
         directory = os.path.dirname(checkpoint.path)
         failures = self._resources.failures
         if directory in self._logs.offline_directories or directory in failures.full:
-            # In a full directory it would fail, and say so, every few seconds.
+            # In a full directory the write would fail, and log it, every few seconds.
             return
         checkpoint.write(self._resources.executor, lambda error: failures.note(directory, error))

@@ -12,38 +12,38 @@ from kalda.storage.log_segment import LogSegment
 from kalda.storage.unified_log import UnifiedLog
 
 _FIRST_TIMESTAMPS_MAX: Final = 50
-"""Segments whose first time is asked for: after a start each costs a read, and later ones are younger."""
+"""Segments whose first timestamp is read: after a start each costs a read, and later ones are younger."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A compacted log with what a choice among logs goes by."""
+    """A compacted log with the measures by which the cleaner chooses."""
 
     log: UnifiedLog
     first_dirty_offset: int
     first_uncleanable_offset: int
-    """The base offset of the first segment that stays as it is."""
+    """The base offset of the first segment that is not cleaned."""
     clean_bytes: int
     cleanable_bytes: int
     compaction_delay_ms: int
-    """How long it is overdue by ``max.compaction.lag.ms``; 0 if it is not."""
+    """How long the log is overdue by ``max.compaction.lag.ms``; 0 if it is not."""
 
     @property
     def ratio(self) -> float:
-        """The dirty part's share of what would be read."""
+        """The share of dirty bytes in the bytes that a cleaning reads."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it is dirty enough, or overdue."""
+        """Whether the log is dirty enough or overdue."""
         return self.cleanable_bytes > 0 and (
             self.compaction_delay_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio
         )
 
 
 def measure_log(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """Measure a compacted log; `checkpoint` is up to where it is clean. Raises `OSError`."""
+    """Measure a compacted log, which is clean below `checkpoint`. Raises `OSError`."""
     first_dirty = first_dirty_offset(log, checkpoint)
     segments = log.segments
     closed = segments[:-1]
@@ -70,7 +70,7 @@ def measure_log(log: UnifiedLog, checkpoint: int | None, now_ms: int) -> LogToCl
 
 
 def first_dirty_offset(log: UnifiedLog, checkpoint: int | None) -> int:
-    """Return where the dirty part begins: at the checkpoint, unless that cannot be true."""
+    """Return where the dirty part begins: at the checkpoint, if that lies within the log."""
     start = log.log_start_offset
     if checkpoint is None or checkpoint > log.log_end_offset:
         return start
@@ -78,7 +78,7 @@ def first_dirty_offset(log: UnifiedLog, checkpoint: int | None) -> int:
 
 
 def _from(closed: tuple[LogSegment, ...], offset: int, end: int) -> tuple[LogSegment, ...]:
-    """Return the closed segments from the one that would hold `offset` on; they end at `end`."""
+    """Return the closed segments from the one for `offset` on; they end at `end`."""
     if offset >= end:
         return ()
     first = len(closed)

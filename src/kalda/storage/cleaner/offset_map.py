@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import Final
 
 ENTRY_BYTES: Final = 208
-"""What an entry costs at most: key object 64, place object 48, its share of a dict that grows 88, and 8
-in the sorted list of survivors. Measured with CPython 3.11 on 64 bits; a test holds it to that."""
+"""The most bytes per entry: key object 64, place object 48, share of a growing dict 88, and 8 in the sorted
+list of survivors. Measured with 64-bit CPython 3.11; a test checks it."""
 
 PLACES_PER_OFFSET: Final = 1 << 31
 """A place is ``offset * PLACES_PER_OFFSET + start``; no batch has that many bytes, compressed or not."""
@@ -26,23 +26,23 @@ _DIGEST_BYTES: Final = 16
 
 
 def shorten(key: bytes) -> bytes:
-    """Return what stands for a key. Digests have a length that no short key gets, so they never meet one."""
+    """Return the digest of a long key. Its length is one that no short key has, so they never collide."""
     if len(key) <= KEY_BYTES_MAX:
         return key
     return blake2b(key, digest_size=_DIGEST_BYTES).digest() + b"\0" * (KEY_BYTES_MAX + 1 - _DIGEST_BYTES)
 
 
 def is_long(keys: Sequence[bytes | None]) -> bool:
-    """Return whether a key among these must be shortened."""
+    """Return whether one of these keys must be shortened."""
     try:
         return max(map(len, keys), default=0) > KEY_BYTES_MAX  # type: ignore[arg-type] # see below
     except TypeError:
-        # There is a None among them, which is rare enough to look twice.
+        # A None among the keys, which is rare enough for a second pass.
         return any(key is not None and len(key) > KEY_BYTES_MAX for key in keys)
 
 
 class OffsetMap:
-    """Filled batch by batch, then asked which records survive."""
+    """Filled batch by batch; then it returns which records survive."""
 
     __slots__ = ("_capacity", "_survivors", "_tombstone_batches", "latest_offset", "places")
 
@@ -50,32 +50,32 @@ class OffsetMap:
         assert bytes_max >= ENTRY_BYTES, f"a table of {bytes_max} bytes holds no key"
         self._capacity: Final = bytes_max // ENTRY_BYTES
         self.places: Final[dict[bytes, int]] = {}
-        """The last place of each key, for `add` and for whoever has looked whether there is `room`."""
-        # Base offsets of batches in which a key was deleted, ascending.
+        """The last place of each key; written by `add` and by callers that checked `room`."""
+        # Base offsets of batches with tombstones, ascending.
         self._tombstone_batches: list[int] = []
         self._survivors: list[int] = []
         self.latest_offset = -1
-        """Everything from the first dirty offset up to here is in the table."""
+        """The map covers everything from the first dirty offset up to here."""
 
     def __len__(self) -> int:
         return len(self.places)
 
     @property
     def room(self) -> int:
-        """How many keys fit in, should all of them be new."""
+        """How many more new keys fit."""
         return self._capacity - 1 - len(self.places) - len(self._tombstone_batches)
 
     @property
     def utilization(self) -> float:
-        """How full the table is, 0 to 1."""
+        """How full the map is, 0 to 1."""
         return min(1.0, (len(self.places) + len(self._tombstone_batches)) / self._capacity)
 
     def add(
         self, keys: Sequence[bytes], places: Sequence[int], base_offset: int, has_tombstones: bool
     ) -> bool:
-        """Take in the keyed records of one batch, or return False: the table is full.
+        """Add the keyed records of one batch, or return False if the map is full.
 
-        The first batch is taken in any case, or a log with one that is too large would never be cleaned.
+        The first batch always fits; otherwise a log with a batch that is too large would never be cleaned.
         """
         table = self.places
         if self.room < len(keys) and table and self.room < len(set(keys) - table.keys()):
@@ -86,40 +86,40 @@ class OffsetMap:
         return True
 
     def note_tombstones(self, base_offset: int) -> None:
-        """Remember that the batch deletes a key; batches ascend."""
+        """Record that the batch has tombstones; batches ascend."""
         self._tombstone_batches.append(base_offset)
 
     def finish(self) -> None:
-        """Sort what survives; nothing is added after this."""
+        """Sort the survivors; no batch may be added afterwards."""
         self._survivors = sorted(self.places.values())
 
     @property
     def keys(self) -> KeysView[bytes]:
-        """The keys of the dirty part; any record below the dirty part that has one of them is superseded."""
+        """The keys of the dirty part; they supersede every record below it with the same key."""
         return self.places.keys()
 
     def survivors(self) -> "Survivors":
-        """Return a view on the surviving places for a walk through the dirty part in order."""
+        """Return the surviving places for an ordered walk through the dirty part."""
         return Survivors(self._survivors, frozenset(self._tombstone_batches))
 
 
 class Survivors:
-    """Walks through surviving places with the batches; each batch starts where the last one ended."""
+    """Returns the surviving places batch by batch; each batch starts where the last one ended."""
 
     __slots__ = ("at", "places", "tombstone_batches")
 
     def __init__(self, places: list[int], tombstone_batches: frozenset[int]) -> None:
         self.places: Final = places
         self.at = 0
-        """Index of the first place that was not taken."""
+        """Index of the first place that was not returned."""
         self.tombstone_batches: Final = tombstone_batches
 
     def has_tombstones(self, base_offset: int) -> bool:
-        """Return whether the batch deletes a key."""
+        """Return whether the batch has tombstones."""
         return base_offset in self.tombstone_batches
 
     def take(self, last_place: int) -> list[int]:
-        """Return the surviving places up to `last_place` that were not taken before."""
+        """Return the surviving places up to `last_place` that were not returned before."""
         at = self.at
         end = self.at = bisect_right(self.places, last_place, at)
         return self.places[at:end]

@@ -29,22 +29,22 @@ from kalda.storage.cleaner.record_fields import NULL, RAW_KEY_SIZE_MAX, note_key
 _NOT_PLAIN: Final = COMPRESSION_MASK | CONTROL_FLAG | TRANSACTIONAL_FLAG
 _BODY_SIZE_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
-# The delta and the count are taken for unsigned: one that is negative then differs from the other by more.
+# The delta and the count are read as unsigned, so a negative one cannot match the other.
 _TO_MAP: Final = Struct(">qi4xbIhI30xI")
 """Base offset, length, magic, CRC, attributes, last offset delta, record count."""
 
 _TO_JUDGE: Final = Struct(">qi4xb4xhI8xqq6xI")
-"""Base offset, length, magic, attributes, last offset delta, largest time, producer id, record count."""
+"""Base offset, length, magic, attributes, last offset delta, max timestamp, producer id, record count."""
 
 _USUAL_SIZE_MAX: Final = 8192
-"""Lone records up to this are looked for in their usual form; the varint of the size has one or two bytes."""
+"""The largest single record that is checked for its usual form: its size varint has one or two bytes."""
 
 
 @cache
 def _usual_starts() -> dict[int, bytes]:
-    """Return how a lone record begins, by its size with all: its length, no attributes, deltas of zero.
+    """Return the usual first bytes of a single record by its total size: length, no attributes, zero deltas.
 
-    Made for the first use, which is in the cleaner's process: it takes 6 ms and 1 MB.
+    Computed on first use, in the cleaner process: it takes 6 ms and 1 MB.
     """
     starts = {}
     for length in range(7, _USUAL_SIZE_MAX - 2):
@@ -55,12 +55,12 @@ def _usual_starts() -> dict[int, bytes]:
 
 
 def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -> tuple[int, int]:
-    """Enter the keys of plain batches from `position` on into the table, as long as there is room.
+    """Add the keys of plain batches from `position` on to the offset map, as long as it has room.
 
-    Returns the position of the first batch that was not taken and how many records had no key.
+    Returns the position of the first batch that was not added and the number of records without a key.
 
     Raises:
-        CorruptRecordError: a batch with the right CRC holds no records.
+        CorruptRecordError: a batch with the right CRC has invalid records.
     """
     unpack = _TO_MAP.unpack_from
     usual_starts = _usual_starts()
@@ -120,14 +120,14 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
 
 
 class PlainJudge:
-    """Decides on the dirty plain batches that stay whole or go whole."""
+    """Decides on dirty plain batches that are kept or dropped as a whole."""
 
     def __init__(
         self, survivors: Survivors, first_dirty: int, latest_offset: int, last_records: Container[int]
     ) -> None:
-        """Offsets from `first_dirty` to `latest_offset` are judged by the places of the `survivors`.
+        """Decide by `survivors`, whose places are relative to `first_dirty`, up to `latest_offset`.
 
-        Those are relative to the first. The producers of `last_records` may need a batch without records.
+        The producers of `last_records` may need a batch without records.
         """
         self._survivors: Final = survivors
         self._first_dirty: Final = first_dirty
@@ -139,9 +139,9 @@ class PlainJudge:
     def judge(
         self, chunk: bytes, position: int, note: Callable[[int, int, int], None]
     ) -> tuple[int, list[tuple[int, int]]]:
-        """Judge batches from `position` on; `note` is told of each that stays.
+        """Decide on batches from `position` on; call `note` with each that is kept.
 
-        Returns the position of the first batch that was not judged and the spans of those that stay.
+        Returns the position of the first batch without a decision and the spans of the kept batches.
         """
         survivors = self._survivors
         tombstone_batches = survivors.tombstone_batches
@@ -171,7 +171,7 @@ class PlainJudge:
                 or count != delta + 1
             ):
                 break
-            # The first place behind the batch; not more of them are in it than it has records.
+            # The first place behind the batch, which has at most as many places as records.
             behind = (last_offset + 1 - first_dirty) * PLACES_PER_OFFSET
             if count == 1:
                 alive = 1 if at < places_count and places[at] < behind else 0

@@ -20,18 +20,18 @@ NULL: Final = 1
 """The length -1 as a zigzag varint, one byte."""
 
 _RUN_MIN: Final = 16
-"""Records of one layout in a row that are worth taking in one step."""
+"""The shortest run of records of one layout that is worth one step."""
 
 RAW_KEY_SIZE_MAX: Final = 2 * KEY_BYTES_MAX
-"""A key's size as a zigzag varint: longer ones are shortened."""
+"""The largest key size as a zigzag varint: longer keys are shortened."""
 
 
 class ScannedRecords(NamedTuple):
-    """One batch: `keys` in order (``None`` where a record has none) and what else a cleaning asks."""
+    """The records of one batch: `keys` in order, with ``None`` for a record without a key."""
 
     keys: list[bytes | None]
     starts: list[int]
-    """Where each record begins."""
+    """The start of each record."""
     tombstones: list[int]
     """Indices of the records without a value."""
 
@@ -40,7 +40,7 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
     """Read the `count` records in `data` from `position` to `end`.
 
     Raises:
-        CorruptRecordError: these bytes are something else.
+        CorruptRecordError: the bytes are not such records.
     """
     keys: list[bytes | None] = []
     starts: list[int] = []
@@ -66,7 +66,7 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
 
 
 class NotedKeys(NamedTuple):
-    """What `note_keys` met besides keys with values."""
+    """The result of `note_keys` besides the keys."""
 
     has_tombstones: bool
     keyless: int
@@ -76,18 +76,18 @@ class NotedKeys(NamedTuple):
 def note_keys(
     places: dict[bytes, int], data: bytes, position: int, end: int, count: int, place: int
 ) -> NotedKeys:
-    """Enter into `places` where each key of the `count` records from `position` to `end` was last.
+    """Set in `places` the last place of each key of the `count` records from `position` to `end`.
 
-    `place` is the first record's; offsets have no gaps. The keys are taken as the table has them, shortened.
+    `place` is the first record's; offsets have no gaps. Long keys are shortened, as in the offset map.
 
     Raises:
-        CorruptRecordError: these bytes are something else; some keys may have been entered.
+        CorruptRecordError: the bytes are not such records; some keys may have been set.
     """
     has_tombstones = False
     keyless = 0
     at = position
     left = count
-    # A record's place is this and the position in `data`.
+    # A record's place is this plus its position in `data`.
     base = place - position
     try:
         while left:
@@ -116,10 +116,10 @@ def note_keys(
 
 
 def note_one(places: dict[bytes, int], data: bytes, position: int, end: int, base: int) -> tuple[bool, int]:
-    """Do as `note_keys` does, with one record; `base` and `position` are its place.
+    """Do the same as `note_keys` for one record, whose place is `base` plus `position`.
 
     Raises:
-        CorruptRecordError: these bytes are something else.
+        CorruptRecordError: the bytes are not such records.
     """
     try:
         at, keyless, has_tombstones = _note(places, data, position, base, 1)
@@ -135,7 +135,7 @@ def _not_records(position: int, end: int, count: int) -> CorruptRecordError:
 
 
 def record_starts(data: bytes, position: int, end: int, count: int) -> list[int]:
-    """Return where each of the `count` records begins; only their lengths are read.
+    """Return the start of each of the `count` records, reading only their lengths.
 
     Raises:
         CorruptRecordError: the lengths do not add up.
@@ -159,7 +159,7 @@ def record_starts(data: bytes, position: int, end: int, count: int) -> list[int]
 def _run_of_one_size(data: bytes, at: int, limit: int, count: int) -> tuple[int, int]:
     """Return how many records from `at` on have the size of the first, and that size with its varint.
 
-    If the varints at p, p+s, p+2s, … are all that of size s, each record ends where the next begins.
+    If the varints at p, p+s, p+2s, … all encode the size s, each record ends where the next begins.
     """
     first = data[at]
     if first < 0x80:
@@ -169,7 +169,7 @@ def _run_of_one_size(data: bytes, at: int, limit: int, count: int) -> tuple[int,
     else:
         return 0, 1
     run = min(count, (limit - at) // size) if size > 0 else 0
-    # A look at the second record spares most of those that vary the rest.
+    # Checking the second record first saves the rest for most records of varying size.
     if run < _RUN_MIN or data[at + size : at + size + width] != data[at : at + width]:
         return 0, 1
     for same in range(at, at + width):
@@ -187,7 +187,7 @@ def _walk(
     starts: list[int],
     tombstones: list[int],
 ) -> int:
-    """Read record by record; return where the last one ends."""
+    """Read record by record; return the end of the last one."""
     add_key = keys.append
     add_start = starts.append
     for _ in repeat(None, count):
@@ -204,7 +204,7 @@ def _walk(
             size, at = read_varint(data, at)
             end = at + size
             at += 1
-        # The deltas of time and offset are passed over.
+        # Skip the timestamp delta and the offset delta.
         while data[at] > 0x7F:
             at += 1
         at += 1
@@ -220,7 +220,7 @@ def _walk(
         else:
             stop = at + (raw >> 1)
             add_key(data[at:stop])
-        # A record ends behind its value's length and its count of headers at the earliest.
+        # A record has at least its value's length and its header count.
         if stop + 2 > end or end > limit:
             raise CorruptRecordError(f"record at byte {starts[-1]} does not end where its length says")
         if data[stop] == NULL:
@@ -230,9 +230,9 @@ def _walk(
 
 
 def _note(places: dict[bytes, int], data: bytes, at: int, base: int, count: int) -> tuple[int, int, bool]:
-    """Enter record by record; return where the last one ends, how many have no key, if some have no value.
+    """Set places record by record; return the last end, the count without key, whether one has no value.
 
-    `_walk` does the same for lists. That a record passes the batch's end shows at the last one.
+    `_walk` does the same for lists. The check after the last record detects one that passes the batch's end.
     """
     keyless = 0
     has_tombstones = False
@@ -276,21 +276,21 @@ def _note(places: dict[bytes, int], data: bytes, at: int, base: int, count: int)
 
 
 class _Run(NamedTuple):
-    """Records in a row that have one size and their keys at one distance from their starts."""
+    """Consecutive records of one size whose keys have one distance from their starts."""
 
     records: int
     size: int
     keys: Struct
-    """Takes the key out of a record."""
+    """Returns the key of a record."""
     is_long: bool
     """Whether the keys must be shortened."""
 
 
 def _run_of_one_layout(data: bytes, at: int, limit: int, count: int) -> _Run | None:
-    """Return how far records are laid out like the first one, with keys and values; ``None``: not far.
+    """Return the run of records with the layout of the first, with keys and values; ``None`` if too short.
 
-    Records of one size whose fields before the key have one width have their keys at one distance; a strided
-    slice for each byte of those fields tells how far that holds.
+    Records of one size whose fields before the key have one width have their keys at one distance. A strided
+    slice for each byte of those fields shows how long the run is.
     """
     run, size = _run_of_one_size(data, at, limit, count)
     if run < _RUN_MIN:
@@ -329,7 +329,7 @@ _CONTINUES: Final = bytes(0 if byte < 0x80 else 1 for byte in range(256))
 
 
 def _count_alike(column: bytes, count: int) -> int:
-    """Return how many bytes from the first on agree with it in whether a varint goes on."""
+    """Return how many bytes, from the first on, have the same varint continuation bit as the first."""
     if column.isascii():
         return count
     continues = column.translate(_CONTINUES)
@@ -337,7 +337,7 @@ def _count_alike(column: bytes, count: int) -> int:
 
 
 def offset_deltas(data: bytes, starts: Sequence[int]) -> list[int]:
-    """Read the offset delta of each record: only batches that were cleaned before have gaps."""
+    """Return the offset delta of each record; only batches that were cleaned before have gaps."""
     deltas = []
     for at in starts:
         _, at = read_varint(data, at)
@@ -352,7 +352,7 @@ def offset_deltas(data: bytes, starts: Sequence[int]) -> list[int]:
 
 
 def record_end(data: bytes, start: int) -> int:
-    """Return where the record ends that begins at `start`."""
+    """Return the end of the record that begins at `start`."""
     raw = data[start]
     if raw < 0x80:
         return start + 1 + (raw >> 1)
@@ -364,6 +364,6 @@ def record_end(data: bytes, start: int) -> int:
 
 
 def timestamp_delta(data: bytes, start: int) -> int:
-    """Read one record's time, relative to its batch's base timestamp."""
+    """Return a record's timestamp delta to its batch's base timestamp."""
     _, at = read_varint(data, start)
     return read_varlong(data, at + 1)[0]

@@ -34,14 +34,14 @@ logger: Final = logging.getLogger(__name__)
 OnGroup = Callable[[CleanedGroup], Awaitable[None]]
 
 _REPORT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A report names the segments of a group, some bytes each; a million of them is beyond any log."""
+"""The longest report line: it names the segments of a group, some bytes each."""
 
 _END_SECONDS: Final = 5.0
-"""How long a child may take to notice that its stdin ended."""
+"""The time that a child gets to end after its stdin."""
 
 
 class CleaningError(Exception):
-    """A cleaning ended early. `errno` is 0 where the log itself is at fault."""
+    """A cleaning failed; `errno` is 0 if the log's content caused it."""
 
     def __init__(self, failure: CleaningFailure) -> None:
         super().__init__(failure.message)
@@ -49,7 +49,7 @@ class CleaningError(Exception):
 
 
 class CleaningAbortedError(Exception):
-    """A cleaning was ended on purpose."""
+    """A cleaning was ended by `abort`."""
 
 
 class WorkerDiedError(Exception):
@@ -60,25 +60,25 @@ class CleaningRunner(Protocol):
     """Runs one cleaning at a time."""
 
     async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
-        """Do the job, awaiting `on_group` for each group in order.
+        """Run the job, awaiting `on_group` for each group in order.
 
         Raises:
-            CleaningError, WorkerDiedError: it failed.
-            CleaningAbortedError: `abort` was called. Nothing is written any more.
+            CleaningError, WorkerDiedError: the job failed.
+            CleaningAbortedError: `abort` was called; the job has stopped writing.
         """
         ...
 
     def abort(self) -> None:
-        """End the job that runs; `run` raises soon."""
+        """End the running job; `run` raises soon."""
         ...
 
     async def rest(self) -> None:
-        """Give back what only a job needs."""
+        """Release what only a job needs."""
         ...
 
 
 class InlineRunner:
-    """Cleans on the caller's thread, for tests: the loop gets its turn between two groups only."""
+    """Cleans on the caller's thread, for tests; yields to the event loop only between two groups."""
 
     def __init__(self, file_system: FileSystem) -> None:
         self._file_system = file_system
@@ -104,7 +104,7 @@ class InlineRunner:
         self._is_aborted = True
 
     async def rest(self) -> None:
-        """Hold nothing, so give back nothing."""
+        """Do nothing: this runner holds nothing."""
 
 
 class ProcessRunner:
@@ -117,7 +117,7 @@ class ProcessRunner:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, while there is one."""
+        """The child's process id, or ``None`` without a child."""
         return None if self._process is None else self._process.pid
 
     async def run(self, job: CleaningJob, on_group: OnGroup) -> CleaningResult:
@@ -135,11 +135,11 @@ class ProcessRunner:
         finally:
             self._is_running = False
             if not is_over:
-                # The child may still write; whoever called must not be told that it is over before it is.
+                # The child may still write, so the caller must not see the error before it ended.
                 await asyncio.shield(self._kill())
 
     def abort(self) -> None:
-        """Kill the child if it has a job: it may be deep in a computation, and nobody waits for it now."""
+        """Kill the child if it has a job: it may compute for seconds and its result is not needed."""
         self._is_aborted = True
         if self._is_running and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -164,7 +164,7 @@ class ProcessRunner:
         assert process.stdin is not None, "the child was given a stdin"
         assert process.stdout is not None, "the child was given a stdout"
         with contextlib.suppress(ConnectionError):
-            # A child that is gone shows at the next line of its answer.
+            # The read of the next report detects a child that is gone.
             for line in encode_job(job):
                 process.stdin.write(line)
                 await process.stdin.drain()
@@ -188,7 +188,7 @@ class ProcessRunner:
     async def _started(self) -> asyncio.subprocess.Process:
         process = self._process
         if process is None or process.returncode is not None:
-            # The child imports what we run, also where that came by a changed path.
+            # The child imports the same package, also after a change of the import path.
             package = str(Path(kalda.__file__).parents[1])
             path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
             process = self._process = await asyncio.create_subprocess_exec(

@@ -32,11 +32,11 @@ from kalda.storage.log_segment import LogSegment
 from kalda.storage.unified_log import UnifiedLog
 
 RETIRED_PER_STEP: Final = 8
-"""Segments whose files are renamed in one step: up to 32 renames, half a millisecond."""
+"""Segments whose files one step renames: up to 32 renames, half a millisecond."""
 
 
 class SegmentSwap:
-    """One group's swap; the caller goes through the methods in their order."""
+    """The swap of one group; the caller calls the methods in their order."""
 
     def __init__(self, log: UnifiedLog, group: CleanedGroup, resources: LogResources) -> None:
         self._log: Final = log
@@ -54,11 +54,11 @@ class SegmentSwap:
             file_system.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
 
     def sync_names(self) -> None:
-        """Bring the directory's names to the device: for the background pool."""
+        """Sync the directory; runs in the background pool."""
         self._resources.file_system.sync_directory(self._log.directory)
 
     def install(self) -> None:
-        """Show the new segment in the log."""
+        """Replace the old segments in the log with the new one."""
         group, log, resources = self._group, self._log, self._resources
         assert self._segment is None, "a segment is installed once"
         replaced = set(group.replaced)
@@ -83,7 +83,7 @@ class SegmentSwap:
         log.replace_segments(segment, replaced)
 
     def retire_some(self) -> bool:
-        """Mark the files of a few old segments as deleted; tells whether none is left. Raises `OSError`."""
+        """Mark the files of a few old segments as deleted; return whether all are. Raises `OSError`."""
         resources = self._resources
         due = resources.clock.monotonic() + self._log.config.file_delete_delay_ms / 1000
         for segment in self._to_retire[:RETIRED_PER_STEP]:
@@ -93,23 +93,24 @@ class SegmentSwap:
         return not self._to_retire
 
     def complete(self) -> None:
-        """Drop the suffix ``.swap``. Raises `OSError`; calling again goes on."""
+        """Remove the suffix ``.swap``. Raises `OSError`; calling again continues."""
         assert self._segment is not None, "nothing is installed"
         assert not self._to_retire, f"{self._to_retire} still have the names"
         self._segment.drop_file_suffix(self._resources.file_system, SWAP_SUFFIX)
         self._is_over = True
 
     def abort(self) -> None:
-        """End the swap now: undo it if the log does not show the new segment yet, else finish it.
+        """End the swap now: undo it if the log does not have the new segment yet, else finish it.
 
         Raises:
-            OSError: a file could not be renamed or removed; calling again goes on.
+            OSError: a file could not be renamed or removed; calling again continues.
         """
         if self._is_over:
             return
         if self._segment is None:
             file_system = self._resources.file_system
-            # The log last: a start would take an index that lies alone for one of a swap that is nearly done.
+            # The log last: a start would take an index without a log for part of a swap that is nearly
+            # finished.
             for suffix in reversed(self._suffixes()):
                 file_system.remove(self._path(suffix) + SWAP_SUFFIX)
                 file_system.remove(self._path(suffix) + CLEANED_SUFFIX)

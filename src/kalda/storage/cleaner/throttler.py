@@ -7,11 +7,11 @@ from typing import Final
 from kalda.storage.cleaner.cleaner_config import UNLIMITED
 
 _AHEAD_SECONDS: Final = 0.05
-"""Below this a pause costs more than it gives; a process sleeps this short a time only roughly."""
+"""Shorter pauses are skipped: a process cannot sleep so briefly with precision."""
 
 
 class Throttler:
-    """Pauses whoever reports bytes faster than the rate; what was not used up is not saved for later."""
+    """Pauses a caller that reports bytes faster than the rate; unused bytes are not saved for later."""
 
     def __init__(
         self,
@@ -22,11 +22,11 @@ class Throttler:
         self._rate: Final = bytes_per_second
         self._now = now
         self._sleep = sleep
-        # When the bytes reported so far are paid for.
+        # When the rate allows the bytes reported so far.
         self._paid_until = 0.0
 
     def take(self, size: int) -> None:
-        """Report `size` bytes; pauses as long as they are ahead of the rate."""
+        """Report `size` bytes; pauses until the rate allows them."""
         if self._rate == UNLIMITED:
             return
         now = self._now()

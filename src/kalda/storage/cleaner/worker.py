@@ -23,8 +23,8 @@ from kalda.storage.filesystem import OsFileSystem
 
 
 def main() -> None:
-    """Do jobs until stdin ends."""
-    # Ctrl-C goes to the whole group of processes; the broker decides what it means.
+    """Run jobs until stdin ends."""
+    # Ctrl-C reaches the whole process group; the broker decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs: SimpleQueue[CleaningJob] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True).start()
@@ -38,7 +38,7 @@ def _listen(stdin: BinaryIO, jobs: "SimpleQueue[CleaningJob]") -> None:
         job = decoder.feed(line)
         if job is not None:
             jobs.put(job)
-    # Not sys.exit: the main thread may be computing and would go on.
+    # Not sys.exit: the main thread may be computing and would continue.
     os._exit(0)
 
 
@@ -50,7 +50,7 @@ def _work(job: CleaningJob, stdout: BinaryIO) -> None:
     except (OSError, RecordsError, StorageError) as error:
         stdout.write(encode_report(failure_of(error)))
     except Exception as error:
-        # A fault of ours costs one log its cleaning, not all of them.
+        # A bug here stops the cleaning of one log, not of all.
         traceback.print_exc()
         stdout.write(encode_report(CleaningFailure(f"{type(error).__name__}: {error}")))
     stdout.flush()
