@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 .DEFAULT_GOAL := help
+# Some containers set it. Each of the hundreds of processes that tests start would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
 .PHONY: help docs install java kcat demo test check coverage chaos compat format changelog bench bench-kafka clean
@@ -62,7 +64,7 @@ test: install java kcat check ## Everything that gates a change: check, then all
 # workflow runs it beside `make test`. Raise a minimum when the coverage has grown; never lower it for a change.
 COVERAGE_FLOORS := protocol=98 records=97 storage=93 controller=96 coordinator=92
 coverage: install ## Branch coverage of the packages that need no socket, above a floor each.
-	@$(BIN)/pytest -n auto --dist loadgroup --cov --cov-report= tests/unit tests/golden tests/property
+	@$(BIN)/pytest -n logical --dist loadgroup --cov --cov-report= tests/unit tests/golden tests/property
 	@for floor in $(COVERAGE_FLOORS); do \
 	  echo "branch coverage of $${floor%=*}, at least $${floor#*=} %"; \
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \

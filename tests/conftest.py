@@ -1,5 +1,6 @@
 """How the tests are spread over xdist's workers, and what none of them may leave behind."""
 
+import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,6 +20,22 @@ invariants.enable_by_default()
 # How long an example takes is the machine's doing: a busy one takes a second for some milliseconds of work.
 hypothesis.settings.register_profile("kalda", hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("kalda")
+
+
+_WORKERS_MAX = 8
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start two workers a core under ``-n auto``, at most 8 unless there are more cores.
+
+    Most tests with clusters wait, for sessions to expire and for elections: with one worker a core, 2 cores
+    are idle for half of the time. ``-n logical`` is one a core, for tests that only compute.
+    """
+    if config.getoption("numprocesses") != "auto":
+        return None
+    cores = len(os.sched_getaffinity(0))
+    return max(cores, min(2 * cores, _WORKERS_MAX))
 
 
 @pytest.hookimpl(optionalhook=True)
