@@ -1,1 +1,8 @@
-"""Kafka's ZooKeeper-era controller: a pure core (`core.step`) and the driver that performs its effects."""
+"""Kafka's controller of the ZooKeeper era: elects partition leaders and assigns replicas to brokers.
+
+`core.step` is pure: it takes an event, updates the `ControllerContext` and returns effects.
+`ControllerDriver` runs on every broker, takes part in elections and performs the effects of the active
+controller's `Term`. The package reads and writes ZooKeeper through `kalda.zk.client`, and sends requests
+through the `BrokerChannel` port, which `kalda.broker.controller_link` implements. It does not serve the
+requests it sends.
+"""

@@ -1,4 +1,4 @@
-"""What brokers do: they come, go, restart, shut down, fall behind, and lose log directories."""
+"""Handles broker events: start, failure, restart, controlled shutdown, failed or full log directories."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ from kalda.zk.client.schema import BrokerInfo
 def on_brokers_changed(
     context: ControllerContext, brokers: Mapping[int, BrokerInfo], batch: RequestBatch
 ) -> list[Effect]:
-    """Replace what the dead led or followed, tell those that came everything, and all who lives now."""
+    """Replace leaders on dead brokers, send new brokers the full state, send all brokers the live ones."""
     before = context.live_brokers
     restarted = {b for b in brokers.keys() & before.keys() if brokers[b].epoch != before[b].epoch}
     context.live_brokers = {b: info for b, info in brokers.items() if b not in restarted}
@@ -53,7 +53,7 @@ def on_brokers_changed(
 
 
 def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
-    """Tell a broker that just came everything: its roles, and how every partition stands."""
+    """Send a new broker everything: its own replicas, and the metadata of every partition."""
     roles = _roles(context, broker_id)
     for partition in roles:
         if context.is_serving(partition, broker_id):
@@ -65,7 +65,7 @@ def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBa
 
 
 def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Effect]:
-    """Start over with a broker whose queue was dropped."""
+    """Send the full state again to a broker whose request queue was dropped."""
     if broker_id not in context.live_brokers:
         return []
     for partition in context.partitions_on(broker_id):
@@ -77,10 +77,10 @@ def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBat
 
 
 def on_controlled_shutdown(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:
-    """Move what a broker leads to other in-sync replicas, and take it out of the ISR of what it follows.
+    """Move a broker's leaderships to other in-sync replicas, and remove it from the ISRs where it follows.
 
-    It stays marked until it is gone. Asking again tries again what could not be moved. A partition without
-    other replicas is left alone: its broker serves it to the end.
+    The broker stays marked as shutting down until it is gone. A repeated request retries the leaderships that
+    could not be moved. A partition without other replicas stays: its broker serves it to the end.
     """
     if broker_id not in context.live_brokers:
         return []
@@ -96,7 +96,7 @@ def on_controlled_shutdown(context: ControllerContext, broker_id: int, batch: Re
 
 
 def led_partitions(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
-    """Return what a broker leads although others could: what its shutdown would take offline."""
+    """Return the partitions with several replicas that a broker leads: its shutdown takes them offline."""
     return [
         partition
         for partition in _roles(context, broker_id)
@@ -107,7 +107,7 @@ def led_partitions(context: ControllerContext, broker_id: int) -> list[TopicPart
 def on_log_dir_failures(
     context: ControllerContext, broker_ids: frozenset[int], batch: RequestBatch
 ) -> list[Write]:
-    """Tell brokers all their roles again: by their answers we know which replicas are gone."""
+    """Send brokers LeaderAndIsr for all their replicas: the responses name the replicas that are offline."""
     for broker_id in sorted(broker_ids & context.live_brokers.keys()):
         batch.add_roles(broker_id, _roles(context, broker_id))
     return []
@@ -124,10 +124,10 @@ def _roles(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
 def on_leader_and_isr_response(
     context: ControllerContext, event: LeaderAndIsrResponseReceived, batch: RequestBatch
 ) -> list[Write]:
-    """Take note of replicas whose log directory failed, is full, or works again; elect others where needed.
+    """Record replicas whose log directory failed, is full, or works again; elect other leaders where needed.
 
-    INELIGIBLE_REPLICA means that the role was taken but the log directory is full: the replica serves
-    readers, and leads or is in sync only where no other in-sync replica can.
+    INELIGIBLE_REPLICA means that the broker accepted the request but the log directory is full: the replica
+    serves reads, and is leader or in sync only where no other in-sync replica can be.
     """
     broker_id = event.broker_id
     info = context.live_brokers.get(broker_id)
@@ -139,7 +139,7 @@ def on_leader_and_isr_response(
         context.full_dirs.get(broker_id, set()),
     )
     offline, full = set(offline_before), set(full_before)
-    for partition in [told.topic_partition for told in event.request.partitions]:
+    for partition in [leadership.topic_partition for leadership in event.request.partitions]:
         code = event.errors.get(partition, ErrorCode.NONE)
         if code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INELIGIBLE_REPLICA):
             (offline.add if code is ErrorCode.KAFKA_STORAGE_ERROR else offline.discard)(partition)

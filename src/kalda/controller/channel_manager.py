@@ -1,8 +1,8 @@
-"""One ordered channel per live broker: a queue and the task that empties it.
+"""Sends the controller's requests to brokers: one ordered queue and one sending task per live broker.
 
-A request that cannot be delivered is tried again every 300 ms until the broker is gone, because requests are
-idempotent and the broker must get all of them, in order. When the broker is gone (or came back under a new
-epoch) its queue is dropped: it will be told everything anew.
+A request that cannot be delivered is retried every 300 ms until the broker is gone, because requests are
+idempotent and a broker must get all of them in order. When the broker is gone, or registers again under a new
+epoch, its queue is dropped: a new broker is sent the full state.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _RETRY_SECONDS: Final = 0.3
 """Kafka's pause between attempts to reach a broker."""
 
 _BACKLOG_MAX: Final = 10_000
-"""Requests that may wait for one broker. One that is this far behind is told everything anew instead."""
+"""Requests that may wait for one broker. A broker that is this far behind is sent the full state instead."""
 
 Answer = Callable[[BrokerInfo, BrokerRequest, Mapping[TopicPartition, ErrorCode]], None]
 
@@ -58,7 +58,7 @@ class ControllerChannelManager:
         self._channels: dict[int, _Channel] = {}
 
     def set_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """Open channels to brokers that came, close those to brokers that are gone or restarted."""
+        """Open channels to new brokers, and close the channels to brokers that are gone or restarted."""
         for broker_id, channel in list(self._channels.items()):
             info = brokers.get(broker_id)
             if info is None or info.epoch != channel.info.epoch:
@@ -74,12 +74,14 @@ class ControllerChannelManager:
                 self._channels[broker_id] = channel
 
     def send(self, broker_id: int, request: BrokerRequest) -> None:
-        """Queue a request; one for a broker without a channel is dropped, for that broker is gone."""
+        """Queue a request; a request to a broker without a channel is dropped, because the broker is gone."""
         channel = self._channels.get(broker_id)
         if channel is None:
             return
         if len(channel.waiting) >= _BACKLOG_MAX:
-            logger.warning("broker %d is %d requests behind, starting over", broker_id, len(channel.waiting))
+            logger.warning(
+                "broker %d is %d requests behind; sending the full state", broker_id, len(channel.waiting)
+            )
             channel.waiting.clear()
             self._on_overflow(broker_id)
             return
@@ -88,13 +90,13 @@ class ControllerChannelManager:
         channel.wake.set()
 
     async def wait_idle(self, broker_id: int) -> None:
-        """Return when all that was queued for a broker has been answered, or the broker is gone."""
+        """Return when a broker has responded to all queued requests, or is gone."""
         channel = self._channels.get(broker_id)
         if channel is not None:
             await channel.idle.wait()
 
     def close(self) -> None:
-        """End all channels; what is queued is dropped."""
+        """Close all channels and drop their queues."""
         for broker_id in list(self._channels):
             self._close(broker_id)
 
@@ -122,11 +124,11 @@ class ControllerChannelManager:
                 return await self._port.send(channel.info, request)
             except ConnectionError as error:
                 if not is_reported:
-                    logger.warning("broker %d cannot be reached, trying again: %s", channel.info.id, error)
+                    logger.warning("broker %d cannot be reached, retrying: %s", channel.info.id, error)
                     is_reported = True
                 await asyncio.sleep(_RETRY_SECONDS)
             except Exception:
-                # Sending the same again would fail the same way; the broker gets the next request.
+                # The same request would fail the same way again; the broker gets the next one.
                 logger.exception("%s to broker %d failed", type(request).__name__, channel.info.id)
                 failed = request.partitions if isinstance(request, StopReplica) else ()
                 return dict.fromkeys(failed, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,7 +1,8 @@
-"""What the controller knows: a cache of coordination, read once at election and kept true by events.
+"""The controller's cache of the cluster: brokers, assignments, partition states and their state machines.
 
-Only `core.step` changes it. It holds no decisions, but it refuses illegal transitions: one would mean that
-the core lost track of a partition, and a wrong answer is worse than a controller that stops.
+It is read from ZooKeeper once, at election, and then kept up to date by events; only `core.step` changes it.
+It makes no decisions, but it refuses illegal transitions: one would mean that the core has lost track of a
+partition, and a controller that acts on a wrong cache is worse than one that stops.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,12 +32,13 @@ class Replica(NamedTuple):
 
 
 class IllegalTransitionError(Exception):
-    """A state machine was asked for a transition that its table does not allow: a bug of the core."""
+    """A transition that the table of a state machine does not allow: a bug of the core."""
 
 
 class ControllerContext:
-    """The cache. Invariants: `states` holds no partition that `assignments` does not; every partition and
-    replica of `assignments` has a status, and no other has one save the replicas in `leaving`.
+    """The cache of one term. Invariants (see `check_invariants`): every partition in `states` is assigned;
+    exactly the assigned partitions have a status; so do exactly the assigned replicas and those in
+    `removed_replicas`.
     """
 
     def __init__(
@@ -53,29 +55,29 @@ class ControllerContext:
         self.epoch = 0
         self.live_brokers: dict[int, BrokerInfo] = {}
         self.shutting_down: set[int] = set()
-        """Live brokers that asked to lead nothing; marked until they are gone."""
+        """Live brokers that requested a controlled shutdown; each stays here until it is gone."""
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
         """Replicas in failed log directories, by live broker."""
         self.full_dirs: dict[int, set[TopicPartition]] = {}
         """Replicas that serve reads but cannot be written, by live broker: their log directories are full."""
         self.assignments: dict[str, TopicAssignment] = {}
-        """Changed through `assign` and `forget_topic` only, which keep the index of brokers."""
+        """Changed by `assign` and `forget_topic` only, which maintain the index by broker."""
         self.reassigning: dict[TopicPartition, None] = {}
-        """The partitions whose assignment says that they move, as an ordered set."""
+        """The partitions whose assignment is being changed (KIP-455), as an ordered set."""
         self.removed_replicas: dict[TopicPartition, tuple[int, ...]] = {}
-        """Replicas dropped from an assignment whose brokers are to be told so with the next state."""
+        """Replicas that left an assignment, until the next partition state has them deleted."""
         self.pending_deletions: dict[int, dict[TopicPartition, int | None]] = {}
-        """Replicas dropped whose brokers have not confirmed their deletion: told when they come, with the
-        leader epoch given, or with the partition's present one. Invariant: none of them is assigned, or it
-        would be deleted while it serves.
+        """Removed replicas whose deletion is not confirmed, by broker. A broker that comes back is sent the
+        deletion again, with this leader epoch or, where it is None, with the partition's current one.
+        Invariant: none of these replicas is assigned, or it would be deleted while it serves.
         """
         self.states: dict[TopicPartition, PartitionState] = {}
-        """What ZooKeeper holds, as last read or written."""
+        """The partition states as last read from or written to ZooKeeper."""
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.topics_to_delete: set[str] = set()
         self.topics_without_replicas: set[str] = set()
-        """Topics whose replicas are gone and whose znodes are being deleted; part of `topics_to_delete`."""
+        """Topics without replicas whose znodes are being deleted; a subset of `topics_to_delete`."""
         self.unclean_topics: set[str] = set()
         self.steps_unchecked = 0
         """Steps since the last `check_invariants`; see `step_invariants`."""
@@ -87,7 +89,7 @@ class ControllerContext:
         return [TopicPartition(topic, partition) for partition in self.assignments[topic].partitions]
 
     def assignment_of(self, partition: TopicPartition) -> ReplicaAssignment:
-        """Return where a partition lives; nowhere if it does not exist."""
+        """Return a partition's assignment; one without replicas if the partition does not exist."""
         topic = self.assignments.get(partition.topic)
         return _NOWHERE if topic is None else topic.partitions.get(partition.partition, _NOWHERE)
 
@@ -96,12 +98,12 @@ class ControllerContext:
         return self.assignments[partition.topic].partitions[partition.partition].replicas
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Go through every partition of every topic."""
+        """Iterate over every partition of every topic."""
         for topic in self.assignments:
             yield from self.partitions_of(topic)
 
     def topic_replicas(self, topic: str) -> Iterator[Replica]:
-        """Go through every replica of a topic."""
+        """Iterate over every replica of a topic."""
         for partition in self.partitions_of(topic):
             for broker_id in self.replicas_of(partition):
                 yield Replica(partition, broker_id)
@@ -111,13 +113,13 @@ class ControllerContext:
         return list(self._partitions_on.get(broker_id, ()))
 
     def is_serving(self, partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a replica can be reached: its broker lives and its log directory works."""
+        """Whether a replica is available: its broker is live and its log directory works."""
         return broker_id in self.live_brokers and partition not in self.offline_dirs.get(broker_id, ())
 
     def is_online(self, partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a replica may be elected and be in sync.
+        """Whether a replica may be leader and in sync.
 
-        It serves, its log directory has room, and its broker is not shutting down.
+        It is available, its log directory is not full, and its broker is not shutting down.
         """
         return (
             broker_id not in self.shutting_down
@@ -126,11 +128,11 @@ class ControllerContext:
         )
 
     def has_unfit_replicas(self, broker_id: int) -> bool:
-        """Whether some replicas of a broker are in log directories that failed or are full."""
+        """Whether any replica of a broker is in a log directory that failed or is full."""
         return bool(self.offline_dirs.get(broker_id) or self.full_dirs.get(broker_id))
 
     def assign(self, topic: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> None:
-        """Take over the assignment of some of a topic's partitions, known or new; keep that of its others."""
+        """Record the assignments of some partitions of a topic, known or new; its other partitions stay."""
         known = self.assignments.get(topic.topic)
         before = known.partitions if known else {}
         for number, assignment in changes.items():
@@ -176,7 +178,7 @@ class ControllerContext:
             self.replica_status[replica] = target
 
     def forget_topic(self, topic: str) -> None:
-        """Drop all that is known about a topic, whatever its state: ZooKeeper no longer has it."""
+        """Remove a topic, whatever its state: ZooKeeper no longer has it."""
         assignment = self.assignments.pop(topic, None)
         if assignment is not None:
             for number, replica_assignment in assignment.partitions.items():
@@ -213,7 +215,7 @@ class ControllerContext:
         assert hosted == indexed, f"hosted {hosted}, indexed {indexed}"
         assert moving == self.reassigning.keys(), f"{moving} move, marked {self.reassigning.keys()}"
         known = self.partition_status.keys()
-        assert known == set(partitions), f"{known ^ set(partitions)} have a status or an assignment alone"
+        assert known == set(partitions), f"{known ^ set(partitions)} have a status or an assignment, not both"
         assert self.states.keys() <= known, f"{self.states.keys() - known} have a state, but no assignment"
         removed = {Replica(p, broker_id) for p, ids in self.removed_replicas.items() for broker_id in ids}
         expected = sum(map(len, hosted.values())) + len(removed)
@@ -237,7 +239,8 @@ class ControllerContext:
         assert state.controller_epoch <= self.epoch, f"{partition} has {state}, the epoch is {self.epoch}"
 
     def _check_replica(self, replica: Replica) -> None:
-        status = self.replica_status[replica]
+        status = self.replica_status.get(replica)
+        assert status is not None, f"{replica} is assigned, but has no status"
         if status in _DELETION:
             topic = replica.partition.topic
             assert topic in self.topics_to_delete, f"{replica} has status {status}, its topic stays"

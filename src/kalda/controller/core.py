@@ -1,14 +1,16 @@
-"""The controller's core: `step` takes an event, updates the context, and returns what is to be done.
+"""The controller's core: `step` takes one event, updates the context and returns the effects to perform.
 
-No I/O, clock, task or randomness: the same events give the same effects. The contract with the driver:
+The core uses no I/O, clock, task or randomness: the same events give the same effects. The driver must follow
+three rules:
 
 1. It performs the effects of a step in order, and feeds the outcome of a write back as an event *before* any
    other event.
-2. A `Send` is queued for its broker behind all earlier ones; its answer, if it is a `StopReplica`'s, comes
-   back as an event at any later time.
-3. When a write is refused because another controller was elected, the context is thrown away.
+2. It queues a `Send` behind all earlier requests to the same broker. The response to a `LeaderAndIsr` or a
+   `StopReplica` comes back as an event at any later time.
+3. It discards the context when a write is refused because another controller was elected.
 
-States in the context change when their write has succeeded, never before: what brokers are told is durable.
+A partition state in the context changes only after its write has succeeded, so brokers are never sent a state
+that is not durable.
 """
 
 from collections.abc import Iterable, Mapping
@@ -126,7 +128,7 @@ def _on_elected(context: ControllerContext, event: ControllerElected, batch: Req
     for broker_id in context.live_brokers:
         brokers.send_full_state(context, broker_id, batch)
     settled = [p for p in context.all_partitions() if p not in context.reassigning]
-    # The last controller may have written an assignment of which it could not tell the leader any more.
+    # The last controller may have written an assignment and failed before it informed the leader.
     moving = decide_states(context, context.reassigning, ElectionStrategy.NEW_EPOCH)
     return [*deletions, *decide_states(context, settled), *moving]
 
@@ -153,7 +155,7 @@ def _on_assignments_changed(
             continue
         known_partitions = known.partitions
         if known.topic_id != assignment.topic_id:
-            # Somebody deleted the topic's znodes by hand and created it again.
+            # The topic's znodes were deleted by hand and created again.
             context.forget_topic(topic)
             known_partitions = {}
         added = [number for number in assignment.partitions if number not in known_partitions]
@@ -171,7 +173,7 @@ def _on_states_created(
 def _on_states_read(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState], batch: RequestBatch
 ) -> list[Write]:
-    """Leaders changed their ISR: everybody learns the new one, and a reassignment may be complete."""
+    """Record ISRs that leaders changed, complete reassignments that waited for them, announce the rest."""
     changed = {
         partition: state for partition, state in states.items() if context.states.get(partition) != state
     }
@@ -194,10 +196,10 @@ def _on_unclean_election_changed(context: ControllerContext, topics: Mapping[str
 def _add_partitions(
     context: ControllerContext, assignment: TopicAssignment, numbers: Iterable[int]
 ) -> list[TopicPartition]:
-    """Add partitions to the context as new ones, and keep what is known of the topic's others."""
-    learned = {number: assignment.partitions[number] for number in numbers}
-    context.assign(assignment, learned)
-    created = [TopicPartition(assignment.topic, number) for number in learned]
+    """Add new partitions of a topic to the context; the topic's other partitions stay as they are."""
+    added = {number: assignment.partitions[number] for number in numbers}
+    context.assign(assignment, added)
+    created = [TopicPartition(assignment.topic, number) for number in added]
     for partition in created:
         context.move_partition(partition, PartitionStatus.NEW)
         for broker_id in context.replicas_of(partition):

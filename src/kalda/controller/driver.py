@@ -1,9 +1,9 @@
-"""Runs the controller on one broker: takes part in elections, and while in office has its term work off what
-happens in coordination, what brokers answer and what operators ask.
+"""Runs the controller on one broker: elections, and the term while this broker is the active controller.
 
-Every broker runs a driver; at most one is in office. One task owns the term: watches, answers of brokers
-and requests of operators leave a mark for it and return. What must not be broken: whoever may have lost
-office writes nothing that coordination does not check against the epoch of its term.
+Every broker runs a `ControllerDriver`; at most one broker is the active controller. One task owns the term:
+watches, responses of brokers and requests of operators only mark work for it and return. A controller that
+may have lost its election must write nothing that ZooKeeper does not check against the term's controller
+epoch.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from kalda.zk.client.zookeeper_errors import (
 )
 
 _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
-"""From an election to the first look at the leaders' balance, as in Kafka."""
+"""From an election to the first leader imbalance check, as in Kafka."""
 
 Result = TypeVar("Result")
 
@@ -48,11 +48,11 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ControllerDriver:
-    """The controller of one broker. The broker registers itself first, then runs `run` as one of its tasks.
+    """The controller of one broker. The broker registers itself, then runs `run` as one of its tasks.
 
-    `is_unclean_election_default` is the broker's ``unclean.leader.election.enable``, for topics that do not
-    set it; `balance_check_seconds` is ``leader.imbalance.check.interval.seconds``, None where
-    ``auto.leader.rebalance.enable`` is off.
+    `is_unclean_election_default` returns the broker's ``unclean.leader.election.enable``, for topics that do
+    not set it. `balance_check_seconds` is ``leader.imbalance.check.interval.seconds``, or None if
+    ``auto.leader.rebalance.enable`` is false.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ControllerDriver:
         self._epoch = 0
         self.election_counts: Final = ElectionCounts()
         self._term: Term | None = None
-        """None exactly while we are not in office."""
+        """None exactly while this broker is not the active controller."""
         self._balance_timer: asyncio.TimerHandle | None = None
         self._channels: ControllerChannelManager
 
@@ -93,33 +93,33 @@ class ControllerDriver:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller."""
+        """Whether this broker is the active controller."""
         return self._term is not None
 
     @property
     def controller_id(self) -> int | None:
-        """The controller's broker id, as last read; None while there is none."""
+        """The active controller's broker id as last read, or None."""
         return self._controller_id
 
     @property
     def epoch(self) -> int:
-        """The epoch of our last term; 0 before the first."""
+        """The controller epoch of this broker's last term; 0 before the first."""
         return self._epoch
 
     def statistics(self) -> ControllerStatistics:
-        """Return the figures of the cluster; all 0 while another broker is controller."""
+        """Return the controller's statistics; all 0 while another broker is the active controller."""
         return ControllerStatistics() if self._term is None else self._term.statistics()
 
     async def wait_ready(self) -> None:
-        """Return when a controller is known and, if it is this broker, this broker has been told all."""
+        """Wait until a controller is known and, if it is this broker, has sent this broker everything."""
         await self._known.wait()
         if self.is_active:
             await self._channels.wait_idle(self._broker_id)
 
     async def run(self) -> None:
-        """Take part in elections and govern while in office; ends only by cancellation or a fault.
+        """Take part in elections and run the term while elected; ends only by cancellation or a fault.
 
-        Leaves office when cancelled, so that another broker is elected at once.
+        Resigns when cancelled, so that another broker is elected at once.
         """
         self._zookeeper.add_state_listener(self._on_state)
         self._mark(Signal.CONTROLLER)
@@ -137,49 +137,49 @@ class ControllerDriver:
                 await self._resign_quietly()
 
     def on_topic_config_changed(self, topic: str) -> None:
-        """A topic's configuration is another: it may allow unclean elections now."""
+        """Record that a topic's configuration changed: it may allow unclean elections now."""
         if self._term is not None:
             self._term.note_config_changed(topic)
 
     def on_unclean_default_changed(self) -> None:
-        """The broker's ``unclean.leader.election.enable`` is another."""
+        """Record that the broker's ``unclean.leader.election.enable`` changed."""
         if self._term is not None:
             self._term.note_unclean_default_changed()
 
-    # Requests. They run in the owner task, one after the other, and raise `ApiError`: NOT_CONTROLLER where
-    # this broker is not in office or loses it on the way, REQUEST_TIMED_OUT where too many wait.
+    # Requests. They run in the owner task, one at a time, and raise `ApiError`: NOT_CONTROLLER if this broker
+    # is not the active controller or stops being it meanwhile, REQUEST_TIMED_OUT if too many requests wait.
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Take leadership from a broker that is about to stop; return the partitions that it still leads.
+        """Move leaderships off a broker that is about to stop; return the partitions that it still leads.
 
         A `broker_epoch` of -1 is not compared.
 
         Raises:
-            ApiError: STALE_BROKER_EPOCH: the broker has restarted since; BROKER_NOT_AVAILABLE: it does not
-                live.
+            ApiError: STALE_BROKER_EPOCH: the broker has restarted since; BROKER_NOT_AVAILABLE: it is not
+            live.
         """
         return await self._ask(lambda term: term.shut_down(broker_id, broker_epoch))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, ErrorCode]:
-        """Elect leaders of these partitions, or of all; of all, those that need none are not listed."""
+        """Elect leaders of these partitions, or of all; of all, those that need no election are left out."""
         return await self._ask(lambda term: term.elect_leaders(election, partitions))
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, ApiError | None]:
-        """Begin to move partitions, or cancel (None) their moves; return for each why not, or None."""
+        """Start reassignments, or cancel them (None); return for each partition its error or None."""
         return await self._ask(lambda term: term.alter_reassignments(targets))
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
-        """Complete the deletion of topics that waits for dead brokers only: their names are wanted again."""
+        """Complete the deletion of topics that waits for dead brokers only: new topics reuse their names."""
         await self._ask(lambda term: term.complete_deletions(topics))
 
     def list_reassignments(
         self, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the moves under way, of these partitions or of all.
+        """Return the reassignments in progress, of these partitions or of all.
 
         Raises:
             ApiError: NOT_CONTROLLER.
@@ -192,11 +192,11 @@ class ControllerDriver:
         return self._term
 
     async def _ask(self, work: Callable[[Term], Awaitable[Result]]) -> Result:
-        # Leaving office refuses all that wait, so the term is the one in which the request is served.
+        # The end of a term fails all waiting requests, so this term is the one that serves the request.
         term = self._active_term()
         return await self._requests.ask(lambda: work(term))
 
-    # Marks: called from watches, channels and callers, on the loop; they only leave a note.
+    # Callbacks of watches, channels and callers, on the loop; they only mark work for the owner task.
 
     def _mark(self, signal: Signal) -> None:
         self._signals.add(signal)
@@ -240,14 +240,14 @@ class ControllerDriver:
         except SessionExpiredError:
             self._stop_being_controller()
         except ConnectionLossError as error:
-            # In office operations wait for it, so this is an attempt to be elected; its outcome is not known.
-            logger.info("no election while coordination cannot be reached: %s", error)
+            # A term's operations wait for the connection, so an election failed; its outcome is unknown.
+            logger.info("no controller election while ZooKeeper cannot be reached: %s", error)
             self._stop_being_controller()
             await self._session.pause()
             self._mark(Signal.CONTROLLER)
         except (ZooKeeperError, SchemaError) as error:
-            # What was read or written by halves is done again from a clean slate.
-            logger.error("the controller could not work, starting over: %s", error)
+            # The term may have read or written half of something; a new one starts from a clean slate.
+            logger.error("the controller failed and resigns: %s", error)
             await self._resign_quietly()
             await asyncio.sleep(term_session.RETRY_SECONDS)
             self._mark(Signal.CONTROLLER)
@@ -266,13 +266,13 @@ class ControllerDriver:
         zookeeper = self._zookeeper
         is_same = self._session.is_same
         if zookeeper.state is SessionState.CONNECTED and is_same and self._term is not None:
-            # Back before the session expired: still in office, but watches may have been missed.
-            logger.info("coordination can be reached again, broker %d is still controller", self._broker_id)
+            # The session has not expired, so the term continues, but watches may have been missed.
+            logger.info("ZooKeeper can be reached again, broker %d is still controller", self._broker_id)
             self._term.note_reconnected()
             self._signals.update((Signal.CONTROLLER, *ACTIVE_SIGNALS))
             return
         if zookeeper.state is SessionState.SUSPENDED and is_same:
-            # Lost again already; the next return brings the next signal.
+            # The connection is lost again; the next reconnect marks the next signal.
             return
         if not is_same or zookeeper.state is not SessionState.CONNECTED:
             self._stop_being_controller()
@@ -304,8 +304,8 @@ class ControllerDriver:
             self._known.set()
 
     async def _clear_lost_term(self) -> None:
-        # A term of this session that could not be resigned, e.g. because the disk was full. One of an
-        # earlier session ends when that expires; the watch tells.
+        # Resigning this session's term failed, e.g. because the server's disk was full. The znode of an
+        # earlier session goes when that session expires, which fires the watch.
         stat = await self._zookeeper.exists(paths.CONTROLLER)
         if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
             with contextlib.suppress(NoNodeError):

@@ -1,8 +1,8 @@
-"""What the controller's core wants done: the driver performs it, in the order given.
+"""The effects that the controller's core returns; the driver performs them in the order given.
 
-Three of the effects are requests to brokers (`BrokerRequest`): idempotent, fenced by the controller's epoch,
-performed through `ports.BrokerChannel`. The others are conditional writes to coordination, each of whose
-outcome comes back to the core as an event (`kalda.controller.events`).
+`Send` carries a request to a broker (`BrokerRequest`), which is idempotent and fenced by the controller
+epoch. The other effects are conditional writes to ZooKeeper, whose outcomes come back to the core as events
+(`kalda.controller.events`).
 """
 
 import uuid
@@ -17,10 +17,10 @@ from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeadership:
-    """Who leads a partition and who is in sync, as brokers are told.
+    """A partition's leader, ISR and assignment, as requests to brokers carry them.
 
     `partition_epoch` is the version of the partition's znode, which a leader names when it changes the ISR.
-    `is_new` tells the replicas that the partition was never online before. In `UpdateMetadata` a leader of
+    `is_new` means that the partition was never online before. In `UpdateMetadata` a leader of
     `schema.LEADER_DURING_DELETE` (-2) means that the topic is being deleted; `schema.NO_LEADER` (-1) that
     the partition is offline.
     """
@@ -61,11 +61,11 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadata:
-    """What every broker's metadata cache is to know: these partitions and *all* live brokers.
+    """Update a broker's metadata cache with these partitions and *all* live brokers.
 
-    Partitions not listed keep what the cache has. `is_full` says that the request lists every partition of
-    the cluster, or is the last part of one that does: a broker that has just registered serves clients from
-    then on.
+    Partitions that are not listed keep their cached metadata. `is_full` means that the request lists every
+    partition of the cluster, or is the last part of one that does: a broker that has just registered serves
+    clients from then on.
     """
 
     controller_id: int
@@ -94,7 +94,7 @@ BrokerRequest: TypeAlias = LeaderAndIsr | UpdateMetadata | StopReplica
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request to one broker, after all that were sent to it before; do not wait for the answer."""
+    """Send a request to one broker behind all earlier requests to it, without waiting for the response."""
 
     broker_id: int
     request: BrokerRequest
@@ -102,30 +102,30 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionStates:
-    """Write the first state of new partitions (and their parents); answered by `PartitionStatesCreated`."""
+    """Create the state znodes of new partitions (and their parents); yields `PartitionStatesCreated`."""
 
     states: Mapping[TopicPartition, PartitionState]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatePartitionStates:
-    """Replace states whose znodes still have the `version` named; answered by `PartitionStatesUpdated`."""
+    """Replace states whose znodes still have the named `version`; yields `PartitionStatesUpdated`."""
 
     states: Mapping[TopicPartition, PartitionState]
     strategy: ElectionStrategy = ElectionStrategy.OFFLINE
-    """Why; comes back with the outcome, so that what was refused is judged again in the same way."""
+    """Why; the outcome carries it too, so that a refused write is decided again in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignments:
-    """Replace where these partitions live, not their topics' others; answered by `AssignmentsWritten`."""
+    """Replace the assignments of these partitions in their topics' znodes; yields `AssignmentsWritten`."""
 
     changes: Mapping[TopicPartition, ReplicaAssignment]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicZnodes:
-    """Delete all that coordination holds about topics; answered by `TopicsDeleted`."""
+    """Delete all znodes of topics; yields `TopicsDeleted`."""
 
     topics: tuple[str, ...]
 
@@ -139,10 +139,10 @@ class RejectTopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class RevisitBrokers:
-    """Feed `BrokersChanged` with these brokers, after the outcomes of all writes, and of those they lead to.
+    """Feed `BrokersChanged` with these brokers after the outcomes of all writes and of their follow-ups.
 
-    A broker that came back before its absence was noticed is treated as dead first: what it did not sync is
-    lost, so it must not be told to lead before others had the chance.
+    A broker that restarted before its absence was noticed is treated as dead first: records that it did not
+    sync are lost, so it must not become leader before the other in-sync replicas had the chance.
     """
 
     brokers: Mapping[int, BrokerInfo]

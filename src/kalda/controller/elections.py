@@ -1,4 +1,7 @@
-"""Elections that somebody asks for: an operator, an older tool, or the check of the leaders' balance."""
+"""Leader elections on request: of an operator, of a legacy tool's znode, or of the leader imbalance check.
+
+Elections that a failed or restarted broker makes necessary are decided in `partition_leadership`.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +16,7 @@ from kalda.controller.partition_state_machine import ElectionStrategy
 def validate_elections(
     context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, ErrorCode], list[TopicPartition]]:
-    """Return why some partitions need or get no election, and the others."""
+    """Return the error of each partition that needs or gets no election, and the electable partitions."""
     refused: dict[TopicPartition, ErrorCode] = {}
     electable: list[TopicPartition] = []
     for partition in partitions:
@@ -29,7 +32,7 @@ def validate_elections(
 
 
 def outcome(context: ControllerContext, election: ElectionType, partition: TopicPartition) -> ErrorCode:
-    """Tell how an election went that has been held."""
+    """Return the error code of a partition whose election has been held."""
     if partition not in context.partition_status:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if _is_led(context, election, partition):
@@ -42,16 +45,16 @@ def outcome(context: ControllerContext, election: ElectionType, partition: Topic
 def elect(
     context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
 ) -> list[Write]:
-    """Elect leaders as asked; the topics' own settings do not matter to an unclean election."""
+    """Elect leaders; a requested unclean election ignores ``unclean.leader.election.enable``."""
     strategy = ElectionStrategy.PREFERRED if election is ElectionType.PREFERRED else ElectionStrategy.UNCLEAN
     return decide_states(context, [p for p in partitions if p in context.states], strategy)
 
 
 def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
-    """Give brokers back what they should lead, where they lead too little of it.
+    """Elect the preferred replicas of brokers that lead too few of their preferred partitions.
 
-    Per broker: the partitions that it should lead and does not, in per cent of those that it should. Above
-    ``leader.imbalance.per.broker.percentage`` those that it can lead are moved.
+    A broker's imbalance is the percentage of its preferred partitions that it does not lead. Above
+    ``leader.imbalance.per.broker.percentage`` the broker gets back those that it can lead.
     """
     preferred: dict[int, int] = {}
     missed: dict[int, list[TopicPartition]] = {}
@@ -71,7 +74,7 @@ def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
 
 
 def imbalance_count(context: ControllerContext) -> int:
-    """Count the partitions that their preferred replica does not lead."""
+    """Return the number of partitions that are not led by their preferred replica."""
     return sum(
         context.states[partition].leader != context.replicas_of(partition)[0]
         for partition in context.all_partitions()

@@ -1,8 +1,8 @@
-"""The order in which an event, and what becomes of its effects, are fed to the core.
+"""Orders the events of one step: the event that starts it and the outcomes of the effects it leads to.
 
-Outcomes of writes come first, with all the writes that they lead to: a write that was refused is judged again
-and repeated. Brokers are revisited when nothing else is left, because until then the context may still say
-that a restarted broker leads, and it would be told so.
+Outcomes of writes come first, with all the writes that they lead to: a refused write is decided again and
+repeated. `RevisitBrokers` comes last, because until the writes are done the context may still name a
+restarted broker as leader, and the broker would be sent that leadership.
 """
 
 from collections import deque
@@ -13,27 +13,27 @@ from kalda.controller.events import Event
 
 
 class EventQueue:
-    """What is still to be fed to the core on account of one event."""
+    """The events that the core must still process before the step is complete."""
 
     def __init__(self, event: Event) -> None:
         self._events: Final = deque([event])
         self._last: Final[deque[Event]] = deque()
 
     def next_event(self) -> Event | None:
-        """Take the next event off; None when all is settled."""
+        """Remove and return the next event; None when the step is complete."""
         if self._events:
             return self._events.popleft()
         return self._last.popleft() if self._last else None
 
     def add(self, event: Event) -> None:
-        """Put an event behind those that are there."""
+        """Append an event."""
         self._events.append(event)
 
     def add_outcome(self, effect: Effect, outcome: Event) -> None:
-        """Put what an effect came to in its place."""
+        """Append the outcome of an effect; that of `RevisitBrokers` waits for all others."""
         (self._last if isinstance(effect, RevisitBrokers) else self._events).append(outcome)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the writes so far, and those they led to, are over."""
+        """Whether all writes so far, and the writes that they led to, have their outcome."""
         return not self._events

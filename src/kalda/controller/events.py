@@ -1,4 +1,4 @@
-"""What the controller's core is told: readings of coordination, and the outcomes of its own effects."""
+"""The events that the controller's core processes: reads of ZooKeeper, requests, and outcomes of effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 
 class ElectionType(IntEnum):
-    """What kind of leader an operator asks for; the numbers are ElectLeaders'."""
+    """The kind of leader that an operator requests; the numbers are those of the ElectLeaders API."""
 
     PREFERRED = 0
     """The first replica of the assignment."""
     UNCLEAN = 1
-    """Any replica that lives, for a partition that has no leader."""
+    """Any live replica, for a partition without a leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """This broker became controller; here is all that coordination holds."""
+    """This broker became controller; the fields hold everything read from ZooKeeper."""
 
     epoch: int
     brokers: Mapping[int, BrokerInfo]
@@ -36,14 +36,14 @@ class ControllerElected:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """The set of live brokers, as it is now. A new epoch under an old id: the broker restarted."""
+    """The current set of live brokers. A new epoch under a known id means that the broker restarted."""
 
     brokers: Mapping[int, BrokerInfo]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """The set of topics, as it is now, and the assignments of those not known yet."""
+    """The current set of topics, and the assignments of the new ones."""
 
     topics: frozenset[str]
     added: Mapping[str, TopicAssignment]
@@ -53,48 +53,48 @@ class TopicsChanged:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentsChanged:
-    """The assignments of these topics were written again: partitions may have been added."""
+    """The assignments of these topics changed: partitions may have been added."""
 
     assignments: Mapping[str, TopicAssignment]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletionsRequested:
-    """All topics marked for deletion, as it is now."""
+    """The topics that are currently marked for deletion."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionCompletionRequested:
-    """Topics are to be created whose deletion may wait for dead brokers: complete it without those."""
+    """New topics reuse these names: complete deletions that wait for dead brokers without those brokers."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatesCreated:
-    """Outcome of `CreatePartitionStates`: what ZooKeeper now holds, whoever wrote it."""
+    """Outcome of `CreatePartitionStates`: the states in ZooKeeper, written by us or by another controller."""
 
     states: Mapping[TopicPartition, PartitionState]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatesUpdated:
-    """Outcome of `UpdatePartitionStates`: what was written, with its new version, and what others wrote.
+    """Outcome of `UpdatePartitionStates`: the written states with their new versions, and the conflicts.
 
-    None among the conflicts: the znode is gone.
+    A conflict is the state that another writer stored first, or None if the znode is gone.
     """
 
     updated: Mapping[TopicPartition, PartitionState]
     conflicts: Mapping[TopicPartition, PartitionState | None]
     strategy: ElectionStrategy = ElectionStrategy.OFFLINE
-    """That of the `UpdatePartitionStates` answered."""
+    """The strategy of the `UpdatePartitionStates` whose outcome this is."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatesRead:
-    """What ZooKeeper holds for these partitions: leaders may have changed their ISR."""
+    """Partition states read from ZooKeeper: leaders may have changed their ISR."""
 
     states: Mapping[TopicPartition, PartitionState]
 
@@ -115,7 +115,7 @@ class AssignmentsWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionRequested:
-    """Elect leaders of these partitions. Judged before, by `elections.validate_elections`."""
+    """Elect leaders of these partitions, as `elections.validate_elections` has allowed."""
 
     election: ElectionType
     partitions: tuple[TopicPartition, ...]
@@ -123,26 +123,26 @@ class LeaderElectionRequested:
 
 @dataclass(frozen=True, slots=True)
 class LeaderImbalanceCheckDue:
-    """See whether too many partitions are not led by their preferred replica."""
+    """Check whether too many partitions are not led by their preferred replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownRequested:
-    """This broker is about to stop and wants to lead nothing any more."""
+    """A broker is about to stop: move its leaderships to other brokers."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirFailuresNotified:
-    """These brokers lost log directories; which replicas went with them is to be asked."""
+    """Log directories of these brokers failed; LeaderAndIsr responses will name the affected replicas."""
 
     broker_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrResponseReceived:
-    """A broker's answer to `LeaderAndIsr`; a partition without an error went well."""
+    """A broker's response to `LeaderAndIsr`; a partition without an error succeeded."""
 
     broker_id: int
     broker_epoch: int
@@ -152,14 +152,14 @@ class LeaderAndIsrResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionChanged:
-    """Whether these topics have ``unclean.leader.election.enable``, as it is now."""
+    """The current ``unclean.leader.election.enable`` of these topics."""
 
     topics: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaResponseReceived:
-    """A broker's answer to `StopReplica`; a partition without an error went well."""
+    """A broker's response to `StopReplica`; a partition without an error succeeded."""
 
     broker_id: int
     request: StopReplica
@@ -175,7 +175,7 @@ class TopicsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFellBehind:
-    """Requests to this broker were dropped because too many waited; it must be told everything anew."""
+    """Requests to a broker were dropped because too many waited; the broker needs the full state again."""
 
     broker_id: int
 

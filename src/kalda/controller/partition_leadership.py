@@ -1,8 +1,8 @@
-"""Judges partitions by what is known now, and announces what was written.
+"""Decides which partition states must be rewritten, records the outcomes, and announces them to brokers.
 
-All that the controller does to leaders goes through here: whatever happened is first put into the context,
-then the partitions concerned are judged, the states they ask for are written, and what was written, or what
-another wrote first, is taken over, judged once more, and announced to brokers.
+Every change of a leader or an ISR takes the same path. The event is recorded in the context; `decide_states`
+returns the writes that the affected partitions need; the outcome, ours or that of another writer, is
+recorded, decided once more, and announced in LeaderAndIsr and UpdateMetadata requests.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Set
@@ -32,7 +32,7 @@ def decide_states(
     partitions: Iterable[TopicPartition],
     strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
 ) -> list[Write]:
-    """Decide which of the partitions need a new state, and which."""
+    """Return the writes of those partitions that need a first or another state."""
     created: dict[TopicPartition, PartitionState] = {}
     updated: dict[ElectionStrategy, dict[TopicPartition, PartitionState]] = {}
     for partition in partitions:
@@ -45,9 +45,9 @@ def decide_states(
             if first is not None:
                 created[partition] = first
             continue
-        judged = _decide_state(context, partition, strategy)
-        if judged is not None:
-            why, state = judged
+        decided = _decide_state(context, partition, strategy)
+        if decided is not None:
+            why, state = decided
             updated.setdefault(why, {})[partition] = state
     effects: list[Write] = [CreatePartitionStates(created)] if created else []
     effects.extend(UpdatePartitionStates(states, why) for why, states in updated.items())
@@ -57,7 +57,7 @@ def decide_states(
 def _decide_state(
     context: ControllerContext, partition: TopicPartition, strategy: ElectionStrategy
 ) -> tuple[ElectionStrategy, PartitionState] | None:
-    """Return the state that a partition needs and why, or None if it may stay as it is."""
+    """Return the strategy and the state that a partition needs, or None if its state may stay."""
     state = context.states[partition]
     assignment = context.assignment_of(partition)
     replicas = assignment.replicas
@@ -74,7 +74,7 @@ def _decide_state(
     is_unclean_allowed = strategy is ElectionStrategy.UNCLEAN or partition.topic in context.unclean_topics
     electable = online
     if not any(replica in state.isr for replica in online):
-        # No in-sync replica has room for records: one in a full log directory goes on, for its readers.
+        # No in-sync replica can be written: one in a full log directory stays leader, for its readers.
         electable = [r for r in serving if r in online or (r in state.isr and r not in context.shutting_down)]
     changed = next_state(
         state, replicas, electable, serving, context.epoch, is_unclean_allowed=is_unclean_allowed
@@ -92,13 +92,13 @@ def record_and_announce(
     batch: RequestBatch,
     new: Set[TopicPartition] = frozenset(),
 ) -> list[Write]:
-    """Take over what ZooKeeper holds, and announce it unless it has to be rewritten at once.
+    """Record states that ZooKeeper holds, and announce those that need no further write.
 
-    Each outcome is judged anew: brokers may have come or gone since the write was decided.
+    Each state is decided again: brokers may have started or failed since the write was decided.
     """
-    adopted = record_states(context, states)
-    writes = decide_states(context, adopted)
-    for partition in without_pending_write(context, adopted, writes):
+    recorded = record_states(context, states)
+    writes = decide_states(context, recorded)
+    for partition in without_pending_write(context, recorded, writes):
         announce(context, partition, batch, is_new=partition in new)
     return writes
 
@@ -110,20 +110,20 @@ def on_states_updated(
     strategy: ElectionStrategy,
     batch: RequestBatch,
 ) -> list[Write]:
-    """Take over the outcome of conditional writes; what was refused is judged again by the same strategy.
+    """Record the outcome of conditional writes, and decide refused writes again with the same strategy.
 
-    A refusal means that the leader changed its ISR first, or that an answer to our own write was lost.
+    A write is refused if the leader changed its ISR first, or if the response to our own write was lost.
     """
-    taken = record_states(context, updated)
+    written = record_states(context, updated)
     completed: dict[TopicPartition, ReplicaAssignment] = {}
     if strategy is ElectionStrategy.REASSIGNMENT:
-        completed = _complete_reassignments(context, taken)
+        completed = _complete_reassignments(context, written)
     refused = record_states(context, {p: state for p, state in conflicts.items() if state is not None})
-    writes = [*decide_states(context, taken), *decide_states(context, refused, strategy)]
-    for partition in without_pending_write(context, [*taken, *refused], writes):
+    writes = [*decide_states(context, written), *decide_states(context, refused, strategy)]
+    for partition in without_pending_write(context, [*written, *refused], writes):
         announce(context, partition, batch)
     if completed:
-        # Last: until it is written a new controller finds the reassignment, and completes it again.
+        # Last: until this write succeeds, a new controller finds the reassignment and completes it again.
         writes.append(WriteAssignments(completed))
     return writes
 
@@ -131,18 +131,18 @@ def on_states_updated(
 def record_states(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState]
 ) -> list[TopicPartition]:
-    """Put states into the context; return the partitions that it knows."""
-    taken = [partition for partition in states if partition in context.partition_status]
-    for partition in taken:
+    """Record partition states in the context; return the partitions that exist in it."""
+    known = [partition for partition in states if partition in context.partition_status]
+    for partition in known:
         context.states[partition] = states[partition]
         update_status(context, partition)
-    return taken
+    return known
 
 
 def _complete_reassignments(
     context: ControllerContext, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, ReplicaAssignment]:
-    """The targets are the ISR now: they are all the replicas there are."""
+    """Reduce the assignments of completed reassignments to their targets, and return those assignments."""
     completed: dict[TopicPartition, ReplicaAssignment] = {}
     for partition in partitions:
         assignment = context.assignment_of(partition)
@@ -155,20 +155,20 @@ def _complete_reassignments(
 def record_assignments(
     context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
 ) -> None:
-    """Put new assignments of known partitions into the context.
+    """Record new assignments of known partitions in the context.
 
-    Replicas that come are new, replicas that go are told with the next state of their partition.
+    Added replicas are new; removed replicas are deleted when the partition's next state is announced.
     """
     by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
     for partition, assignment in changes.items():
         by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
         before = context.replicas_of(partition)
-        gone = [
+        removed = [
             *context.removed_replicas.pop(partition, ()),
             *(r for r in before if r not in assignment.replicas),
         ]
-        if leaving := tuple(replica for replica in gone if replica not in assignment.replicas):
-            context.removed_replicas[partition] = leaving
+        if removed := [replica for replica in removed if replica not in assignment.replicas]:
+            context.removed_replicas[partition] = tuple(removed)
         for broker_id in assignment.replicas:
             replica = Replica(partition, broker_id)
             if replica not in context.replica_status:
@@ -178,13 +178,13 @@ def record_assignments(
 
 
 def update_status(context: ControllerContext, partition: TopicPartition) -> None:
-    """Set the partition's status to what its state and the live brokers say."""
+    """Set a partition's status from its state and the live brokers."""
     leads = context.is_serving(partition, context.states[partition].leader)
     context.move_partition(partition, PartitionStatus.ONLINE if leads else PartitionStatus.OFFLINE)
 
 
 def take_replica_offline(context: ControllerContext, replica: Replica) -> None:
-    """A replica's broker or log directory is gone."""
+    """Record that a replica's broker or log directory is gone."""
     status = context.replica_status[replica]
     if status is ReplicaStatus.DELETION_STARTED:
         context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
@@ -195,7 +195,7 @@ def take_replica_offline(context: ControllerContext, replica: Replica) -> None:
 def announce(
     context: ControllerContext, partition: TopicPartition, batch: RequestBatch, *, is_new: bool = False
 ) -> None:
-    """Tell a partition's replicas its new state, and the replicas that it has lost that they are."""
+    """Send a partition's new state to its replicas, and deletions to its removed replicas."""
     if partition.topic in context.topics_to_delete:
         return
     batch.add_metadata([partition])
@@ -206,7 +206,7 @@ def announce(
         if broker_id in context.shutting_down:
             _announce_to_shutting_down(context, replica, batch)
             continue
-        # One in sync may have a log, be it in a directory that failed: it must not get an empty one.
+        # An in-sync replica may have a log in a directory that failed: it must not start an empty one.
         is_added = broker_id not in context.states[partition].isr and (
             context.replica_status[replica] is ReplicaStatus.NEW
             or broker_id in context.assignment_of(partition).adding
@@ -218,9 +218,9 @@ def announce(
 
 
 def _announce_to_shutting_down(context: ControllerContext, replica: Replica, batch: RequestBatch) -> None:
-    """A broker that shuts down leads what it must, steps down from what it need not, and follows nothing.
+    """Send a broker that shuts down what it must still lead, and stop its followers.
 
-    It is told to stop so that no leader takes it back into the ISR, which would be undone at once.
+    A follower is stopped so that no leader takes it back into the ISR, which would be undone at once.
     """
     partition, broker_id = replica
     if context.replica_status[replica] is not ReplicaStatus.ONLINE:
@@ -234,15 +234,15 @@ def _announce_to_shutting_down(context: ControllerContext, replica: Replica, bat
 def _delete_removed_replicas(
     context: ControllerContext, partition: TopicPartition, batch: RequestBatch
 ) -> None:
-    """Have replicas deleted that are neither assigned nor in sync any more.
+    """Delete replicas that are neither assigned nor in sync any more.
 
-    The move does not wait for answers: a broker that is dead may never give one. But it is noted which came,
-    so that a broker that was away is told when it is back.
+    The reassignment does not wait for the responses: a dead broker may never send one. Deletions without a
+    response stay in `pending_deletions` and are sent again when the broker is back.
     """
     isr = context.states[partition].isr
     leaving = context.removed_replicas.pop(partition, ())
     if kept := tuple(broker_id for broker_id in leaving if broker_id in isr):
-        # All that was committed may be there only; nothing is online, or it would have left the ISR.
+        # It may hold the only copy of committed records: no replica is online, or it would have left the ISR.
         context.removed_replicas[partition] = kept
     for broker_id in leaving:
         if broker_id in isr:
@@ -262,7 +262,7 @@ def _delete_removed_replicas(
 def without_pending_write(
     context: ControllerContext, partitions: Iterable[TopicPartition], writes: Iterable[Write]
 ) -> list[TopicPartition]:
-    """Return the partitions to announce now; the others are announced when their write has succeeded."""
+    """Return the partitions to announce now; a partition with a pending write is announced after it."""
     rewritten = {
         partition for write in writes if not isinstance(write, WriteAssignments) for partition in write.states
     }

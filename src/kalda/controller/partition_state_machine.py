@@ -1,9 +1,10 @@
-"""The partition state machine: the legal transitions, and who shall lead.
+"""The partition state machine: legal transitions, and the pure functions that elect leaders.
 
-Elections are functions of the partition's state and of who lives; they return the state to write, with the
-version it may replace, or None where nothing is to change. Of two sets of replicas they are told: those
-*online* may lead and be in sync; those *serving* may keep what they have, which adds the replicas whose
-broker is shutting down. A replica on a dead broker or in a failed log directory is in neither.
+An election function takes a partition's state, its replicas, and which of them are online or serving. It
+returns the state to write, with the version that it may replace, or None if the state needs no change.
+*Online* replicas may be leader and in sync. *Serving* replicas may keep the leadership they have; they are
+the online ones and those whose broker is shutting down. A replica on a dead broker or in a failed log
+directory is neither.
 """
 
 from collections.abc import Container
@@ -15,16 +16,16 @@ from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 
 class PartitionStatus(Enum):
-    """Where a partition stands."""
+    """The states of Kafka's partition state machine."""
 
     NON_EXISTENT = "NonExistentPartition"
     """Never created, or deleted."""
     NEW = "NewPartition"
     """Has replicas, but no state in ZooKeeper yet."""
     ONLINE = "OnlinePartition"
-    """Has a leader that lives."""
+    """Has a live leader."""
     OFFLINE = "OfflinePartition"
-    """Had a leader; now there is none."""
+    """Had a leader and has none now."""
 
 
 VALID_PREVIOUS: Final = {
@@ -38,18 +39,18 @@ VALID_PREVIOUS: Final = {
 
 
 class ElectionStrategy(Enum):
-    """Why a partition's state is written anew. A write that was refused is judged again by its strategy."""
+    """Why a partition state is rewritten. A refused write is decided again with its strategy."""
 
     OFFLINE = "offline"
-    """Leaders and in-sync replicas that are no longer online are replaced; controlled shutdown is a case."""
+    """Leaders and in-sync replicas that are not online are replaced; controlled shutdown is such a case."""
     UNCLEAN = "unclean"
     """As `OFFLINE`, and an operator allows a leader that is not in sync."""
     PREFERRED = "preferred"
-    """The first replica of the assignment is to lead."""
+    """The first replica of the assignment becomes leader."""
     REASSIGNMENT = "reassignment"
-    """All targets are in sync: the replicas to remove give up leadership and their place in the ISR."""
+    """All target replicas are in sync: the replicas to remove leave leadership and ISR."""
     NEW_EPOCH = "new epoch"
-    """Brokers must be told of a changed assignment, which they take up with a new leader epoch only."""
+    """The assignment changed: brokers accept a changed assignment only with a new leader epoch."""
 
 
 def first_state(
@@ -76,14 +77,14 @@ def next_state(
     *,
     is_unclean_allowed: bool,
 ) -> PartitionState | None:
-    """Return the state that the death, return or shutdown of brokers asks for, or None if this one will do.
+    """Return the state needed after a failure, return or shutdown of brokers, or None if it may stay.
 
-    A leader that is online stays, and replicas that are not leave the ISR. One that shuts down hands over to
-    the first replica, in order of assignment, that is online and in sync; it goes on alone where there is
-    none. Without a leader that serves the same order decides; failing that, where unclean election is
-    allowed, the first replica that is online leads, alone in sync and recovering (KIP-704). Failing that too,
-    the partition has no leader and its ISR is kept: each of its members has every committed record, so
-    whichever returns first may lead.
+    An online leader stays, and replicas that are not online leave the ISR. A leader that shuts down is
+    replaced by the first replica, in assignment order, that is online and in sync; without one it stays
+    leader, alone. Without a serving leader the same order decides. If no in-sync replica is online and
+    unclean election is allowed, the first online replica leads, alone in sync and recovering (KIP-704).
+    Otherwise the partition has no leader and keeps its ISR: each member has every committed record, so the
+    first to return may lead.
     """
     in_sync = first_in_sync(replicas, state.isr, online)
     if state.leader in state.isr and state.leader in serving:
@@ -108,9 +109,9 @@ def next_state(
 def preferred_state(
     state: PartitionState, replicas: tuple[int, ...], online: Container[int], controller_epoch: int
 ) -> PartitionState | None:
-    """Return the state in which the first replica leads; None if it does already, or may not.
+    """Return the state with the first replica as leader; None if it leads already.
 
-    It may if it is online and in sync.
+    None too if the first replica is not online or not in sync.
     """
     preferred = replicas[0]
     if preferred == state.leader or preferred not in online or preferred not in state.isr:

@@ -1,4 +1,4 @@
-"""What the controller's driver is given by the broker that runs it."""
+"""The port through which the controller sends requests to brokers."""
 
 from typing import Protocol
 
@@ -12,13 +12,13 @@ class BrokerChannel(Protocol):
     """Carries the controller's requests to brokers, its own included."""
 
     async def send(self, broker: BrokerInfo, request: BrokerRequest) -> dict[TopicPartition, ErrorCode]:
-        """Deliver one request and return what the broker answered for each partition.
+        """Deliver one request and return the broker's error code for each partition.
 
-        `broker` is the receiver as it registered: its endpoints, and the broker epoch that the request is
-        to name. An empty mapping says that all went well. The driver calls this for one broker at a time,
-        in order, and calls it again after a failure until the broker is gone; so requests may arrive twice.
+        `broker` is the receiver's registration: its endpoints, and the broker epoch that the request names.
+        An empty mapping means that every partition succeeded. The caller sends one request at a time to a
+        broker, in order, and repeats a failed one until the broker is gone; so a request may arrive twice.
 
         Raises:
-            ConnectionError: the broker could not be reached, or did not answer.
+            ConnectionError: the broker could not be reached, or did not respond.
         """
         ...

@@ -1,16 +1,17 @@
-"""Reassignment (KIP-455): which requests are fit to begin, and how one begins.
+"""Partition reassignment (KIP-455): validates requests and starts them.
 
-A move is kept in the topic's znode: the replicas are the targets and then the originals, and which of them
-are being added or removed. So the next controller goes on where one failed. It has three steps, each durable
-before the next:
+The topic's znode holds a reassignment: its replicas are the target replicas followed by the original ones,
+with the sets being added and removed. So a new controller continues where the last one failed. A reassignment
+has three steps, each durable before the next:
 
-1. The assignment is written with the replicas to add; their brokers, and the leader, are told.
-2. When all targets are in sync, the state is written with the targets alone in the ISR, and a leader of them
-   (`partitions.reassigned_state`); the replicas to remove are deleted.
-3. The assignment is written with the targets alone.
+1. The controller writes the assignment with the replicas to add, and sends it to their brokers and the
+   leader.
+2. When all targets are in sync, it writes the partition state with an ISR and a leader of the targets alone
+   (`partition_state_machine.reassigned_state`), and deletes the removed replicas.
+3. It writes the assignment with the targets alone.
 
-A cancellation is a move back to the originals, and a new request replaces one under way. Topic deletion does
-not wait for moves: it deletes the replicas being added and removed like all others.
+A cancellation is a reassignment back to the originals, and a new request replaces one in progress. Topic
+deletion does not wait for reassignments: it deletes replicas that are being added or removed like all others.
 """
 
 from collections.abc import Mapping
@@ -30,10 +31,10 @@ def validate_reassignments(
     *,
     must_live: bool = True,
 ) -> tuple[dict[TopicPartition, ApiError], dict[TopicPartition, ReplicaAssignment]]:
-    """Return why some of the requests are refused, and what is to be written for the others.
+    """Return the errors of refused requests, and the assignments to write for the accepted ones.
 
-    None as target cancels a move. A request for what is there already, or under way already, has neither.
-    The legacy znode never asked that brokers to add live (`must_live`): the move waits for them.
+    None as target cancels a reassignment. A request that changes nothing is in neither result. The legacy
+    znode never required the brokers to add to be live (`must_live`): the reassignment waits for them.
     """
     errors: dict[TopicPartition, ApiError] = {}
     changes: dict[TopicPartition, ReplicaAssignment] = {}
@@ -68,14 +69,14 @@ def _replicas_error(
         live = context.live_brokers.keys() - context.shutting_down
         dead = [replica for replica in current.reassigned_to(target).adding if replica not in live]
         if dead:
-            message = f"Brokers {dead}, which are to be added, do not live; those that do are {sorted(live)}."
+            message = f"Brokers {dead}, which are to be added, are not live; live brokers are {sorted(live)}."
     return None if message is None else ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _loss_error(
     context: ControllerContext, partition: TopicPartition, wanted: ReplicaAssignment
 ) -> ApiError | None:
-    # A replica that is being added may be the only one in sync by now. KRaft refuses to drop it, too.
+    # A replica that is being added may be the only in-sync one by now. KRaft refuses to drop it, too.
     state = context.states.get(partition)
     if state is None or any(replica in wanted.replicas for replica in state.isr):
         return None
@@ -87,16 +88,16 @@ def _loss_error(
 
 
 def on_reassignments_requested(changes: Mapping[TopicPartition, ReplicaAssignment]) -> list[Write]:
-    """Begin moves, or turn them back."""
+    """Start or cancel reassignments."""
     return [WriteAssignments(changes)] if changes else []
 
 
 def on_assignments_written(
     context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
 ) -> list[Write]:
-    """Take over assignments that are durable; their brokers are told under a new leader epoch.
+    """Record assignments that are durable, and announce them to their brokers under a new leader epoch.
 
-    Those of moves just completed are known already.
+    The assignments of reassignments that were just completed are recorded already.
     """
     changed = {
         partition: assignment

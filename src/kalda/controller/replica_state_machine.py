@@ -5,22 +5,22 @@ from typing import Final
 
 
 class ReplicaStatus(Enum):
-    """Where a replica stands."""
+    """The states of Kafka's replica state machine."""
 
     NON_EXISTENT = "NonExistentReplica"
     """Not assigned, or deleted."""
     NEW = "NewReplica"
-    """Assigned, not told yet what to be."""
+    """Assigned; its broker has not been sent a LeaderAndIsr yet."""
     ONLINE = "OnlineReplica"
-    """Its broker lives and has been told to lead or to follow."""
+    """Its broker is live and has been sent a LeaderAndIsr."""
     OFFLINE = "OfflineReplica"
-    """Its broker is dead, or it was told to stop."""
+    """Its broker is dead, or was sent a StopReplica."""
     DELETION_STARTED = "ReplicaDeletionStarted"
-    """Its broker was told to delete it and has not answered."""
+    """Its broker was sent a StopReplica with deletion and has not responded."""
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
     """Its broker has deleted it."""
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
-    """Its topic is to be deleted but its broker is dead or failed to; tried again when the broker is back."""
+    """Its topic is being deleted, but its broker is dead or failed to; retried when the broker is back."""
 
 
 VALID_PREVIOUS: Final = {

@@ -1,4 +1,4 @@
-"""Collects what one step tells the brokers, so that each broker gets at most one request of each kind."""
+"""Collects the requests of one step, so that each broker gets at most one request of each kind."""
 
 from collections.abc import Iterable
 
@@ -18,8 +18,8 @@ _NO_STATE = PartitionState(NO_LEADER, -1, (), -1)
 
 
 class RequestBatch:
-    """One step's requests. `effects` puts LeaderAndIsr first: a broker must know its role before others
-    send it clients, which UpdateMetadata makes them do; StopReplica comes last.
+    """The requests of one step. LeaderAndIsr comes before UpdateMetadata, because a broker must be leader
+    before the metadata of other brokers directs clients to it; StopReplica comes last.
     """
 
     def __init__(self, context: ControllerContext) -> None:
@@ -34,40 +34,40 @@ class RequestBatch:
     def add_leader_and_isr(
         self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
     ) -> None:
-        """Tell those of the brokers that live their role, and every live broker the metadata."""
+        """Send live brokers of these the partition's leadership, and every live broker its metadata."""
         for broker_id in broker_ids:
             if broker_id in self._context.live_brokers:
                 self._leader_and_isr.setdefault(broker_id, {})[partition] = is_new
         self.add_metadata([partition])
 
     def add_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
-        """Tell a broker roles that it should know already; nobody else needs to hear of them."""
+        """Send a broker leadership that it should have already; other brokers get no metadata."""
         entries = self._leader_and_isr.setdefault(broker_id, {})
         for partition in roles:
             entries.setdefault(partition, False)
 
     def add_all_roles(self, broker_id: int, roles: Iterable[TopicPartition]) -> None:
-        """Tell a broker that just came all its roles, in a full request, even if it has none."""
+        """Send a new broker the leadership of all its replicas in a full request, even if it has none."""
         self._full.add(broker_id)
         self.add_roles(broker_id, roles)
 
     def add_metadata(self, changed: Iterable[TopicPartition] = ()) -> None:
-        """Tell every live broker who lives, and how these partitions stand."""
+        """Send every live broker the live brokers, and the metadata of these partitions."""
         self._is_metadata_due = True
         self._metadata.update(dict.fromkeys(changed))
 
     def add_all_metadata(self, broker_id: int) -> None:
-        """Tell one broker how every partition stands."""
+        """Send one broker the metadata of every partition."""
         self._metadata_full.add(broker_id)
         self._is_metadata_due = True
 
     def add_stop(
         self, broker_id: int, partition: TopicPartition, *, delete: bool, epoch: int | None = None
     ) -> None:
-        """Tell a broker, if it lives, to stop its replica, or to delete it too.
+        """Have a live broker stop its replica and, with `delete`, delete it.
 
-        The topic's deletion overrides any leader epoch; a replica that is merely no longer wanted must not
-        have a newer one than `epoch`, or than the partition's present one.
+        The deletion of a topic overrides any leader epoch. Otherwise the broker ignores the request if its
+        replica has a newer leader epoch than `epoch`, or than the partition's current one if `epoch` is None.
         """
         if broker_id not in self._context.live_brokers:
             return
@@ -91,13 +91,13 @@ class RequestBatch:
 
         brokers = [context.live_brokers[broker_id] for broker_id in sorted(context.live_brokers)]
         effects: list[Effect] = []
-        # A broker that just came learns the addresses of the others before it is told whom to follow.
+        # A new broker needs the addresses of the others before the first request to follow one of them.
         effects.extend(
             Send(broker_id, UpdateMetadata(*identity, [], brokers)) for broker_id in sorted(self._full)
         )
         for broker_id, roles in sorted(self._leader_and_isr.items()):
-            told = [leadership(partition, is_new) for partition, is_new in roles.items()]
-            effects.append(Send(broker_id, LeaderAndIsr(*identity, told, is_full=broker_id in self._full)))
+            hosted = [leadership(partition, is_new) for partition, is_new in roles.items()]
+            effects.append(Send(broker_id, LeaderAndIsr(*identity, hosted, is_full=broker_id in self._full)))
         if self._is_metadata_due:
             changed = [leadership(p) for p in self._metadata if self._is_known(p)]
             everything = []
@@ -105,8 +105,8 @@ class RequestBatch:
                 everything = [leadership(p) for p in context.all_partitions() if self._is_known(p)]
             for broker_id in sorted(context.live_brokers):
                 is_full = broker_id in self._metadata_full
-                told = everything if is_full else changed
-                effects.append(Send(broker_id, UpdateMetadata(*identity, told, brokers, is_full)))
+                sent = everything if is_full else changed
+                effects.append(Send(broker_id, UpdateMetadata(*identity, sent, brokers, is_full)))
         for (broker_id, delete), epochs in sorted(self._stop.items()):
             effects.append(Send(broker_id, StopReplica(*identity, list(epochs), delete, epochs)))
         return effects

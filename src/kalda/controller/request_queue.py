@@ -1,4 +1,4 @@
-"""What operators and brokers ask of the controller: a bounded queue that the owner task works off."""
+"""A bounded queue of requests from operators and brokers, which the controller's owner task serves."""
 
 import asyncio
 from collections import deque
@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 
 _WAITING_MAX: Final = 1_000
-"""Requests that may wait. Each is a person's or a broker's; a thousand mean that the controller is stuck."""
+"""Requests that may wait. Operators and brokers send few of them: a thousand mean a stuck controller."""
 
 Result = TypeVar("Result")
 
 
 class RequestQueue:
-    """The queue. Whoever asks waits for an answer; whoever stops waiting is skipped."""
+    """The queue. A caller waits for its result; the request of a cancelled caller is skipped."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake: Final = wake
@@ -24,11 +24,11 @@ class RequestQueue:
         return bool(self._waiting)
 
     async def ask(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Have `work` done by the owner task, and return its result.
+        """Run `work` in the owner task and return its result.
 
         Raises:
-            ApiError: what `work` raises; NOT_CONTROLLER: the office was left before; REQUEST_TIMED_OUT: too
-                many wait already.
+            ApiError: the error of `work`; NOT_CONTROLLER: this broker stopped being controller before;
+                REQUEST_TIMED_OUT: too many requests wait already.
         """
         if len(self._waiting) >= _WAITING_MAX:
             raise ApiError(
@@ -46,9 +46,10 @@ class RequestQueue:
         return results[0]
 
     async def serve(self) -> None:
-        """Work off the request that came first.
+        """Serve the oldest request.
 
-        What it raises but is no `ApiError` ends the term: the owner is told, and the request is refused.
+        An exception other than `ApiError` is raised to the owner task, whose term it ends; the request fails
+        with NOT_CONTROLLER.
         """
         note, done = self._waiting.popleft()
         if done.done():
@@ -67,7 +68,7 @@ class RequestQueue:
                 done.set_result(None)
 
     def refuse(self) -> None:
-        """Answer all that wait: this broker is not the controller."""
+        """Fail all waiting requests with NOT_CONTROLLER."""
         while self._waiting:
             _, done = self._waiting.popleft()
             if not done.done():

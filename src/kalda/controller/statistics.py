@@ -1,4 +1,4 @@
-"""The controller's figures, under Kafka's names."""
+"""The controller's statistics, named after the metrics of Kafka's controller."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 @dataclass(frozen=True, slots=True)
 class ControllerStatistics:
-    """How the cluster stands; all 0 on a broker that is not its controller."""
+    """Counts of the cluster; all 0 on a broker that is not the active controller."""
 
     active_controller_count: int = 0
     offline_partitions_count: int = 0
@@ -25,17 +25,17 @@ class ControllerStatistics:
 
 
 class ElectionCounts:
-    """How many leaders this broker elected while it was controller, in all its terms."""
+    """The number of leader elections by this broker in all its terms as controller."""
 
     __slots__ = ("elections", "unclean")
 
     def __init__(self) -> None:
         self.elections = 0
         self.unclean = 0
-        """Of these, elections of a replica that was not in sync: records may have been lost."""
+        """Elections of a replica that was not in sync: records may have been lost."""
 
     def note(self, before: PartitionState | None, after: PartitionState) -> None:
-        """Count the change of a partition's state, if it brought another leader."""
+        """Count a change of a partition's state if it changed the leader."""
         if after.leader != NO_LEADER and (before is None or after.leader != before.leader):
             self.elections += 1
             if after.leader_recovering:
@@ -43,7 +43,7 @@ class ElectionCounts:
 
 
 def statistics_of(context: ControllerContext) -> ControllerStatistics:
-    """Count what a controller in office knows."""
+    """Return the statistics of the active controller's context."""
     return ControllerStatistics(
         active_controller_count=1,
         offline_partitions_count=sum(

@@ -84,5 +84,5 @@ def _check_request(context: ControllerContext, broker_id: int, request: BrokerRe
         wrong = hosted & set(request.partitions)
         assert not wrong, f"broker {broker_id} is to delete assigned replicas of {sorted(wrong)}"
     elif isinstance(request, UpdateMetadata):
-        told = {broker.id for broker in request.brokers}
-        assert told == context.live_brokers.keys(), f"{told} are announced as live"
+        announced = {broker.id for broker in request.brokers}
+        assert announced == context.live_brokers.keys(), f"{announced} are announced as live"

@@ -1,9 +1,9 @@
-"""One term of a controller: what it knows, and how it turns what happens into steps of the core.
+"""One term of a controller: turns signals, responses and requests into steps of the core.
 
-A term begins with the election that the driver won and is thrown away when office is left, so nothing of it
-can leak into the next. All of it runs in the driver's one task, but for the answers of brokers, which only
-leave an event. What must not be broken: an event and the outcomes of its writes are one step, and nothing
-comes between; and every write is checked in coordination against the epoch of this term.
+A term starts with an election that this broker won and is discarded when the broker stops being controller,
+so no state leaks into the next term. Everything runs in the driver's owner task, except that responses of
+brokers append events. Two rules must not be broken: an event and the outcomes of its writes are one step,
+without another event between; and ZooKeeper checks every write against the controller epoch of this term.
 """
 
 import logging
@@ -70,10 +70,10 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Term:
-    """One broker's term; `begin` comes first.
+    """One term of this broker; call `begin` first.
 
-    What reads or writes raises what `TermSession.reliably` does, and `ControllerMovedError` where a later
-    controller has written.
+    A method that reads or writes raises the errors of `TermSession.reliably`, and `ControllerMovedError` if a
+    later controller has written.
     """
 
     def __init__(
@@ -89,18 +89,18 @@ class Term:
         self.context: Final = context
         self.store: Final = store
         self.events: Final[deque[Event]] = deque()
-        """Answers of brokers. Bounded by the requests under way."""
+        """Responses of brokers. Bounded by the outstanding requests."""
         self._reliably: Final = session.reliably
         self._watches: Final = watches
         self._channels: Final = channels
         self._mark: Final = mark
         self._election_counts: Final = election_counts
         self._legacy_moves: dict[TopicPartition, tuple[int, ...]] = {}
-        """What `/admin/reassign_partitions` still holds."""
+        """The reassignments that `/admin/reassign_partitions` still lists."""
         self._statistics: ControllerStatistics | None = None
 
     def statistics(self) -> ControllerStatistics:
-        """Return the figures of the cluster."""
+        """Return the controller's statistics."""
         if self._statistics is None:
             self._statistics = statistics_of(self.context)
         elif invariants.enabled:
@@ -109,7 +109,7 @@ class Term:
         return self._statistics
 
     async def begin(self) -> None:
-        """Read everything, once, and tell the brokers."""
+        """Read everything once and send it to the brokers."""
         watches = self._watches
         watches.forget_changes()
         await self._reliably(watches.controller_id)
@@ -127,12 +127,12 @@ class Term:
             ControllerElected(self.store.epoch, brokers, assignments, self._own(states), marked, allowed)
         )
 
-    # Notes: left for the owner task.
+    # Notes for the owner task.
 
     def note_answer(
         self, broker: BrokerInfo, request: BrokerRequest, errors: Mapping[TopicPartition, ErrorCode]
     ) -> None:
-        """Take in what a broker answered for each partition."""
+        """Record a broker's response, with its error code for each partition."""
         failed = {partition: code for partition, code in errors.items() if code is not ErrorCode.NONE}
         if isinstance(request, StopReplica):
             self.events.append(StopReplicaResponseReceived(broker.id, request, errors))
@@ -142,21 +142,21 @@ class Term:
             self._note_refusal(broker.id, request, code, [p for p in failed if failed[p] is code])
 
     def note_overflow(self, broker_id: int) -> None:
-        """A broker takes requests too slowly: what waited for it was thrown away."""
+        """Record that the queue of a slow broker was dropped."""
         self.events.append(BrokerFellBehind(broker_id))
 
     def note_config_changed(self, topic: str) -> None:
-        """A topic's configuration is another: it may allow unclean elections now."""
+        """Record that a topic's configuration changed: it may allow unclean elections now."""
         self._watches.changed_configs.add(topic)
         self._mark(Signal.UNCLEAN_ELECTION)
 
     def note_unclean_default_changed(self) -> None:
-        """Topics that do not set ``unclean.leader.election.enable`` have another."""
+        """Record that the default of ``unclean.leader.election.enable`` changed."""
         self._watches.changed_configs.update(self.context.assignments)
         self._mark(Signal.UNCLEAN_ELECTION)
 
     def note_reconnected(self) -> None:
-        """Watches of topics and partitions may have been missed."""
+        """Record that watches of topics and partitions may have been missed."""
         self._watches.changed_topics.update(self.context.assignments)
         self._watches.changed_partitions.update(self.context.reassigning)
 
@@ -173,16 +173,16 @@ class Term:
         logger.warning(
             "broker %d refused %s of %d partitions (%s, ...): %s", broker_id, kind, count, first, code.name
         )
-        # Watches will tell, too; but who was paused should not go on for as long as they take.
+        # The watches fire too, but a controller that was paused should not continue until they do.
         if code is ErrorCode.STALE_CONTROLLER_EPOCH:
             self._mark(Signal.CONTROLLER)
         elif code is ErrorCode.STALE_BROKER_EPOCH:
             self._mark(Signal.BROKERS)
 
-    # What may have changed in coordination.
+    # Changes in ZooKeeper.
 
     async def process(self, signal: Signal) -> None:
-        """Read what the signal is about, and act on it."""
+        """Read what may have changed, and feed it to the core."""
         watches = self._watches
         match signal:
             case Signal.BROKERS:
@@ -218,7 +218,7 @@ class Term:
             case Signal.BALANCE:
                 await self.step(LeaderImbalanceCheckDue())
             case _:
-                raise AssertionError(f"{signal} is taken up elsewhere")
+                raise AssertionError(f"{signal} is processed by the driver")
 
     async def _process_topics(self) -> None:
         watches = self._watches
@@ -229,19 +229,19 @@ class Term:
         await self.step(TopicsChanged(names, assignments, frozenset(t for t in unclean if unclean[t])))
 
     async def _assignments(self, topics: Collection[str]) -> dict[str, TopicAssignment]:
-        """Read assignments; topics without an id get one, for clients ask by id (KIP-516)."""
+        """Read assignments; topics without an id get one, because clients fetch by id (KIP-516)."""
         found = await self._reliably(lambda: self._watches.assignments(topics))
         return await self._reliably(lambda: self.store.give_topic_ids(found))
 
     def _note_recreated(self, found: Mapping[str, TopicAssignment]) -> None:
-        # A topic deleted by hand and made anew between two reads has other settings, too.
+        # A topic that was deleted by hand and created again between two reads has other settings too.
         known = self.context.assignments
         for topic in found.keys() & known.keys():
             if found[topic].topic_id != known[topic].topic_id:
                 self.note_config_changed(topic)
 
     async def _process_states(self, changed: set[TopicPartition]) -> None:
-        # Those that no longer move are left to the notifications of changed ISRs.
+        # Leaders send ISR change notifications for partitions that are not being reassigned any more.
         moving = [partition for partition in changed if partition in self.context.reassigning]
         changed.clear()
         states = await self._reliably(lambda: self._watches.watched_states(moving))
@@ -272,17 +272,17 @@ class Term:
         await self._delete_messages([paths.PREFERRED_REPLICA_ELECTION])
         self._mark(Signal.LEGACY_ELECTION)
 
-    # Requests, served one after the other.
+    # Requests, one at a time.
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """Take leadership from a broker; return what it still leads, or raise `ApiError`."""
+        """Move leaderships off a broker; return the partitions it still leads, or raise `ApiError`."""
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
-            # It has registered, but the watch that tells of it has not fired yet.
+            # It has registered, but the watch has not fired yet.
             await self.step(BrokersChanged(await self._reliably(self._watches.brokers)))
             known = self.context.live_brokers.get(broker_id)
         if known is None:
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker_id} does not live.")
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker_id} is not live.")
         if broker_epoch != -1 and broker_epoch < known.epoch:
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -294,13 +294,13 @@ class Term:
         return led_partitions(self.context, broker_id)
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
-        """Complete deletions that only dead brokers hold up."""
+        """Complete deletions of topics that wait for dead brokers only."""
         await self.step(DeletionCompletionRequested(tuple(topics)))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, ErrorCode]:
-        """Elect leaders of these partitions, or of all; of all, those that need none are not listed."""
+        """Elect leaders of these partitions, or of all; of all, those that need no election are left out."""
         wanted = list(self.context.all_partitions()) if partitions is None else list(partitions)
         await self._refresh(wanted)
         refused, electable = elections.validate_elections(self.context, election, wanted)
@@ -313,7 +313,7 @@ class Term:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, ApiError | None]:
-        """Begin to move partitions, or cancel (None) their moves; return for each why not, or None."""
+        """Start reassignments, or cancel them (None); return for each partition its error or None."""
         await self._refresh(targets)
         errors, changes = reassignment.validate_reassignments(self.context, targets)
         await self.step(ReassignmentsRequested(changes))
@@ -322,13 +322,13 @@ class Term:
     def reassignments(
         self, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the moves under way, of these partitions or of all."""
+        """Return the reassignments in progress, of these partitions or of all."""
         context = self.context
         wanted = context.reassigning if partitions is None else partitions
         return {p: context.assignment_of(p) for p in wanted if p in context.reassigning}
 
     async def _refresh(self, partitions: Collection[TopicPartition]) -> None:
-        """Learn what leaders wrote whose notification has not come yet."""
+        """Read states that leaders may have written without a notification so far."""
         known = [partition for partition in partitions if partition in self.context.partition_status]
         states = await self._reliably(lambda: self._watches.states(known))
         await self.step(PartitionStatesRead(self._own(states)))
@@ -336,10 +336,10 @@ class Term:
     def _own(
         self, states: Mapping[TopicPartition, PartitionState]
     ) -> Mapping[TopicPartition, PartitionState]:
-        """Return states as they are, unless a later controller has written one of them.
+        """Return the states unchanged.
 
         Raises:
-            ControllerMovedError: it has.
+            ControllerMovedError: a later controller has written one of them.
         """
         epoch = self.store.epoch
         for partition, state in states.items():
@@ -352,7 +352,7 @@ class Term:
     # Steps.
 
     async def step(self, event: Event) -> None:
-        """Feed one event to the core, and the outcomes of its writes before anything else."""
+        """Feed one event to the core, then the outcomes of its writes, before any other event."""
         queue = EventQueue(event)
         while (upcoming := queue.next_event()) is not None:
             effects = step(self.context, upcoming)
@@ -367,7 +367,7 @@ class Term:
                     queue.add(found)
 
     async def _follow_moves(self) -> list[Event]:
-        """Watch the states of partitions that begin to move; tidy up after those that have."""
+        """Watch the states of partitions with a new reassignment; clean up after completed ones."""
         context, watches = self.context, self._watches
         done = {p for p, target in self._legacy_moves.items() if not self._moves_to(p, target)}
         if done:
@@ -390,7 +390,7 @@ class Term:
         )
 
     async def _perform(self, effect: Effect) -> Event | None:
-        """Do what the core asks; all of it may be done twice, should the answer have been lost."""
+        """Perform an effect; it may be performed twice if the first response was lost."""
         store = self.store
         match effect:
             case Send():

@@ -1,7 +1,8 @@
-"""The session with coordination, as a controller needs it: office lasts as long as the session does.
+"""The ZooKeeper session of a controller's term, with operations that survive a lost connection.
 
-A short interruption must not cost the cluster an election, so in office every operation is tried again until
-coordination answers or the session is known to be over.
+A term lasts as long as the session that created ``/controller``. A short interruption must not cost the
+cluster an election, so the active controller retries every operation until ZooKeeper responds or the session
+is over.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from kalda.zk.client.port import SessionState, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
 
 RETRY_SECONDS: Final = 1.0
-"""Pause after coordination failed, before the same is tried again."""
+"""Pause before an operation that ZooKeeper failed is retried."""
 
 Result = TypeVar("Result")
 
@@ -22,7 +23,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class TermSession:
-    """The session of the term; out of office, that of the last election."""
+    """The session of the current term or, without a term, of the last election."""
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
@@ -31,39 +32,39 @@ class TermSession:
 
     @property
     def is_same(self) -> bool:
-        """Whether the session is still the one that the term began, or the election was tried, with."""
+        """Whether the client still has the session that `begin` saw."""
         return self._zookeeper.session_id == self._id
 
     def begin(self) -> None:
-        """From now on the session of today counts."""
+        """Bind the term, or the election, to the client's current session."""
         self._id = self._zookeeper.session_id
 
     def on_state(self) -> None:
-        """The session's state is another."""
+        """Wake operations that wait for a change of the session's state."""
         self._changed.set()
 
     async def reliably(self, operation: Callable[[], Awaitable[Result]]) -> Result:
-        """Do something in office; if coordination cannot be reached, again when it can.
+        """Run an operation of the active controller; retry it when a lost connection is back.
 
         Raises:
-            SessionExpiredError: the term is over meanwhile.
+            SessionExpiredError: the session, and so the term, is over.
         """
         while True:
             try:
                 return await operation()
             except ConnectionLossError as error:
-                logger.warning("coordination cannot be reached, the controller waits: %s", error)
+                logger.warning("ZooKeeper cannot be reached, the controller waits: %s", error)
             await self._wait_connected()
 
     async def pause(self) -> None:
-        """Wait for the session's state to change, but not for long."""
+        """Wait until the session's state changes, at most `RETRY_SECONDS`."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), RETRY_SECONDS)
 
     async def _wait_connected(self) -> None:
         if self._zookeeper.state is SessionState.CONNECTED:
-            # The listener hears of the loss later than the operation did, or it was a short one.
+            # The state listener runs later than the operation fails, or the connection is back already.
             await self.pause()
         while self._zookeeper.state is SessionState.SUSPENDED:
             await self._changed.wait()

@@ -1,9 +1,9 @@
-"""Topic deletion: mark, stop and delete every replica, then forget.
+"""Topic deletion: deletes every replica of a marked topic, then the topic's znodes.
 
-A topic is deleted when each of its replicas has been. A replica on a dead broker makes its topic wait; when
-the broker is back, deletion goes on. Only a new topic of the same name ends the wait: the dead broker's copy
-has another topic id, by which the broker knows it when it is back. Everything is resumable: the mark in
-ZooKeeper goes last, so a new controller starts over, and deleting what is gone is no error.
+A replica on a dead broker delays the deletion until the broker is back. Only a new topic of the same name
+ends the wait: the dead broker recognises its old replica by the topic id when it is back. Deletion can be
+resumed at every point: the mark in ZooKeeper is removed last, so a new controller starts over, and deleting a
+replica that is gone is no error.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,11 +18,11 @@ from kalda.controller.request_batch import RequestBatch
 from kalda.zk.client.schema import LEADER_DURING_DELETE
 
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Answers after which a broker does not have the replica."""
+"""Response codes after which a broker does not have the replica."""
 
 
 def request_deletions(context: ControllerContext, topics: Iterable[str], batch: RequestBatch) -> list[Effect]:
-    """Take up newly marked topics; refuse those that do not exist, or all where deletion is disabled."""
+    """Start deleting newly marked topics; reject topics that do not exist, or all if deletion is disabled."""
     wanted = sorted(set(topics) - context.topics_to_delete)
     accepted = [
         topic for topic in wanted if topic in context.assignments and context.is_topic_deletion_enabled
@@ -38,7 +38,7 @@ def request_deletions(context: ControllerContext, topics: Iterable[str], batch: 
 def resume_deletions(
     context: ControllerContext, topics: Collection[str], batch: RequestBatch
 ) -> list[Effect]:
-    """Go on with these topics: stop replicas on brokers that live, finish topics without replicas."""
+    """Continue the deletion of topics: stop replicas on live brokers, finish topics without replicas."""
     finished: list[str] = []
     for topic in sorted(topics):
         if topic not in context.topics_to_delete or topic in context.topics_without_replicas:
@@ -67,9 +67,10 @@ def resume_deletions(
 def complete_deletions(
     context: ControllerContext, topics: Iterable[str], batch: RequestBatch
 ) -> list[Effect]:
-    """Complete the deletion of topics of which only replicas on dead brokers are left.
+    """Complete the deletion of topics whose remaining replicas are all on dead brokers.
 
-    A broker that lives must have deleted its replica: it could still serve it under the name.
+    A live broker must have deleted its replica first: it could still serve the replica under the topic's
+    name.
     """
     complete: list[str] = []
     for topic in topics:
@@ -93,7 +94,7 @@ def complete_deletions(
 def on_stop_replica_response(
     context: ControllerContext, event: StopReplicaResponseReceived, batch: RequestBatch
 ) -> list[Effect]:
-    """Take note of which replicas a broker has deleted."""
+    """Record which replicas a broker has deleted."""
     if not event.request.delete or event.request.controller_epoch != context.epoch:
         return []
     progressed: set[str] = set()
@@ -121,7 +122,7 @@ def on_stop_replica_response(
 
 
 def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None:
-    """ZooKeeper no longer has the topics: forget them."""
+    """Remove topics whose znodes have been deleted from the context."""
     for topic in topics:
         if topic not in context.topics_without_replicas:
             continue

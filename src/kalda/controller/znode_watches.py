@@ -1,9 +1,8 @@
-"""What the controller's driver reads in coordination, and how it learns that something changed there.
+"""The controller's reads of ZooKeeper, and the watches that notify it of changes.
 
-Watches only say *that* something changed: they leave a mark, and the reading that takes it up arms the next
-watch itself, so nothing is missed and a burst of changes is read once. The callbacks are the same for every
-term of a broker, and an engine keeps one watch for one callback and path; so terms may come and go without
-watches piling up.
+A watch only marks a `Signal`; the owner task then reads what changed, and the read arms the next watch. So no
+change is missed, and a burst of changes is read once. All terms of a broker share the callbacks, and a
+`ZooKeeperClient` keeps one watch per callback and path; so watches do not pile up over many terms.
 """
 
 import logging
@@ -26,7 +25,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Signal(Enum):
-    """What may have changed; taken up in this order."""
+    """What may have changed. Pending signals are processed in this order."""
 
     SESSION = auto()
     CONTROLLER = auto()
@@ -34,24 +33,24 @@ class Signal(Enum):
     TOPICS = auto()
     DELETIONS = auto()
     ASSIGNMENTS = auto()
-    """Of the topics in `ZnodeWatches.changed_topics`."""
+    """The assignments of the topics in `ZnodeWatches.changed_topics`."""
     STATES = auto()
-    """Of the partitions in `ZnodeWatches.changed_partitions`."""
+    """The states of the partitions in `ZnodeWatches.changed_partitions`."""
     ISR_CHANGES = auto()
     LOG_DIRS = auto()
     UNCLEAN_ELECTION = auto()
-    """Of the topics in `ZnodeWatches.changed_configs`, or of all."""
+    """The configurations of the topics in `ZnodeWatches.changed_configs`."""
     LEGACY_REASSIGNMENT = auto()
     LEGACY_ELECTION = auto()
     BALANCE = auto()
 
 
 ACTIVE_SIGNALS: Final = tuple(Signal)[2:-1]
-"""What a controller looks at anew when it may have missed watches."""
+"""What the active controller reads again when it may have missed events."""
 
 
 class ZnodeWatches:
-    """The reads of one broker's driver. Methods raise what `Cluster`'s do."""
+    """The reads of one broker's driver. The methods raise what those of `ClusterStore` raise."""
 
     def __init__(
         self, cluster: ClusterStore, mark: Callable[[Signal], None], is_unclean_default: Callable[[], bool]
@@ -64,25 +63,25 @@ class ZnodeWatches:
         self.changed_partitions: set[TopicPartition] = set()
         self.changed_configs: set[str] = set()
         self.watched_partitions: set[TopicPartition] = set()
-        """Those whose state has a watch. Invariant: each is taken out when its watch fires."""
+        """Partitions whose state has a watch. Invariant: a partition is removed when its watch fires."""
 
     def forget(self) -> None:
-        """The session is over, and its watches with it."""
+        """Reset after the end of the session, which has dropped its watches."""
         self.forget_changes()
         self.watched_partitions.clear()
 
     def forget_changes(self) -> None:
-        """A new term reads everything."""
+        """Drop the recorded changes: a new term reads everything."""
         self.changed_topics.clear()
         self.changed_partitions.clear()
         self.changed_configs.clear()
 
     async def controller_id(self) -> int | None:
-        """Return who is controller."""
+        """Return the broker id of the active controller, or None if there is none."""
         return await self._cluster.controller_id(self._on_controller)
 
     async def brokers(self) -> dict[int, BrokerInfo]:
-        """Return the live brokers; one that changes its endpoints only is noticed too (KAFKA-8380)."""
+        """Return the live brokers; watches them too, because endpoints can change in place (KAFKA-8380)."""
         names = await self._zookeeper.children(paths.BROKER_IDS, self._on_brokers)
         ids = paths.numbers(names)
         found = await self._zookeeper.get_many([paths.broker(each) for each in ids], self._on_brokers)
@@ -95,7 +94,7 @@ class ZnodeWatches:
         return frozenset(await self._cluster.topics(self._on_topics))
 
     async def assignments(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
-        """Return where the partitions of these topics live."""
+        """Return the assignments of these topics."""
         return await self._cluster.topic_assignments(sorted(topics), self._on_assignment)
 
     async def topics_to_delete(self) -> frozenset[str]:
@@ -103,15 +102,15 @@ class ZnodeWatches:
         return frozenset(await self._cluster.topics_to_delete(self._on_deletions))
 
     async def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """Return the states of those partitions that have one."""
+        """Return the states of those partitions that have one, without a watch."""
         return await self._cluster.partition_states(partitions)
 
     async def watched_states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionState]:
-        """Return states as `states` does, and have their next change reported.
+        """Return states as `states` does, and watch them.
 
-        A move is complete with a change of the ISR; the notifications of those come seconds later.
+        A change of the ISR completes a reassignment; the leader's own notification comes seconds later.
         """
         wanted = list(partitions)
         found = await self._zookeeper.get_many([paths.partition_state(p) for p in wanted], self._on_state)
@@ -119,7 +118,7 @@ class ZnodeWatches:
         return schema.decode_partition_states(wanted, found)
 
     async def unclean_topics(self, topics: Iterable[str]) -> dict[str, bool]:
-        """Return which topics allow unclean elections."""
+        """Return for each topic whether it allows unclean elections."""
         wanted = list(topics)
         found = await self._zookeeper.get_many([paths.config("topics", topic) for topic in wanted])
         configs = schema.decode_configs("topics", wanted, found)
@@ -127,27 +126,27 @@ class ZnodeWatches:
         return {topic: configs.get(topic, {}).get(_UNCLEAN_ELECTION, default) == "true" for topic in wanted}
 
     async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
-        """Return the notifications of changed ISRs, and the partitions that they name."""
+        """Return the paths of the ISR change notifications, and the partitions that they name."""
         messages = await self._messages(
             paths.ISR_CHANGES, paths.ISR_CHANGE_PREFIX, schema.decode_isr_change, self._on_isr_changes
         )
         return list(messages), {p for named in messages.values() if named for p in named}
 
     async def log_dir_events(self) -> tuple[list[str], frozenset[int]]:
-        """Return the notifications of failed log directories, and the brokers that sent them."""
+        """Return the paths of the log directory notifications, and the brokers that sent them."""
         messages = await self._messages(
             paths.LOG_DIR_EVENTS, paths.LOG_DIR_EVENT_PREFIX, schema.decode_log_dir_event, self._on_log_dirs
         )
         return list(messages), frozenset(b for b in messages.values() if b is not None)
 
     async def legacy_reassignment(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """Return the moves that an older tool asks for; None where it does not."""
+        """Return the targets in the znode of a legacy tool; None if there is no such znode."""
         return await self._legacy(
             paths.REASSIGN_PARTITIONS, schema.decode_reassignment, self._on_legacy_reassignment, {}
         )
 
     async def legacy_election(self) -> frozenset[TopicPartition] | None:
-        """Return what an older tool wants led by the preferred replica; None where it does not."""
+        """Return the partitions in the preferred-election znode of a legacy tool; None without a znode."""
         nothing: frozenset[TopicPartition] = frozenset()
         return await self._legacy(
             paths.PREFERRED_REPLICA_ELECTION,
@@ -184,10 +183,10 @@ class ZnodeWatches:
         except NoNodeError:
             return None
         except SchemaError as error:
-            logger.error("the request in %s is dropped: %s", path, error)
+            logger.error("the request in %s is ignored: %s", path, error)
             return nothing
 
-    # Marks: called from watches, on the loop; they only leave a note.
+    # Watch callbacks, on the loop; they only mark a signal.
 
     def _on_controller(self, event: WatchEvent) -> None:
         self._mark(Signal.CONTROLLER)

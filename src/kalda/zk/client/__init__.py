@@ -1,1 +1,7 @@
-"""What the cluster keeps in ZooKeeper: paths, JSON, typed operations, and the port an engine fills."""
+"""What the cluster keeps in ZooKeeper: the client port, Kafka's paths and JSON, and typed operations on them.
+
+`port.ZooKeeperClient` is the port. Two engines implement it: `kazoo` here, for ZooKeeper servers over the
+wire, and `kalda.zk.server.embedded`, for a server in the same process. `ClusterStore`, `ControllerStore` and
+`IsrStore` are the typed operations of brokers, the active controller and partition leaders. The package
+caches nothing and decides nothing; `kalda.broker` and `kalda.controller` do. It uses only `kalda.common`.
+"""

@@ -1,8 +1,8 @@
-"""Typed operations on what the cluster keeps in ZooKeeper, over the coordination port.
+"""Typed operations of brokers on the cluster's znodes: registrations, topics, configurations, producer ids.
 
-Brokers and the request handlers use this; what only the active controller may write is in
-`controller_store`, because those writes are fenced by its epoch. Nothing is cached here: each call reads or
-writes, and a watch passed in is armed by the read itself.
+The writes of the active controller are in `controller_store`, because its epoch fences them; the ISR writes
+of leaders are in `isr_store`. Nothing is cached: each call reads or writes ZooKeeper, and a read sets the
+watch that it is given.
 """
 
 import uuid
@@ -30,17 +30,17 @@ from kalda.zk.client.zookeeper_errors import (
 )
 
 _CONFLICT_RETRIES: Final = 100
-"""Attempts of a compare-and-set among brokers. Each failure means that another broker succeeded, so reaching
-this bound takes a hundred others in the same few milliseconds."""
+"""Attempts of a compare-and-set. Each failure means that another broker succeeded, so only a hundred brokers
+within a few milliseconds could reach this bound."""
 
 
 class BrokerIdInUseError(Exception):
-    """Another live broker has registered under this id."""
+    """Another live broker is registered under this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create: validated by the caller, who also chose the replicas."""
+    """A topic to create; the caller has validated it and chosen the replicas."""
 
     name: str
     partitions: Mapping[int, ReplicaAssignment]
@@ -49,11 +49,11 @@ class NewTopic:
 
 
 class ClusterStore:
-    """What one broker asks of coordination.
+    """One broker's view of the cluster's znodes.
 
-    All methods raise `ZooKeeperError` (see the port). One that reads a single znode raises
-    `schema.SchemaError` if that holds nonsense; one that reads many logs and leaves out those that do. Only
-    what else they raise is listed.
+    All methods raise `ZooKeeperError` (see the port). A method that reads one znode raises
+    `schema.SchemaError` if it is malformed; a method that reads many logs malformed ones and leaves them out.
+    The methods list only further errors.
     """
 
     def __init__(self, zookeeper: ZooKeeperClient, clock: Clock) -> None:
@@ -63,7 +63,7 @@ class ClusterStore:
     # The cluster and its brokers.
 
     async def ensure_layout(self) -> None:
-        """Create the persistent znodes that Kafka expects and that are not there yet."""
+        """Create the persistent znodes of Kafka's layout that are missing."""
         wanted: dict[str, None] = {}
         for path in paths.PERSISTENT:
             parts = path.split("/")
@@ -77,7 +77,7 @@ class ClusterStore:
                 raise outcome
 
     async def cluster_id(self) -> str:
-        """Return the cluster's id; the first broker ever to ask creates it."""
+        """Return the cluster's id; the cluster's first broker creates it."""
         while True:
             try:
                 data, _ = await self.zookeeper.get(paths.CLUSTER_ID)
@@ -96,18 +96,18 @@ class ClusterStore:
                 continue
 
     async def next_broker_id(self, reserved_max: int) -> int:
-        """Return an id that no broker ever had, above `reserved.broker.max.id`."""
+        """Return a broker id that was never used, above `reserved.broker.max.id`."""
         stat = await self.zookeeper.set(paths.BROKER_SEQUENCE_ID, b"")
         return reserved_max + stat.version
 
     async def register_broker(self, info: BrokerInfo, own_sessions: Collection[int] = ()) -> int:
-        """Announce a live broker for as long as the session lasts; return its broker epoch.
+        """Register a live broker for as long as the session lasts; return its broker epoch.
 
-        A registration without a time-stamp gets that of now. One that a session of `own_sessions` left is
-        replaced: those are sessions of this very process that it lost.
+        A registration without a timestamp gets the current time. The registration of a session in
+        `own_sessions` is replaced: these are earlier sessions of this process.
 
         Raises:
-            BrokerIdInUseError: another session holds the id.
+            BrokerIdInUseError: another session has registered the id.
         """
         path = paths.broker(info.id)
         if info.timestamp_ms < 0:
@@ -123,15 +123,15 @@ class ClusterStore:
             stat = await self.zookeeper.exists(path)
             operations = [create]
             if stat is None:
-                # The former one went away between.
+                # The earlier registration was deleted meanwhile.
                 continue
             if stat.ephemeral_owner == self.zookeeper.session_id:
-                # Also a create whose answer was lost and that was sent again finds its own znode.
+                # A create that was repeated after a lost response finds its own znode, too.
                 return stat.czxid
             if stat.ephemeral_owner not in own_sessions:
                 raise self._id_in_use(path, info.id, stat.ephemeral_owner)
             operations = [Delete(path, stat.version), create]
-        raise NodeExistsError(f"the registration {path} comes and goes", path)
+        raise NodeExistsError(f"the registration {path} is created and deleted repeatedly", path)
 
     def _id_in_use(self, path: str, broker_id: int, owner: int) -> BrokerIdInUseError:
         return BrokerIdInUseError(
@@ -141,14 +141,14 @@ class ClusterStore:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Withdraw a registration; does nothing where there is none."""
+        """Delete a broker's registration; does nothing if there is none."""
         try:
             await self.zookeeper.delete(paths.broker(broker_id))
         except NoNodeError:
             return
 
     async def brokers(self, watch: WatchCallback | None = None) -> dict[int, BrokerInfo]:
-        """Return the live brokers by id; `watch` reports when one comes or goes."""
+        """Return the live brokers by id; `watch` reports the next registration or its end."""
         ids = paths.numbers(await self.zookeeper.children(paths.BROKER_IDS, watch))
         found = await self.zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
         return schema.decode_each(
@@ -156,7 +156,7 @@ class ClusterStore:
         )
 
     async def controller_id(self, watch: WatchCallback | None = None) -> int | None:
-        """Return the active controller's broker id, or None while there is none."""
+        """Return the active controller's broker id, or None."""
         if await self.zookeeper.exists(paths.CONTROLLER, watch) is None:
             return None
         try:
@@ -168,7 +168,7 @@ class ClusterStore:
     # Topics.
 
     async def topics(self, watch: WatchCallback | None = None) -> list[str]:
-        """Return the names of all topics, those under deletion included."""
+        """Return the names of all topics, including those that are being deleted."""
         return await self.zookeeper.children(paths.TOPICS, watch)
 
     async def topic_assignments(
@@ -190,10 +190,10 @@ class ClusterStore:
         return schema.decode_partition_states(wanted, found)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:
-        """Create topics, pipelined; return for each why it failed (`NodeExistsError`: it exists), or None.
+        """Create topics, pipelined; return for each its error (`NodeExistsError`: it exists), or None.
 
-        A topic's configuration is written in the same transaction. The partitions come to life when the
-        controller has seen the topic.
+        The same transaction writes a topic's configuration. The controller creates the partitions when its
+        watch reports the topic.
         """
         leftovers = await self.zookeeper.get_many([paths.config("topics", topic.name) for topic in topics])
         transactions: list[list[Operation]] = []
@@ -214,10 +214,10 @@ class ClusterStore:
         }
 
     async def set_assignment(self, assignment: TopicAssignment) -> TopicAssignment:
-        """Replace a topic's assignment, e.g. to add partitions, if it is still of `assignment.version`.
+        """Replace a topic's assignment, e.g. to add partitions, if it still has `assignment.version`.
 
         Raises:
-            BadVersionError: somebody changed it meanwhile; read again.
+            BadVersionError: it was changed meanwhile; the caller must read it again.
         """
         stat = await self.zookeeper.set(
             paths.topic(assignment.topic), schema.encode_topic(assignment), assignment.version
@@ -227,7 +227,7 @@ class ClusterStore:
         )
 
     async def request_topic_deletions(self, topics: Sequence[str]) -> dict[str, ZooKeeperError | None]:
-        """Mark topics for the controller to delete; `NodeExistsError`: the topic is marked already."""
+        """Mark topics for deletion by the controller; `NodeExistsError`: the topic is marked already."""
         outcomes = await self.zookeeper.multi_many([[Create(paths.delete_topic(topic))] for topic in topics])
         return {
             topic: outcome if isinstance(outcome, ZooKeeperError) else None
@@ -241,7 +241,7 @@ class ClusterStore:
     # Configuration.
 
     async def config(self, entity_type: str, entity_name: str) -> dict[str, str]:
-        """Return the dynamic configuration of an entity; empty where it has none."""
+        """Return the dynamic configuration of an entity; empty if it has none."""
         (found,) = await self.zookeeper.get_many([paths.config(entity_type, entity_name)])
         return {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
 
@@ -272,13 +272,13 @@ class ClusterStore:
             except (NodeExistsError, NoNodeError) as error:
                 if error.operation_index != 0:
                     raise
-        raise BadVersionError(f"{path} was created and deleted over and over by others", path)
+        raise BadVersionError(f"{path} is created and deleted repeatedly by other clients", path)
 
     async def watch_config_changes(self, callback: Callable[[ConfigChange], None]) -> ConfigChanges:
-        """Call `callback` for each change of configuration from now on, by whichever broker.
+        """Call `callback` for each configuration change of any broker from now on.
 
-        Load the configurations after this returns, and no change is missed. Close the returned handle to
-        stop.
+        A caller that reads the configurations after this returns misses no change. Closing the returned
+        handle stops the calls.
         """
         changes = ConfigChanges(self.zookeeper, callback)
         await changes.start()
@@ -289,7 +289,7 @@ class ClusterStore:
     async def allocate_producer_ids(
         self, broker_id: int, size: int = schema.PRODUCER_ID_BLOCK_SIZE
     ) -> ProducerIdBlock:
-        """Take the next block of producer ids for a broker; no two brokers ever get the same id."""
+        """Allocate the next block of producer ids; no two brokers ever get the same id."""
         for _ in range(_CONFLICT_RETRIES):
             data, stat = await self.zookeeper.get(paths.PRODUCER_ID_BLOCK)
             first = schema.decode_producer_id_block(data).last + 1 if data else 0

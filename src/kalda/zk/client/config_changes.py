@@ -1,10 +1,9 @@
-"""Follows `/config/changes`, through which a broker learns that some configuration was changed.
+"""Follows the notifications of dynamic configuration changes in ``/config/changes``.
 
-Whoever changes a configuration adds a sequential znode that names the entity; every broker watches the
-parent, reads what is new and loads that entity's configuration afresh. Old notifications are purged by
-whoever sees them; who was away so long that it may have missed some reads everything instead. The one thing
-to keep: the sequence number already seen only grows, so that a notification is handled once however often
-the children are listed.
+A broker that changes a configuration creates a sequential znode there that names the entity. Every broker
+watches the parent, reads new notifications and reloads the named configurations. Every broker also purges old
+notifications; one that may have missed some after an expired session reloads everything. The last sequence
+number seen must only grow, so that a notification is handled once however often the children are listed.
 """
 
 import asyncio
@@ -25,21 +24,21 @@ from kalda.zk.client.zookeeper_errors import (
 )
 
 _RETENTION_MS: Final = 15 * 60 * 1000
-"""Kafka's: long enough for a broker that was away to read what it missed, should it not restart. Counted to
-the newest notification, which is kept, as the coordination server dated both."""
+"""Kafka's retention: long enough for a disconnected broker to read what it missed. Age is counted from the
+newest notification, which is kept; the ZooKeeper server dates both."""
 
 _NONE_LEFT: Final = 2**31
-"""Stands for the number of a notification where there is none: above all of them."""
+"""Stands for the lowest sequence number if there is no notification: above all numbers."""
 
 _RETRY_SECONDS: Final = 1.0
-"""Pause after coordination failed, before the children are listed again."""
+"""Pause after an error of ZooKeeper, before the children are listed again."""
 
 logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """The whole new dynamic configuration of one entity."""
+    """The complete new dynamic configuration of one entity."""
 
     entity_type: str
     """``topics``, ``brokers``, ``clients``, …"""
@@ -49,7 +48,7 @@ class ConfigChange:
 
 
 class ConfigChanges:
-    """One follower; `Cluster.watch_config_changes` makes and starts it."""
+    """One follower of the notifications; `ClusterStore.watch_config_changes` creates and starts it."""
 
     def __init__(self, zookeeper: ZooKeeperClient, callback: Callable[[ConfigChange], None]) -> None:
         self._zookeeper = zookeeper
@@ -57,11 +56,11 @@ class ConfigChanges:
         self._changed = asyncio.Event()
         self._last_seen = -1
         self._was_away = False
-        """Without a watch since the last look, because the session expired."""
+        """Whether the session has expired since the last listing, so that there was no watch."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Arm the watch; notifications that exist already count as seen."""
+        """Set the watch; existing notifications count as seen."""
         names = await self._zookeeper.children(paths.CONFIG_CHANGES, self._on_event)
         self._last_seen = max(self._sequences(names), default=-1)
         self._zookeeper.add_state_listener(self._on_state)
@@ -79,7 +78,7 @@ class ConfigChanges:
         self._changed.set()
 
     def _on_state(self, state: SessionState) -> None:
-        # A new session has no watches: list again, which arms one.
+        # A new session has no watches; listing again sets one.
         if state is SessionState.EXPIRED:
             self._was_away = True
         elif state is SessionState.CONNECTED:
@@ -97,7 +96,7 @@ class ConfigChanges:
                 logger.warning("reading configuration changes failed, will retry: %s", error)
                 await self._try_again()
             except Exception:
-                # A broker that no longer hears of changes would look well and be wrong.
+                # A broker that stopped following would look healthy with an outdated configuration.
                 logger.exception("following configuration changes failed, will retry")
                 await self._try_again()
 
@@ -108,8 +107,8 @@ class ConfigChanges:
     async def _read_new(self) -> None:
         names = await self._zookeeper.children(paths.CONFIG_CHANGES, self._on_event)
         sequences = self._sequences(names)
-        # While the session lasts its watch tells of every change. No clock says whether any was purged since:
-        # those of brokers differ, and jump. The oldest goes first, so that a gap is one after the last seen.
+        # During a session the watch reports every change. After an expiry some may have been purged; clocks
+        # of brokers differ and jump, but the oldest is purged first, so a gap follows the last number seen.
         if self._was_away and min(sequences, default=_NONE_LEFT) > self._last_seen + 1:
             await self._read_all()
             self._last_seen = max(sequences, default=self._last_seen)
@@ -121,7 +120,7 @@ class ConfigChanges:
         await self._purge(sequences)
 
     async def _read_all(self) -> None:
-        """Load every configuration afresh, in place of the notifications that may be gone."""
+        """Reload every configuration, in place of notifications that may be gone."""
         logger.info(
             "the session expired and notifications after number %d may be gone: reading all configurations",
             self._last_seen,
@@ -155,15 +154,15 @@ class ConfigChanges:
         try:
             self._callback(change)
         except Exception:
-            # One bad change must not keep the later ones from being applied.
+            # A bad change must not prevent later ones from being applied.
             logger.exception(
                 "applying the configuration of %s/%s failed", change.entity_type, change.entity_name
             )
 
     async def _purge(self, sequences: Mapping[int, str]) -> None:
-        """Delete what is older than the newest notification by more than the retention.
+        """Delete notifications that are older than the newest by more than the retention.
 
-        Both times are the coordination server's: a broker whose own clock is ahead would delete what the
+        Both times are the ZooKeeper server's: a broker whose clock is ahead would delete notifications that
         others have yet to read.
         """
         if not sequences:
@@ -178,12 +177,12 @@ class ConfigChanges:
             if stat is None:
                 continue
             if stat.ctime >= newest.ctime - _RETENTION_MS:
-                # Those that follow were created later.
+                # Later numbers were created later.
                 break
             try:
                 await self._zookeeper.delete(path)
             except (NoNodeError, NotEmptyError):
-                # Another broker was faster; or it is no notification, since those have no children.
+                # Another broker was faster; or it is no notification, because notifications have no children.
                 continue
 
     @staticmethod
@@ -194,6 +193,6 @@ class ConfigChanges:
                 try:
                     sequences[paths.sequence_number(name)] = name
                 except ValueError:
-                    # No broker made it; it must not keep those of brokers from being read.
+                    # No broker created it; it must not prevent others from being read.
                     continue
         return sequences

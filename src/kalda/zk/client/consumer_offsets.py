@@ -1,7 +1,7 @@
-"""Offsets of consumer groups in ZooKeeper, where they lay before Kafka 0.9: versions 0 of OffsetCommit and
-OffsetFetch, and consumers of Kafka 0.8, use ``/consumers/<group>/offsets/<topic>/<partition>``.
+"""Reads and writes offsets of consumer groups in ZooKeeper, for OffsetCommit and OffsetFetch version 0.
 
-The data of a znode is the offset in digits. Nobody else writes there on behalf of brokers.
+Consumers of Kafka 0.8 use the same znodes, ``/consumers/<group>/offsets/<topic>/<partition>``, whose data is
+the offset in digits. Offsets of later versions are in the ``__consumer_offsets`` topic, not here.
 """
 
 from kalda.common.types import TopicPartition
@@ -13,15 +13,15 @@ __all__ = ["offset_path", "read_offset", "write_offset"]
 
 
 def offset_path(group_id: str, partition: TopicPartition) -> str:
-    """The znode of one offset."""
+    """Return the path of one offset."""
     return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
 
 
 async def read_offset(zookeeper: ZooKeeperClient, group_id: str, partition: TopicPartition) -> int | None:
-    """Return the offset, or None if there is none, or nothing that is a number.
+    """Return the offset, or None if there is none or the data is no number.
 
     Raises:
-        ZooKeeperError: it cannot be known.
+        ZooKeeperError: the znode could not be read.
     """
     try:
         data, _ = await zookeeper.get(offset_path(group_id, partition))
@@ -36,10 +36,10 @@ async def read_offset(zookeeper: ZooKeeperClient, group_id: str, partition: Topi
 async def write_offset(
     zookeeper: ZooKeeperClient, group_id: str, partition: TopicPartition, offset: int
 ) -> None:
-    """Write the offset, with the znodes above it if they are missing.
+    """Write the offset, and create missing parents.
 
     Raises:
-        ZooKeeperError: it is not written.
+        ZooKeeperError: the offset was not written.
     """
     path = offset_path(group_id, partition)
     data = str(offset).encode("ascii")
@@ -57,5 +57,5 @@ async def write_offset(
     try:
         await zookeeper.multi([Create(path, data)])
     except NodeExistsError:
-        # Somebody else created it between; the last one to write counts, as for any two commits.
+        # Another client created it meanwhile; the last write wins, as for any two commits.
         await zookeeper.set(path, data)

@@ -1,7 +1,7 @@
-"""What only the active controller writes, each write fenced by the controller's epoch.
+"""The writes of the active controller, each fenced by the controller epoch, and the controller's election.
 
-Every transaction begins with a check of `/controller_epoch`'s version, which changes with every election. So
-a controller that was replaced while it paused cannot change anything: it gets `ControllerMovedError` instead
+Every transaction starts with a check of the version of ``/controller_epoch``, which changes with every
+election. So a controller that was replaced while it was paused cannot write: it gets a `ControllerMovedError`
 (KAFKA-6082).
 """
 
@@ -26,10 +26,10 @@ _PARTITIONS_PER_TRANSACTION: Final = 500
 """At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
 
 _DELETE_ATTEMPTS: Final = 5
-"""Somebody may add a znode below a topic while it is being deleted; more often than this is no accident."""
+"""A client may create a znode below a topic that is being deleted; more often than this is no accident."""
 
 _CONFLICT_ATTEMPTS: Final = 100
-"""Each conflict means that a broker added partitions; a hundred in the same few milliseconds do not."""
+"""A conflict means that a broker added partitions; a hundred in a few milliseconds do not happen."""
 
 _FENCE_INDEX: Final = 0
 
@@ -40,9 +40,9 @@ class ControllerMovedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StatesUpdated:
-    """How conditional writes went: what was written, with its new version, and what the others hold instead.
+    """The outcome of conditional writes: the written states with their new versions, and the conflicts.
 
-    None among the conflicts: the znode is gone.
+    A conflict is the stored state that another client wrote first, or None if the znode is gone.
     """
 
     updated: dict[TopicPartition, PartitionState]
@@ -50,9 +50,9 @@ class StatesUpdated:
 
 
 async def elect(zookeeper: ZooKeeperClient, clock: Clock, broker_id: int) -> "ControllerStore | None":
-    """Try to become controller; return the new controller's store, or None if somebody else is controller.
+    """Try to become controller; return the new controller's store, or None if another broker is controller.
 
-    Creating `/controller` and raising the epoch are one transaction, so each controller has its own epoch.
+    One transaction creates `/controller` and increments the epoch, so each controller has its own epoch.
     """
     try:
         data, stat = await zookeeper.get(paths.CONTROLLER_EPOCH)
@@ -88,9 +88,9 @@ class ControllerStore:
     async def create_partition_states(
         self, states: Mapping[TopicPartition, PartitionState]
     ) -> dict[TopicPartition, PartitionState]:
-        """Write first states; return for every partition the state that now holds, with its version.
+        """Create partition states; return the stored state of every partition, with its version.
 
-        That is another than the one given where a state was there before.
+        If a partition had a state already, the stored state differs from the given one.
         """
         existing = await self._existing(
             {paths.topic_partitions(p.topic) for p in states}
@@ -115,7 +115,7 @@ class ControllerStore:
         return await self._read(states)
 
     async def update_partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> StatesUpdated:
-        """Replace states whose znodes still have the version that the state names."""
+        """Replace the states whose znodes still have the named version."""
         outcomes = await self._zookeeper.multi_many(
             [
                 [
@@ -143,10 +143,10 @@ class ControllerStore:
     async def write_assignments(
         self, changes: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Replace where partitions live; return the changes without those of partitions that are gone.
+        """Replace the assignments of partitions; return the changes without those of missing partitions.
 
-        Brokers add partitions to the same znodes meanwhile, so what they hold is read and written on
-        condition, again where somebody was faster.
+        Brokers may add partitions to the same znodes meanwhile, so each znode is read, written conditionally,
+        and retried after a conflict.
         """
         waiting: dict[str, dict[int, ReplicaAssignment]] = {}
         for partition, assignment in changes.items():
@@ -173,9 +173,9 @@ class ControllerStore:
         raise BadVersionError(f"{list(waiting)} changed {_CONFLICT_ATTEMPTS} times in a row")
 
     async def give_topic_ids(self, assignments: Mapping[str, TopicAssignment]) -> dict[str, TopicAssignment]:
-        """Give an id to topics that older tools made without one; return all as they are now.
+        """Give an id to topics that older tools created without one; return all assignments.
 
-        Where somebody writes the topic at the same time it gets its id when that is noticed.
+        A topic that another client writes at the same time gets its id when the controller reads it again.
         """
         wanted = {
             topic: replace(each, topic_id=random_uuid())
@@ -197,7 +197,7 @@ class ControllerStore:
         return {topic: given.get(topic, each) for topic, each in assignments.items()}
 
     async def set_legacy_reassignment(self, remaining: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-        """Leave these moves in `/admin/reassign_partitions`; delete it where none remain."""
+        """Keep only these reassignments in `/admin/reassign_partitions`; delete it if none remain."""
         operation: Operation = Delete(paths.REASSIGN_PARTITIONS)
         if remaining:
             operation = SetData(paths.REASSIGN_PARTITIONS, schema.encode_reassignment(remaining))
@@ -205,24 +205,24 @@ class ControllerStore:
         self._raise_if_failed(outcomes, NoNodeError)
 
     async def delete_messages(self, names: Sequence[str]) -> None:
-        """Delete znodes whose message has been acted on; those that are gone are fine."""
+        """Delete znodes of processed messages; missing ones are no error."""
         outcomes = await self._zookeeper.multi_many([[self._fence, Delete(name)] for name in names])
         self._raise_if_failed(outcomes, NoNodeError)
 
     async def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete all that is kept about topics; a topic's mark for deletion goes last, so a crash resumes."""
+        """Delete all znodes of topics, the deletion mark last, so that deletion resumes after a crash."""
         remaining = list(topics)
         failures: dict[str, ZooKeeperError] = {}
         for _ in range(_DELETE_ATTEMPTS):
             owners: list[str] = []
             transactions: list[list[Operation]] = []
             for topic in remaining:
-                doomed = await self._descendants(paths.topic(topic))
+                znodes = await self._descendants(paths.topic(topic))
                 for last in (paths.config("topics", topic), paths.delete_topic(topic)):
                     if await self._zookeeper.exists(last) is not None:
-                        doomed.append(last)
-                for start in range(0, len(doomed), _PARTITIONS_PER_TRANSACTION):
-                    chunk = doomed[start : start + _PARTITIONS_PER_TRANSACTION]
+                        znodes.append(last)
+                for start in range(0, len(znodes), _PARTITIONS_PER_TRANSACTION):
+                    chunk = znodes[start : start + _PARTITIONS_PER_TRANSACTION]
                     transactions.append([self._fence, *map(Delete, chunk)])
                     owners.append(topic)
             outcomes = await self._zookeeper.multi_many(transactions)
@@ -238,14 +238,14 @@ class ControllerStore:
         raise next(iter(failures.values()))
 
     async def remove_deletion_marks(self, topics: Sequence[str]) -> None:
-        """Remove the marks for deletion; those that are gone are fine."""
+        """Remove deletion marks; missing ones are no error."""
         outcomes = await self._zookeeper.multi_many(
             [[self._fence, Delete(paths.delete_topic(topic))] for topic in topics]
         )
         self._raise_if_failed(outcomes, NoNodeError)
 
     async def resign(self) -> None:
-        """Give up the office, so that another broker is elected at once."""
+        """Delete `/controller`, so that another broker is elected at once."""
         try:
             await self._zookeeper.multi([self._fence, Delete(paths.CONTROLLER)])
         except (NoNodeError, BadVersionError):

@@ -1,8 +1,8 @@
-"""The one thing that leaders write to a partition's state: its in-sync replicas, by compare-and-set.
+"""Writes the ISRs of partitions on behalf of their leaders, by compare-and-set on the state znode.
 
-The write names the version of the znode that the leader knows, so it fails once anybody else wrote: the
-controller when it elects another leader, above all. An answer that was lost with the connection is no
-failure: the write is tried again, and a state that is exactly the wanted one is taken for ours.
+A write names the znode version that the leader knows, so it fails after any other write, above all that of a
+controller that has elected another leader. A response that was lost with the connection is no failure: the
+caller retries, and a stored state that equals the wanted one counts as written.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,38 +16,38 @@ from kalda.zk.client.schema import PartitionState
 from kalda.zk.client.zookeeper_errors import BadVersionError, NoNodeError, ZooKeeperError
 
 PARTITIONS_PER_NOTIFICATION: Final = 3000
-"""At most some 280 bytes each (a topic's name has 249): below ZooKeeper's limit of 1 MB for one znode."""
+"""With at most some 280 bytes each (a topic's name has up to 249), below ZooKeeper's 1 MB for one znode."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrWritten:
-    """The znode holds what was wanted, in this version."""
+    """The znode holds the wanted state in this version."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsrConflict:
-    """Somebody else wrote first; `state` is what the znode holds, None where it is gone."""
+    """Another client wrote first; `state` is the stored state, or None if the znode is gone."""
 
     state: PartitionState | None
 
 
 IsrOutcome = IsrWritten | IsrConflict | ZooKeeperError
-"""An error means that nothing is known: ask again."""
+"""After an error the outcome is unknown: the caller must retry."""
 
 
 class IsrStore:
-    """Partition states as leaders change them."""
+    """Reads and writes partition states for leaders, and notifies the controller."""
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
 
     async def write(self, wanted: Sequence[tuple[TopicPartition, PartitionState]]) -> list[IsrOutcome]:
-        """Write each state over the version that it names, all pipelined; return the outcomes in order.
+        """Write each state over the version that it names, pipelined; return the outcomes in order.
 
         Raises:
-            ZooKeeperError: nothing is known of any of them.
+            ZooKeeperError: the outcome of all writes is unknown.
         """
         answers = await self._zookeeper.multi_many(
             [
@@ -72,17 +72,17 @@ class IsrStore:
         if conflicts:
             found = await self.states([wanted[at][0] for at in conflicts])
             for at in conflicts:
-                outcomes[at] = _judge(wanted[at][1], found.get(wanted[at][0]))
+                outcomes[at] = _conflict_outcome(wanted[at][1], found.get(wanted[at][0]))
         return outcomes
 
     async def states(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """Read states; those that are gone or hold nonsense are left out."""
+        """Read states; missing and malformed ones are left out."""
         names = list(partitions)
         entries = await self._zookeeper.get_many([paths.partition_state(name) for name in names])
         return schema.decode_partition_states(names, entries)
 
     async def announce(self, partitions: Collection[TopicPartition]) -> None:
-        """Tell the controller that the ISR of these partitions changed."""
+        """Notify the controller that the ISRs of these partitions changed."""
         names = sorted(partitions)
         for start in range(0, len(names), PARTITIONS_PER_NOTIFICATION):
             await self._zookeeper.create(
@@ -92,7 +92,7 @@ class IsrStore:
             )
 
     async def announce_log_dir_failure(self, broker_id: int) -> None:
-        """Tell the controller to ask a broker which of its replicas went offline with a log directory."""
+        """Notify the controller that replicas of a broker went offline with a log directory."""
         await self._zookeeper.create(
             f"{paths.LOG_DIR_EVENTS}/{paths.LOG_DIR_EVENT_PREFIX}",
             schema.encode_log_dir_event(broker_id),
@@ -100,7 +100,7 @@ class IsrStore:
         )
 
 
-def _judge(wanted: PartitionState, found: PartitionState | None) -> IsrWritten | IsrConflict:
+def _conflict_outcome(wanted: PartitionState, found: PartitionState | None) -> IsrWritten | IsrConflict:
     if found is not None and replace(found, version=wanted.version) == wanted:
         return IsrWritten(found.version)
     return IsrConflict(found)

@@ -1,4 +1,4 @@
-"""Which paths ZooKeeper takes. What Kafka keeps under which path is in `paths`."""
+"""Checks paths by ZooKeeper's rules, before a request is sent. Kafka's own paths are in `paths`."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError
 
 
 def check_path(path: str) -> None:
-    """Refuse what ZooKeeper refuses as a path.
+    """Check a path.
 
     Raises:
-        BadArgumentsError: says what is wrong with it.
+        BadArgumentsError: ZooKeeper refuses the path; the message has the reason.
     """
     if not path.startswith("/"):
         raise BadArgumentsError(f"path {path!r} must start with /", path)
@@ -28,18 +28,18 @@ def check_path(path: str) -> None:
 
 
 def check_operation(operation: Operation) -> None:
-    """Refuse an operation on a path that ZooKeeper refuses.
+    """Check the path of an operation.
 
     Raises:
-        BadArgumentsError: says what is wrong with the path.
+        BadArgumentsError: ZooKeeper refuses the path; the message has the reason.
     """
     is_sequential = isinstance(operation, Create) and operation.sequential
-    # A sequential name may be nothing but its number: "/queue/" becomes "/queue/0000000000".
+    # A sequential name may consist of its number alone: "/queue/" becomes "/queue/0000000000".
     check_path(operation.path + "0" if is_sequential else operation.path)
 
 
 def check_transaction(operations: Sequence[Operation]) -> BadArgumentsError | None:
-    """Return what is wrong with the first bad path of a transaction, and where, or None."""
+    """Return the error of a transaction's first bad path, with its `operation_index`, or None."""
     for index, operation in enumerate(operations):
         try:
             check_operation(operation)

@@ -1,10 +1,10 @@
-"""Where Kafka keeps what in ZooKeeper (its layout as of 3.9).
+"""The paths of Kafka's znodes in ZooKeeper, with Kafka 3.9's layout.
 
 /brokers/ids/N                          ephemeral: a live broker
 /brokers/seqid                          its version is the source of generated broker ids
 /brokers/topics/T                       replicas of each partition, topic id
 /brokers/topics/T/partitions/P/state    leader, epoch, ISR
-/controller  /controller_epoch          ephemeral: who is controller; how often that changed
+/controller  /controller_epoch          ephemeral: the controller's broker id; the number of elections
 /config/{topics,brokers,...}/NAME       dynamic configuration
 /config/changes/config_change_N         sequential: "the configuration of NAME changed"
 /admin/delete_topics/T                  the topic is to be deleted
@@ -60,46 +60,46 @@ PERSISTENT: Final = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{entity_type}" for entity_type in CONFIG_ENTITY_TYPES),
 )
-"""What every broker makes sure of at its start."""
+"""The persistent znodes that every broker creates at its start if they are missing."""
 
 
 def broker(broker_id: int) -> str:
-    """Where a live broker is registered."""
+    """Return the path of a live broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """Where a topic's assignment is."""
+    """Return the path of a topic's assignment."""
     return f"{TOPICS}/{name}"
 
 
 def topic_partitions(name: str) -> str:
-    """The parent of a topic's partitions."""
+    """Return the parent of a topic's partitions."""
     return f"{TOPICS}/{name}/partitions"
 
 
 def partition(partition: TopicPartition) -> str:
-    """The parent of a partition's state."""
+    """Return the parent of a partition's state."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
 
 
 def partition_state(partition: TopicPartition) -> str:
-    """Where a partition's leader and ISR are."""
+    """Return the path of a partition's state: its leader and ISR."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}/state"
 
 
 def config(entity_type: str, entity_name: str) -> str:
-    """Where the dynamic configuration of an entity is, e.g. of topic ``orders``."""
+    """Return the path of an entity's dynamic configuration, e.g. that of topic ``orders``."""
     return f"{CONFIG}/{entity_type}/{entity_name}"
 
 
 def delete_topic(name: str) -> str:
-    """The mark that a topic is to be deleted."""
+    """Return the path of the mark that a topic is to be deleted."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 def number(text: str) -> int | None:
-    """Read a broker id, partition or epoch as Kafka writes it; None where it is none that fits the wire."""
+    """Parse a broker id, partition or epoch as Kafka writes it; return None if it does not fit the wire."""
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         return None
     value = int(text)
@@ -107,12 +107,12 @@ def number(text: str) -> int | None:
 
 
 def numbers(names: Iterable[str]) -> list[int]:
-    """Read those names that are numbers, in order: somebody may have made other znodes beside them."""
+    """Parse the names that are numbers, and sort them; other znodes may have been created beside them."""
     return sorted(value for value in map(number, names) if value is not None)
 
 
 def sequence_number(child: str) -> int:
-    """The counter at the end of a sequential znode's name, e.g. 12 of ``config_change_0000000012``.
+    """Return the counter at the end of a sequential znode's name, e.g. 12 of ``config_change_0000000012``.
 
     Raises:
         ValueError: the name does not end in ten digits.

@@ -1,11 +1,12 @@
-"""The coordination port: what the cluster needs of ZooKeeper, whoever provides it.
+"""The `ZooKeeperClient` port: the operations that brokers and the controller need of ZooKeeper.
 
-Two engines fill it: the in-process server (`kalda.zk.server`) and a client of a ZooKeeper ensemble. It is
-not a general ZooKeeper client: no ACLs, no asynchronous handles, only what brokers and the controller use.
+Two engines implement it: `EmbeddedClient`, for a server in the same process (`kalda.zk.server`), and
+`EnsembleClient`, for ZooKeeper servers over the wire (`kalda.zk.client.kazoo`). It is not a general ZooKeeper
+client: it has no access lists and no asynchronous handles.
 
-The one thing not to break is order. A session's operations take effect in the order in which they were
-called; a watch's callback runs before any later operation of that session returns data newer than the change
-it reports, so whoever reads, acts and re-arms never misses a change.
+Every engine must keep the order. A session's operations take effect in the order of the calls. A watch's
+callback runs before any later operation of the session returns data newer than the reported change; so a
+caller that reads, acts and sets the watch again never misses a change.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Final, Protocol, TypeAlias
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 ANY_VERSION: Final = -1
-"""As an expected version: whatever the znode's version is."""
+"""As an expected version: matches every version of the znode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,11 @@ class Stat:
     ctime: int
     mtime: int
     version: int
-    """Changes of the data since creation; what conditional writes compare."""
+    """The number of changes of the data; conditional writes compare it."""
     cversion: int
-    """Creations and deletions of children."""
+    """The number of creations and deletions of children."""
     aversion: int
-    """Changes of the ACL."""
+    """The number of changes of the access list."""
     ephemeral_owner: int
     """Session id of an ephemeral znode's owner, else 0."""
     data_length: int
@@ -44,11 +45,11 @@ class Stat:
 
 
 class EventType(IntEnum):
-    """What a watch reports; the numbers are ZooKeeper's."""
+    """The kind of change that a watch reports; the numbers are ZooKeeper's."""
 
     NONE = -1
-    """The session's state changed. Callbacks never see it: a session's end drops its watches silently, and
-    state listeners are told."""
+    """The session's state changed. Callbacks never get it: the end of a session drops its watches without an
+    event, and state listeners are called."""
     CREATED = 1
     DELETED = 2
     DATA_CHANGED = 3
@@ -57,18 +58,18 @@ class EventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change that a watch saw."""
+    """One change that a watch reports."""
 
     type: EventType
     path: str
 
 
 class SessionState(Enum):
-    """How the session stands; what a state listener is told."""
+    """The state of a session, which state listeners receive."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The server cannot be reached for now; ephemeral znodes live on until the session expires."""
+    """The connection is lost; ephemeral znodes stay until the session expires."""
     EXPIRED = "expired"
     """The session is over. Ephemeral znodes and watches are gone."""
     CLOSED = "closed"
@@ -84,7 +85,7 @@ StateListener: TypeAlias = Callable[[SessionState], None]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a znode; its result is the path, which a sequential znode's counter completes."""
+    """Create a znode; the result is its path, with the counter of a sequential znode."""
 
     path: str
     data: bytes = b""
@@ -123,18 +124,18 @@ OperationResult: TypeAlias = str | Stat | None
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What it takes to be taken for a session's owner: by this a process ends what its former life left."""
+    """The credentials of a session. A restarted process uses them to end the session it had before."""
 
     session_id: int
     password: bytes
 
 
 class ZooKeeperClient(Protocol):
-    """One session with a coordination service.
+    """One session with ZooKeeper.
 
-    Every method raises `SessionExpiredError` once the session is over, `ConnectionLossError` while the
-    service cannot be reached, and `BadArgumentsError` for a path that ZooKeeper would refuse; only what is
-    raised beyond these is listed below. A write returns after the change is durable.
+    Every method raises `SessionExpiredError` once the session is over, `ConnectionLossError` while ZooKeeper
+    cannot be reached, and `BadArgumentsError` for a path that ZooKeeper refuses; the methods list only
+    further errors. A write returns after the change is durable.
     """
 
     @property
@@ -144,42 +145,42 @@ class ZooKeeperClient(Protocol):
 
     @property
     def session_key(self) -> SessionKey | None:
-        """What a later process needs to end this session; None where a session dies with its process."""
+        """The credentials to end this session from a later process; None if it ends with its process."""
         ...
 
     @property
     def state(self) -> SessionState:
-        """How the session stands now."""
+        """The session's current state."""
         ...
 
     def add_state_listener(self, listener: StateListener) -> None:
-        """Have `listener` called at each change of the session's state."""
+        """Register a callback for changes of the session's state."""
         ...
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
         """Read a znode; `watch` then reports its next change of data or its deletion.
 
         Raises:
-            NoNodeError: there is none; no watch is left behind (use `exists` to wait for creation).
+            NoNodeError: the znode does not exist; no watch is set (use `exists` to wait for its creation).
         """
         ...
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Return whether a znode is there; `watch` reports its next creation, change of data or deletion."""
+        """Return a znode's metadata or None; `watch` reports the next creation, data change or deletion."""
         ...
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """List a znode's children by name, sorted; `watch` reports the next creation or deletion of one.
 
         Raises:
-            NoNodeError: there is no such znode; no watch is left behind.
+            NoNodeError: the znode does not exist; no watch is set.
         """
         ...
 
     async def get_many(
         self, paths: Sequence[str], watch: WatchCallback | None = None
     ) -> list[tuple[bytes, Stat] | None]:
-        """Read many znodes in one go, pipelined; None stands where there is no znode (and no watch)."""
+        """Read many znodes, pipelined; None stands for a znode that does not exist, which gets no watch."""
         ...
 
     async def create(
@@ -188,8 +189,8 @@ class ZooKeeperClient(Protocol):
         """Create a znode and return its path.
 
         Raises:
-            NodeExistsError: it is there already.
-            NoNodeError: its parent is not.
+            NodeExistsError: the znode exists.
+            NoNodeError: its parent does not exist.
             NoChildrenForEphemeralsError: its parent is ephemeral.
             StorageError: the change could not be made durable.
         """
@@ -212,30 +213,30 @@ class ZooKeeperClient(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Do all the operations or none; the results stand in their order.
+        """Perform all of the operations or none; return their results in order.
 
         Raises:
-            ZooKeeperError: that of the operation that failed; its `operation_index` tells which.
+            ZooKeeperError: the error of the failed operation, whose position is its `operation_index`.
         """
         ...
 
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
     ) -> list[list[OperationResult] | ZooKeeperError]:
-        """Do many independent transactions in order, pipelined so that they share the waits for the disk.
+        """Perform many independent transactions in order, pipelined so that they share waits for the disk.
 
-        Each is all-or-nothing by itself and has its own outcome; an error is returned in its place, not
-        raised, save those that end the session.
+        Each is atomic and has its own outcome: its results or its error. Only errors that end the session are
+        raised.
         """
         ...
 
     async def end_session(self, key: SessionKey) -> None:
-        """End another session, that of a process which is gone, as its own `close` would have.
+        """End the session of a process that is gone, as its own `close` would have.
 
-        Does nothing if it is over; best effort, in bounded time: its time-out ends it in any case.
+        Does nothing if the session is over. Best effort in bounded time: the time-out ends it in any case.
         """
         ...
 
     async def close(self) -> None:
-        """End the session: its ephemeral znodes are deleted, durably, and its watches dropped."""
+        """End the session, delete its ephemeral znodes durably, and drop its watches."""
         ...

@@ -1,8 +1,9 @@
-"""The JSON of every znode the cluster uses, exactly as Kafka 3.9 in ZooKeeper mode writes it.
+"""Encodes and decodes the JSON of every znode of the cluster, exactly as Kafka 3.9 in ZooKeeper mode writes
+it.
 
-Each kind is a value with the functions that turn it into bytes and back. Readers accept older versions of a
-schema where brokers of a rolling upgrade could have written them, and ignore keys they do not know. What is
-not here: paths (`paths`) and the znodes' versions, except where a value carries the one its next write names.
+Each kind of znode has a value class and two functions. Decoders accept older schema versions that brokers of
+a rolling upgrade could have written, and ignore unknown keys. Paths are in `paths`. The version of a znode is
+part of a value only if the next write names it.
 """
 
 import json
@@ -25,19 +26,19 @@ NO_LEADER: Final = -1
 """The leader of a partition that has none."""
 
 LEADER_DURING_DELETE: Final = -2
-"""The leader in a StopReplica epoch of a topic under deletion; never in a znode."""
+"""The leader epoch in a StopReplica of a topic that is being deleted; never in a znode."""
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
-"""How many producer ids a broker takes at a time, as Kafka does."""
+"""The number of producer ids that a broker allocates at a time, as in Kafka."""
 
 
 class SchemaError(Exception):
-    """A znode does not hold what its path says it should; names the path's kind and what was found."""
+    """A znode's data does not have the schema of its path; the message has the kind and the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerEndpoint:
-    """Where a broker listens: listener name, address, security protocol."""
+    """One listener of a broker: listener name, address, security protocol."""
 
     listener: str
     host: str
@@ -46,16 +47,16 @@ class ListenerEndpoint:
 
     @property
     def connection_string(self) -> str:
-        """As the registration writes it, e.g. ``PLAINTEXT://host:9092``; an IPv6 address in brackets."""
+        """The form in a registration, e.g. ``PLAINTEXT://host:9092``; an IPv6 address is in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker, as it registered itself.
+    """A live broker's registration.
 
-    `epoch` is the transaction id that created the registration (KIP-380); -1 before it is registered.
+    `epoch` is the transaction id that created the registration (KIP-380); -1 before that.
     """
 
     id: int
@@ -65,10 +66,10 @@ class BrokerInfo:
     timestamp_ms: int = -1
     epoch: int = -1
     features: tuple[tuple[str, int, int], ...] = ()
-    """What it can run: the name, the lowest and the highest level of each feature (KIP-584)."""
+    """The supported features: name, lowest and highest level of each (KIP-584)."""
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
-        """Where the broker listens under this listener name."""
+        """Return the endpoint of a listener, or None."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
@@ -82,21 +83,21 @@ class ReplicaAssignment:
 
     @property
     def is_being_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Where the partition is to live when the reassignment is complete."""
+        """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """Where the partition lived before, which a cancellation restores (though not its order)."""
+        """The replicas before the reassignment, which a cancellation restores (except their order)."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     def reassigned_to(self, target: tuple[int, ...]) -> "ReplicaAssignment":
-        """Return the assignment to write while moving to `target`, in place of any move under way.
+        """Return the assignment that starts a reassignment to `target`, in place of one in progress.
 
         (1, 2, 3) to (3, 4) → replicas (3, 4, 1, 2), adding (4), removing (1, 2).
         """
@@ -111,7 +112,7 @@ class ReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """A topic's id and where each of its partitions lives. `version` is the znode's."""
+    """A topic's id and the assignments of its partitions. `version` is the znode's."""
 
     topic: str
     topic_id: uuid.UUID
@@ -123,7 +124,7 @@ class TopicAssignment:
 class PartitionState:
     """A partition's leadership as ZooKeeper holds it.
 
-    `version` is the znode's, which the wire calls partition epoch; -1 for a state not written yet.
+    `version` is the znode's, which the wire calls partition epoch; -1 before the state is written.
     Invariant: the leader is `NO_LEADER` or a member of `isr`.
     """
 
@@ -133,12 +134,12 @@ class PartitionState:
     controller_epoch: int
     version: int = -1
     leader_recovering: bool = False
-    """The leader was elected unclean and has not recovered yet (KIP-704)."""
+    """The leader was elected by an unclean election and has not recovered yet (KIP-704)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """A range of producer ids that one broker may hand out; both ends belong to it."""
+    """A range of producer ids that one broker may allocate; both ends are included."""
 
     broker_id: int
     first: int
@@ -148,7 +149,7 @@ class ProducerIdBlock:
 Name = TypeVar("Name")
 Decoded = TypeVar("Decoded")
 Entry: TypeAlias = tuple[bytes, Stat]
-"""What a read of a znode gives."""
+"""A znode's data and metadata."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -156,9 +157,9 @@ logger: Final = logging.getLogger(__name__)
 def decode_each(
     names: Iterable[Name], entries: Iterable[Entry | None], decode: Callable[[Name, Entry], Decoded]
 ) -> dict[Name, Decoded]:
-    """Decode what a bulk read found; a znode that holds nonsense is logged and left out.
+    """Decode the entries of a bulk read; a malformed znode is logged and left out.
 
-    One topic that somebody broke by hand must not keep brokers and controllers from serving all others.
+    One topic that was broken by hand must not stop brokers and controllers from serving the others.
     """
     decoded: dict[Name, Decoded] = {}
     for name, entry in zip(names, entries, strict=True):
@@ -167,7 +168,7 @@ def decode_each(
         try:
             decoded[name] = decode(name, entry)
         except SchemaError as error:
-            logger.error("a znode is left out because it holds nonsense: %s", error)
+            logger.error("a malformed znode is ignored: %s", error)
     return decoded
 
 
@@ -176,7 +177,7 @@ def _dump(value: Mapping[str, object]) -> bytes:
 
 
 def _shown(value: object) -> str:
-    """Return a value that was read from JSON as JSON, cut where it is long."""
+    """Return a JSON value as text, truncated if it is long."""
     return f"{json.dumps(value):.200}"
 
 
@@ -206,7 +207,7 @@ def _ints(value: object, what: str) -> tuple[int, ...]:
 
 
 def _replicas(value: object, what: str) -> tuple[int, ...]:
-    """Read where a partition lives: without replicas nobody could lead it, and each counts once."""
+    """Read a partition's replicas, which must be distinct and at least one."""
     replicas = _ints(value, what)
     if not replicas or len(set(replicas)) < len(replicas) or min(replicas) < 0:
         raise SchemaError(f"{what} should name each replica of a partition once, found {_shown(value)}")
@@ -230,10 +231,10 @@ _ENDPOINT: Final = re.compile(r"(?P<listener>[^:/]+)://\[?(?P<host>[^\[\]]*?)\]?
 
 
 def encode_broker(info: BrokerInfo) -> bytes:
-    """`/brokers/ids/N`, version 5.
+    """Encode `/brokers/ids/N`, version 5.
 
     The top-level host and port are those of the first PLAINTEXT endpoint, for old clients; null and -1
-    where there is none.
+    without one.
     """
     plaintext = next((e for e in info.endpoints if e.security_protocol == "PLAINTEXT"), None)
     value: dict[str, object] = {
@@ -254,10 +255,10 @@ def encode_broker(info: BrokerInfo) -> bytes:
 
 
 def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
-    """Read `/brokers/ids/N`, versions 2 to 5.
+    """Decode `/brokers/ids/N`, versions 2 to 5.
 
     Raises:
-        SchemaError: it is not a registration.
+        SchemaError: the data is not a registration.
     """
     what = f"the registration of broker {broker_id}"
     value = _load(data, what)
@@ -297,7 +298,7 @@ def _features(value: object, what: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """`/brokers/topics/T`, version 3 (with the topic id, KIP-516)."""
+    """Encode `/brokers/topics/T`, version 3 (with the topic id, KIP-516)."""
     partitions = assignment.partitions
     value: dict[str, object] = {
         "removing_replicas": {str(p): list(a.removing) for p, a in partitions.items() if a.removing},
@@ -312,10 +313,10 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
-    """Read `/brokers/topics/T`; a topic without an id (versions 1 and 2) gets `ZERO_UUID`.
+    """Decode `/brokers/topics/T`; a topic without an id (versions 1 and 2) gets `ZERO_UUID`.
 
     Raises:
-        SchemaError: it is not an assignment.
+        SchemaError: the data is not an assignment.
     """
     what = f"the assignment of topic {topic}"
     value = _load(data, what)
@@ -337,7 +338,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """`/brokers/topics/T/partitions/P/state`, version 1."""
+    """Encode `/brokers/topics/T/partitions/P/state`, version 1."""
     value: dict[str, object] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
@@ -351,10 +352,10 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
-    """Read `/brokers/topics/T/partitions/P/state`; `version` is the znode's.
+    """Decode `/brokers/topics/T/partitions/P/state`; `version` is the znode's.
 
     Raises:
-        SchemaError: it is not a partition's state; the message says whose.
+        SchemaError: the data is not a partition's state; the message names the partition.
     """
     what = f"the state of partition {partition}"
     value = _load(data, what)
@@ -371,7 +372,7 @@ def decode_partition_state(partition: TopicPartition, data: bytes, version: int)
 def decode_partition_states(
     partitions: Iterable[TopicPartition], entries: Iterable[Entry | None]
 ) -> dict[TopicPartition, PartitionState]:
-    """Decode the states that a bulk read found, as `decode_each` does."""
+    """Decode the partition states of a bulk read, as `decode_each` does."""
     return decode_each(
         partitions,
         entries,
@@ -380,31 +381,31 @@ def decode_partition_states(
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
-    """`/controller`, version 2. We never migrate to KRaft, so its epoch is always -1."""
+    """Encode `/controller`, version 2. Kalda never migrates to KRaft, so the KRaft epoch is always -1."""
     return _dump(
         {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
     )
 
 
 def decode_controller(data: bytes) -> int:
-    """The controller's broker id.
+    """Decode the controller's broker id.
 
     Raises:
-        SchemaError: it is not a controller's registration.
+        SchemaError: the data is not a controller's registration.
     """
     return _int(_load(data, "/controller").get("brokerid"), "brokerid of /controller")
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
-    """`/controller_epoch`: the number as text."""
+    """Encode `/controller_epoch`: the number as text."""
     return str(epoch).encode()
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    """Read `/controller_epoch`.
+    """Decode `/controller_epoch`.
 
     Raises:
-        SchemaError: it is not a number.
+        SchemaError: the data is not a number.
     """
     epoch = paths.number(data.decode("ascii", errors="replace"))
     if epoch is None:
@@ -413,15 +414,15 @@ def decode_controller_epoch(data: bytes) -> int:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """`/config/TYPE/NAME`, version 1."""
+    """Encode `/config/TYPE/NAME`, version 1."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, str]:
-    """Read `/config/TYPE/NAME`; an empty znode is an empty configuration.
+    """Decode `/config/TYPE/NAME`; an empty znode is an empty configuration.
 
     Raises:
-        SchemaError: it is not a configuration; the message says whose.
+        SchemaError: the data is not a configuration; the message names the entity.
     """
     if not data:
         return {}
@@ -433,20 +434,20 @@ def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, 
 def decode_configs(
     entity_type: str, entity_names: Iterable[str], entries: Iterable[Entry | None]
 ) -> dict[str, dict[str, str]]:
-    """Decode the configurations that a bulk read found, as `decode_each` does."""
+    """Decode the configurations of a bulk read, as `decode_each` does."""
     return decode_each(entity_names, entries, lambda name, entry: decode_config(entity_type, name, entry[0]))
 
 
 def encode_config_change(entity_type: str, entity_name: str) -> bytes:
-    """`/config/changes/config_change_N`, version 2."""
+    """Encode `/config/changes/config_change_N`, version 2."""
     return _dump({"version": 2, "entity_path": f"{entity_type}/{entity_name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """The entity whose configuration changed; version 1 named type and entity apart.
+    """Decode the type and name of the changed entity, which version 1 has in separate fields.
 
     Raises:
-        SchemaError: it is not a notification of versions 1 or 2.
+        SchemaError: the data is not a notification of version 1 or 2.
     """
     what = "a configuration change"
     value = _load(data, what)
@@ -475,35 +476,35 @@ def _decode_partitions(data: bytes, what: str) -> frozenset[TopicPartition]:
 
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
-    """`/isr_change_notification/isr_change_N`, version 1."""
+    """Encode `/isr_change_notification/isr_change_N`, version 1."""
     return _encode_partitions(partitions)
 
 
 def decode_isr_change(data: bytes) -> frozenset[TopicPartition]:
-    """Read which partitions' ISR changed.
+    """Decode the partitions whose ISR changed.
 
     Raises:
-        SchemaError: it is not such a notification.
+        SchemaError: the data is not such a notification.
     """
     return _decode_partitions(data, "an ISR change")
 
 
 def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
-    """`/admin/preferred_replica_election`, version 1."""
+    """Encode `/admin/preferred_replica_election`, version 1."""
     return _encode_partitions(partitions)
 
 
 def decode_preferred_election(data: bytes) -> frozenset[TopicPartition]:
-    """Read for which partitions the preferred replica is to lead.
+    """Decode the partitions of a preferred leader election.
 
     Raises:
-        SchemaError: it is not such a request.
+        SchemaError: the data is not such a request.
     """
     return _decode_partitions(data, "a preferred replica election")
 
 
 def encode_reassignment(partitions: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
-    """`/admin/reassign_partitions`, version 1."""
+    """Encode `/admin/reassign_partitions`, version 1."""
     entries = [
         {"topic": p.topic, "partition": p.partition, "replicas": list(replicas)}
         for p, replicas in partitions.items()
@@ -512,10 +513,10 @@ def encode_reassignment(partitions: Mapping[TopicPartition, tuple[int, ...]]) ->
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Read where partitions are to move.
+    """Decode the target replicas of each partition.
 
     Raises:
-        SchemaError: it is not such a request.
+        SchemaError: the data is not such a request.
     """
     what = "a reassignment"
     entries = _load(data, what).get("partitions")
@@ -530,21 +531,21 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """`/log_dir_event_notification/log_dir_event_N`, version 1: a log directory of the broker failed."""
+    """Encode `/log_dir_event_notification/log_dir_event_N`, version 1: a broker's log directory failed."""
     return _dump({"version": 1, "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """The broker that lost a log directory.
+    """Decode the id of the broker whose log directory failed.
 
     Raises:
-        SchemaError: it is not such an event.
+        SchemaError: the data is not such an event.
     """
     return _int(_load(data, "a log directory event").get("broker"), "broker of a log directory event")
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    """`/latest_producer_id_block`, version 1."""
+    """Encode `/latest_producer_id_block`, version 1."""
     return _dump(
         {
             "version": 1,
@@ -556,10 +557,10 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    """Read the last block handed out.
+    """Decode the last allocated block.
 
     Raises:
-        SchemaError: it is not a block.
+        SchemaError: the data is not a block.
     """
     what = "/latest_producer_id_block"
     value = _load(data, what)
@@ -572,14 +573,14 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """`/cluster/id`; its version is a text, unlike all others."""
+    """Encode `/cluster/id`, whose version is a string, unlike all others."""
     return _dump({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """Read the cluster's id.
+    """Decode the cluster's id.
 
     Raises:
-        SchemaError: it is not an id.
+        SchemaError: the data is not an id.
     """
     return _text(_load(data, "/cluster/id").get("id"), "id of /cluster/id")

@@ -1,17 +1,17 @@
-"""What can go wrong in coordination, under ZooKeeper's names and codes.
+"""The errors of ZooKeeper's operations, under ZooKeeper's names and codes.
 
-Every engine behind the port raises these and nothing else: the in-process server directly, a client of a
-real ensemble by mapping its own exceptions. `code` is ZooKeeper's error code, which the wire carries.
+Every engine of the `ZooKeeperClient` port raises these and no others: the embedded engine directly, the
+ensemble engine by translating kazoo's exceptions. `code` is ZooKeeper's error code, which the wire carries.
 """
 
 from typing import ClassVar
 
 
 class ZooKeeperError(Exception):
-    """An operation on the tree did not succeed.
+    """An operation failed.
 
-    `path` is the znode concerned, if one is; `operation_index` is the position of the operation that failed
-    inside a `multi`, or None outside one. Nothing of a failed `multi` takes effect.
+    `path` is the znode of the error, or None. `operation_index` is the position of the failed operation
+    inside a `multi`, or None outside one. No operation of a failed `multi` takes effect.
     """
 
     code: ClassVar[int] = -1
@@ -23,7 +23,7 @@ class ZooKeeperError(Exception):
 
 
 class BadArgumentsError(ZooKeeperError):
-    """The path or the data is not what ZooKeeper accepts."""
+    """ZooKeeper does not accept the path or the data."""
 
     code = -8
 
@@ -41,7 +41,7 @@ class NoAuthError(ZooKeeperError):
 
 
 class BadVersionError(ZooKeeperError):
-    """The znode's version is not the expected one: somebody else wrote first."""
+    """The znode's version is not the expected one: another client wrote first."""
 
     code = -103
 
@@ -77,13 +77,13 @@ class InvalidAclError(ZooKeeperError):
 
 
 class AuthFailedError(ZooKeeperError):
-    """What the client showed does not prove who it is."""
+    """The client's credentials do not prove its identity."""
 
     code = -115
 
 
 class ConnectionLossError(ZooKeeperError):
-    """The engine cannot be reached; whether the operation took effect is not known."""
+    """ZooKeeper cannot be reached; the operation may or may not have taken effect."""
 
     code = -4
 
@@ -91,8 +91,8 @@ class ConnectionLossError(ZooKeeperError):
 class StorageError(ZooKeeperError):
     """The server could not make the change durable; it did not take effect.
 
-    The disk is full or broken. The message names the file and the system's error. The same operation may
-    succeed later: the server clears what the failed write left in its log before it writes again.
+    The disk is full or broken; the message names the file and the system's error. A retry may succeed: the
+    server clears the rest of the failed write from its log before it writes again.
     """
 
     code = -1

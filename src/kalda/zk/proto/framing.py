@@ -1,7 +1,7 @@
-"""Frames of the client protocol: four bytes of length, then as many bytes.
+"""Frames of ZooKeeper's client protocol: a length of four bytes, then the payload. Sans-IO.
 
-The first four bytes of a connection may be a four-letter word instead, whose letters read as a length far
-above every limit; so they are handed out before the limit is applied. Sans-IO: bytes go in, frames come out.
+The first four bytes of a connection may be a four-letter command instead. Read as a length, its letters are
+far above every limit, so `peek_word` returns them before the limit is applied.
 """
 
 from typing import Final
@@ -12,11 +12,11 @@ LENGTH_BYTES: Final = 4
 
 
 class FrameError(JuteError):
-    """A frame's length is negative or above the limit; nothing after it can be read."""
+    """A frame's length is negative or above the limit; the stream cannot be read any further."""
 
 
 class FrameReader:
-    """Cuts what arrives into frames. Holds at most one frame and what came with its end."""
+    """Splits received bytes into frames. It holds at most one frame and the bytes received with its end."""
 
     __slots__ = ("_buffer", "_position", "frame_bytes_max")
 
@@ -27,13 +27,13 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes wait to be taken."""
+        """The number of bytes that have not been returned."""
         return len(self._buffer) - self._position
 
     def feed(self, data: bytes) -> None:
-        """Take bytes in the order in which they arrived."""
+        """Append received bytes."""
         if self._position == len(self._buffer):
-            # Nearly always: a read brought whole frames, and none is left.
+            # The common case: a read of the socket brought whole frames, and none is left.
             self._buffer = data
             self._position = 0
             return
@@ -45,12 +45,12 @@ class FrameReader:
         self._buffer += data
 
     def peek_word(self) -> bytes | None:
-        """Return the next four bytes without taking them, or None while there are fewer."""
+        """Return the next four bytes without consuming them, or None while there are fewer."""
         word = bytes(self._buffer[self._position : self._position + LENGTH_BYTES])
         return word if len(word) == LENGTH_BYTES else None
 
     def next_frame(self) -> bytes | None:
-        """Take the next whole frame, without its length; None while it is not all there.
+        """Consume and return the next frame without its length, or None while it is incomplete.
 
         Raises:
             FrameError: the length is not allowed.
@@ -70,5 +70,5 @@ class FrameReader:
 
 
 def frame(payload: bytes) -> bytes:
-    """Put the length before a payload."""
+    """Return a payload with its length before it."""
     return INT.pack(len(payload)) + payload

@@ -1,8 +1,7 @@
-"""Jute, ZooKeeper's serialisation: big-endian numbers, length-prefixed texts and buffers.
+"""Jute, the serialisation of ZooKeeper's wire protocol and files: big-endian numbers, length-prefixed bytes.
 
-Everything ZooKeeper puts on the wire or on disk is made of these. Writers append to a bytearray; a reader
-is a cursor over one buffer. A reader raises `JuteError` on junk and never allocates more than the buffer
-holds.
+The write functions append to a bytearray; a `Reader` is a cursor over one buffer. It raises `JuteError` on
+malformed bytes and never allocates more than the buffer holds.
 """
 
 import struct
@@ -13,7 +12,7 @@ LONG: Final = struct.Struct(">q")
 
 
 class JuteError(Exception):
-    """The bytes are not what the record says: cut short, a negative length, a text that is not UTF-8."""
+    """The bytes are not a valid record: truncated, a negative length, a text that is not UTF-8."""
 
 
 def write_int(out: bytearray, value: int) -> None:
@@ -59,11 +58,11 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes have not been read."""
+        """The number of bytes that have not been read."""
         return self._end - self.position
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Read a run of fixed-width fields."""
+        """Read fixed-width fields."""
         position = self.position
         end = position + layout.size
         if end > self._end:
@@ -110,14 +109,14 @@ class Reader:
             raise JuteError(f"a text before {self.position} is not UTF-8: {error}") from None
 
     def skip(self, expected: bytes) -> bool:
-        """Move past these bytes if they come next."""
+        """Skip these bytes if they come next; return whether they did."""
         is_next = self._buffer.startswith(expected, self.position)
         if is_next:
             self.position += len(expected)
         return is_next
 
     def count(self, item_bytes_min: int) -> int:
-        """Read a vector's length, refusing one whose items cannot fit into what is left."""
+        """Read a vector's length; raise if its items cannot fit into the remaining bytes."""
         length = self.unpack(INT)[0]
         if length == -1:
             return 0

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class OpCode(IntEnum):
-    """What a request asks for; the number stands in its header."""
+    """The operation of a request; the number is in the request's header."""
 
     CREATE = 1
     DELETE = 2
@@ -46,12 +46,12 @@ ERROR: Final = -1
 """In a multi's response, the type of a result that is an error; also the type that ends the list."""
 
 NOTIFICATION_XID: Final = -1
-"""The request id of a watch's event, which answers no request."""
+"""The request id of a watch event, which is no response."""
 
 OK: Final = 0
 SYSTEM_ERROR: Final = -1
 RUNTIME_INCONSISTENCY: Final = -2
-"""In a failed multi: of the operations that were not tried because an earlier one failed."""
+"""In a failed multi: the result of the operations after the failed one."""
 MARSHALLING_ERROR: Final = -5
 UNIMPLEMENTED: Final = -6
 AUTH_FAILED: Final = -115

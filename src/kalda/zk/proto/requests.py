@@ -1,8 +1,8 @@
-"""Requests of the client protocol: what each holds, how it is read and written.
+"""Requests of ZooKeeper's client protocol, with the functions that read and write them.
 
-Reading raises `JuteError` for anything that is not the record. Writing is here for the tests and tools that
-play the client. The connect request has no header and comes first on a connection; every other request is a
-header (request id, operation) and the operation's record.
+Reading raises `JuteError` for bytes that are not the record. Only tests and tools that act as a client write
+requests. The connect request has no header and comes first on a connection; every other request is a header
+(request id, operation) and the operation's record.
 
 Versions: the ``readOnly`` byte of the connect request came with ZooKeeper 3.4, containers and TTLs with 3.5,
 addWatch, setWatches2, getEphemerals and multiRead with 3.6, whoAmI with 3.7.
@@ -40,11 +40,11 @@ class AclEntry(NamedTuple):
 
 
 WORLD_ALL: Final = (AclEntry(31, "world", "anyone"),)
-"""Anyone may do anything: nearly every request that creates carries it."""
+"""Grants everything to every client; nearly every create request carries it."""
 
 
 class ConnectRequest(NamedTuple):
-    """The first frame. `read_only` is None from clients before 3.4, whose answer has none either."""
+    """The first frame. `read_only` is None from clients before 3.4, whose response has no such field."""
 
     protocol_version: int
     last_zxid_seen: int
@@ -55,7 +55,7 @@ class ConnectRequest(NamedTuple):
 
 
 class EmptyRequest(NamedTuple):
-    """ping, closeSession and whoAmI say all in the header."""
+    """ping, closeSession and whoAmI, which have no record."""
 
 
 class PathRequest(NamedTuple):
@@ -86,7 +86,7 @@ class PathNumberRequest(NamedTuple):
 
 
 class CreateRequest(NamedTuple):
-    """create, create2, createContainer and createTTL; `ttl_ms` is -1 but for the last."""
+    """create, create2, createContainer and createTTL; `ttl_ms` is -1 except in createTTL."""
 
     path: str
     data: bytes | None
@@ -112,7 +112,7 @@ class SetAclRequest(NamedTuple):
 
 
 class AuthRequest(NamedTuple):
-    """auth: who the client says it is; the type is always 0."""
+    """auth: the identity that the client claims; the type is always 0."""
 
     type: int
     scheme: str
@@ -126,7 +126,7 @@ class SaslRequest(NamedTuple):
 
 
 class SetWatchesRequest(NamedTuple):
-    """setWatches, and with the last two setWatches2: what a client that is back had watched."""
+    """setWatches, and with the last two fields setWatches2: the watches of a reconnected client."""
 
     relative_zxid: int
     data: tuple[str, ...]
@@ -137,7 +137,7 @@ class SetWatchesRequest(NamedTuple):
 
 
 class ReconfigRequest(NamedTuple):
-    """reconfig: for ensembles; read, so that it can be refused by its name."""
+    """reconfig, which only ensembles serve; it is parsed so that the response can name it."""
 
     joining: str
     leaving: str
@@ -191,7 +191,7 @@ def write_connect_request(request: ConnectRequest) -> bytes:
 
 
 def read_header(frame: bytes) -> tuple[int, int]:
-    """Return a request's id and the number of its operation, which may be one that is not known.
+    """Return a request's id and the number of its operation, which may be unknown.
 
     Raises:
         JuteError: there are fewer than eight bytes.
@@ -203,10 +203,10 @@ def read_header(frame: bytes) -> tuple[int, int]:
 
 
 def read_record(op_code: OpCode, frame: bytes) -> RequestRecord:
-    """Read what follows the header. Bytes after the record are ignored, as ZooKeeper ignores them.
+    """Read the record after the header. Bytes after the record are ignored, as in ZooKeeper.
 
     Raises:
-        JuteError: it is not the operation's record.
+        JuteError: the bytes are not the operation's record.
     """
     return _CODECS[op_code][0](Reader(frame, HEADER.size))
 
@@ -219,7 +219,7 @@ def write_request(xid: int, op_code: OpCode, record: RequestRecord) -> bytes:
 
 
 def read_acl(reader: Reader) -> tuple[AclEntry, ...]:
-    """Read an access list; the one that nearly all requests carry is recognised by its bytes."""
+    """Read an access list; `WORLD_ALL` is recognised by its bytes."""
     if reader.skip(_WORLD_ALL_BYTES):
         return WORLD_ALL
     count = reader.count(_ACL_BYTES_MIN)
@@ -323,7 +323,7 @@ def _read_multi_of(allowed: frozenset[OpCode]) -> Callable[[Reader], MultiReques
 
 
 def _write_fields(out: bytearray, record: RequestRecord) -> None:
-    """Write a record whose fields are texts, buffers, flags and ints."""
+    """Write a record of texts, buffers, flags and ints."""
     for value in record:
         if isinstance(value, bool):
             write_bool(out, value)

@@ -1,8 +1,8 @@
-"""Responses of the client protocol, as the bytes that go out.
+"""Encodes the responses and watch events of ZooKeeper's client protocol.
 
-A response is a header (request id, newest transaction, error code) and, where the error code is 0, the
-operation's record. Records are built from plain values, not from objects of the server, so that a read costs
-one ``struct.pack`` and a join.
+A response is a header (request id, newest transaction, error code) and, if the error code is 0, the
+operation's record. The functions take plain values, not objects of the server, so that a read costs one
+``struct.pack`` and a join.
 """
 
 import struct
@@ -23,10 +23,10 @@ STAT: Final = struct.Struct(">qqqqiiiqiiq")
 """czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeralOwner, dataLength, numChildren, pzxid."""
 
 SYNC_CONNECTED: Final = 3
-"""The keeper state of every event that a server sends."""
+"""The keeper state of every watch event."""
 
 NO_ZXID: Final = -1
-"""In an event's header: it is not tied to a transaction."""
+"""The zxid in the header of an event that belongs to no transaction."""
 
 _MULTI_END: Final = _MULTI_HEADER.pack(ERROR, True, ERROR)
 
@@ -34,7 +34,7 @@ _MULTI_END: Final = _MULTI_HEADER.pack(ERROR, True, ERROR)
 def connect_response(
     timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool, read_only: bool = False
 ) -> bytes:
-    """Return the framed answer to a connect request; time-out and id 0 tell that the session is over."""
+    """Return the framed response to a connect request; time-out and id 0 mean that the session is over."""
     body = bytearray(_CONNECT.pack(0, timeout_ms, session_id))
     write_buffer(body, password)
     if with_read_only:
@@ -48,7 +48,7 @@ def reply(xid: int, zxid: int, error: int = OK, body: bytes = b"") -> bytes:
 
 
 def reply_header(xid: int, zxid: int, body_bytes: int) -> bytes:
-    """Return the start of a framed response whose body follows in pieces of `body_bytes` altogether."""
+    """Return the start of a framed response whose body follows in pieces of `body_bytes` in total."""
     return _FRAMED_HEADER.pack(HEADER.size + body_bytes, xid, zxid, OK)
 
 
@@ -83,7 +83,7 @@ def data_body(data: bytes | None, stat: bytes) -> bytes:
 
 
 def large_data_body(data: bytes, stat: bytes) -> tuple[bytes, memoryview, bytes]:
-    """Return the record of getData in pieces, of which the data is a view and not a copy."""
+    """Return the record of getData in pieces; the data is a view, not a copy."""
     return INT.pack(len(data)), memoryview(data), stat
 
 
@@ -122,7 +122,7 @@ def client_infos_body(infos: Sequence[tuple[str, str]]) -> bytes:
 
 
 MultiResult: TypeAlias = tuple[OpCode, bytes] | int
-"""An operation's code and record, or the error code in its place."""
+"""An operation's code and record, or its error code."""
 
 
 def multi_body(results: Iterable[MultiResult]) -> bytes:

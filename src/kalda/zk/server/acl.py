@@ -1,9 +1,9 @@
-"""Access lists: who may do what with a znode, as ZooKeeper judges it. Sans-IO.
+"""Access lists: validates them and checks a client's permissions by ZooKeeper's rules. Sans-IO.
 
-Schemes are world, auth (only in requests: "those that I am authenticated as"), digest (name and SHA-1 of
-name and password), ip (an address, or a network with its bits), and super, which no list names and to which
-nothing is forbidden. An entry of a scheme not known here (SASL, X.509; out of a log that a ZooKeeper wrote)
-grants nothing.
+The schemes are ``world``, ``auth`` (in requests only: all identities of the client), ``digest`` (name and
+SHA-1 of name and password), ``ip`` (an address, or a network with its bits) and ``super``, an identity that
+may do everything and that no list names. An entry of an unknown scheme (SASL or X.509, from a log that
+ZooKeeper wrote) grants nothing.
 """
 
 import base64
@@ -20,17 +20,17 @@ from kalda.zk.server.txns import Acl
 
 
 class Permission(IntFlag):
-    """What an access list grants; the bits are ZooKeeper's."""
+    """The permissions of an access list; the bits are ZooKeeper's."""
 
     READ = 1
-    """Data of the znode and the names of its children."""
+    """Read the znode's data and the names of its children."""
     WRITE = 2
     CREATE = 4
-    """Children of the znode."""
+    """Create children of the znode."""
     DELETE = 8
-    """Children of the znode, not itself."""
+    """Delete children of the znode, but not the znode itself."""
     ADMIN = 16
-    """Its access list."""
+    """Change the access list."""
     ALL = 31
 
 
@@ -43,14 +43,14 @@ ADMIN: Final = Permission.ADMIN
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody that a connection has shown to be: a scheme and a name in it."""
+    """An identity that a connection has proved: a scheme and an id in it."""
 
     scheme: str
     id: str
 
 
 SUPER: Final = Identity("super", "")
-"""An identity to which nothing is forbidden."""
+"""The identity that may do everything."""
 
 
 def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
@@ -60,7 +60,7 @@ def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
     'alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E='
 
     Raises:
-        AuthFailedError: the scheme is not known, or a digest's text is not UTF-8.
+        AuthFailedError: the scheme is unknown, or a digest's text is not UTF-8.
     """
     if scheme == "digest":
         return Identity(scheme, _digest(auth))
@@ -70,9 +70,9 @@ def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
 
 
 def is_super(identity: Identity, super_digest: str) -> bool:
-    """Return whether an identity is the one that the setting ``superDigest`` names.
+    """Return whether an identity is the one of the setting ``superDigest``.
 
-    Who shows it has `SUPER` as a further identity.
+    A connection with this identity gets `SUPER` too.
     """
     return bool(super_digest) and identity.scheme == "digest" and identity.id == super_digest
 
@@ -80,12 +80,12 @@ def is_super(identity: Identity, super_digest: str) -> bool:
 def check_permission(
     acl: tuple[Acl, ...], permission: int, identities: tuple[Identity, ...] | None, path: str | None = None
 ) -> None:
-    """Return if one entry of the list grants the permission to one of the identities.
+    """Check that an entry of the list grants the permission to one of the identities.
 
-    Identities of None are this process itself, to which everything is granted.
+    None as identities stands for this process itself, which may do everything.
 
     Raises:
-        NoAuthError: nothing does.
+        NoAuthError: no entry grants it.
     """
     if identities is None or not acl or SUPER in identities:
         return
@@ -103,10 +103,10 @@ def check_permission(
 def normalise_acl(
     acl: Iterable[Acl], identities: tuple[Identity, ...] | None, path: str | None = None
 ) -> tuple[Acl, ...]:
-    """Return the list as it is stored: without repetitions, ``auth`` replaced by who asks.
+    """Return the list to store: without duplicates, ``auth`` replaced by the client's identities.
 
     Raises:
-        InvalidAclError: it is empty, an entry is not valid, or ``auth`` stands for nobody.
+        InvalidAclError: it is empty, an entry is invalid, or ``auth`` is used by an unauthenticated client.
     """
     stored: list[Acl] = []
     for entry in dict.fromkeys(acl):
@@ -116,7 +116,7 @@ def normalise_acl(
             own = [identity for identity in identities or () if identity.scheme in _AUTHENTICATING_SCHEMES]
             if not own:
                 raise InvalidAclError(
-                    f"{entry} stands for who is authenticated, and this session is not", path
+                    f"{entry} needs an authenticated session, and this session is not authenticated", path
                 )
             stored.extend(Acl(entry.permissions, identity.scheme, identity.id) for identity in own)
         elif _is_valid(entry):
@@ -131,7 +131,7 @@ def normalise_acl(
 
 
 _AUTHENTICATING_SCHEMES: Final = frozenset(("digest",))
-"""Those whose identities prove something: an address does not, so ``auth`` does not stand for it."""
+"""Schemes whose identities ``auth`` stands for: an address authenticates nothing."""
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -146,7 +146,7 @@ def _digest(auth: bytes) -> str:
 
 def _is_valid(entry: Acl) -> bool:
     if entry.scheme == "digest":
-        # Java's split drops empty texts at the end: "name:" is one part, and so refused.
+        # Java's split drops empty strings at the end: "name:" has one part and is refused.
         return len(entry.id.rstrip(":").split(":")) == 2
     return entry.scheme == "ip" and _network(entry.id) is not None
 
@@ -166,7 +166,7 @@ def _matches(entry: Acl, identity: Identity) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _network(text: str) -> _Network | None:
-    # ZooKeeper takes a number of bits behind the slash, and no netmask.
+    # ZooKeeper accepts a number of bits after the slash, but no netmask.
     _, slash, bits = text.partition("/")
     if slash and not bits.isdecimal():
         return None
@@ -175,7 +175,7 @@ def _network(text: str) -> _Network | None:
     except ValueError:
         return None
     if isinstance(network, ipaddress.IPv6Network) and network.prefixlen == network.max_prefixlen:
-        # A listener for both families sees IPv4 peers so: ::ffff:10.0.0.1 is 10.0.0.1.
+        # A listener for both families reports IPv4 peers like this: ::ffff:10.0.0.1 is 10.0.0.1.
         mapped = network.network_address.ipv4_mapped
         return network if mapped is None else ipaddress.IPv4Network(mapped)
     return network

@@ -1,8 +1,8 @@
-"""Settings of the coordination server under the names of ZooKeeper's ``zoo.cfg``.
+"""Settings of the ZooKeeper server, under the names of ZooKeeper's ``zoo.cfg``.
 
-Defaults are ZooKeeper's but where the documentation of a setting says otherwise. Settings that only ensembles
-read are accepted, so that a file written for ZooKeeper works; those that would make this server a member of
-one are refused, and so are values that ask for a protection which this server does not have.
+Defaults are ZooKeeper's unless a setting's documentation names another. Settings that only ensembles read are
+accepted, so that a file written for ZooKeeper works. Settings that would make this server a member of an
+ensemble are refused, and so are values that require a protection which this server lacks.
 """
 
 from collections.abc import Mapping
@@ -40,11 +40,11 @@ FOUR_LETTER_WORDS: Final = (
     "wchp",
     "wchs",
 )
-"""Those that are served when the whitelist has them."""
+"""The commands that are implemented; the whitelist enables them."""
 
 _TLS: Final = MissingFeature("TLS", "connections are plaintext and clients are not authenticated")
 _AUTHENTICATION: Final = MissingFeature(
-    "authentication other than by digest", "everybody may connect; access lists are digest, ip and world"
+    "authentication other than by digest", "every client may connect; access lists are digest, ip and world"
 )
 _QUOTAS: Final = MissingFeature("quotas", "clients are not limited")
 _AUDIT: Final = MissingFeature("an audit log", "nothing is recorded")
@@ -121,7 +121,7 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "globalOutstandingLimit",
             ConfigType.INT,
             1000,
-            "Requests under way above which a connection that has some is not read from.",
+            "Outstanding requests above which a connection with outstanding requests is not read from.",
             low=1,
         ),
         _key(
@@ -144,13 +144,13 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "4lw.commands.whitelist",
             ConfigType.LIST,
             ("ruok", "stat", "mntr", "srvr", "isro"),
-            "Four-letter words that are answered; * is all. ZooKeeper's default is srvr alone.",
+            "Four-letter commands that are enabled; * is all. ZooKeeper's default is srvr alone.",
         ),
         _key(
             "znode.container.checkIntervalMs",
             ConfigType.INT,
             60_000,
-            "Milliseconds between looks for containers and znodes with a time to live that are due.",
+            "Milliseconds between checks for containers and znodes with a time to live that are due.",
             low=1,
         ),
         _key(
@@ -164,7 +164,7 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "DigestAuthenticationProvider.superDigest",
             ConfigType.PASSWORD,
             None,
-            "super:HASH of who may do everything, as in a digest access list.",
+            "super:HASH of the identity that may do everything, as in a digest access list.",
         ),
         _key("forceSync", ConfigType.STRING, "yes", "no: changes are acknowledged before they are durable."),
         _key("initLimit", ConfigType.INT, 10, "For ensembles; accepted.", low=0, importance=_LOW),
@@ -183,7 +183,7 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "client.portUnification",
             ConfigType.BOOLEAN,
             False,
-            "Whether the port for clients takes TLS, too.",
+            "Whether the port for clients accepts TLS too.",
             requires=_TLS,
         ),
         _key(
@@ -197,7 +197,7 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "enforce.auth.schemes",
             ConfigType.LIST,
             (),
-            "The schemes by which clients must have authenticated.",
+            "The schemes with which clients must authenticate.",
             requires=_AUTHENTICATION,
         ),
         _key(
@@ -211,7 +211,7 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             "requireClientAuthScheme",
             ConfigType.STRING,
             None,
-            "The scheme by which clients must have authenticated.",
+            "The scheme with which clients must authenticate.",
             requires=_AUTHENTICATION,
         ),
         _key(
@@ -228,10 +228,10 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
 WITHOUT_EFFECT: Final = frozenset(
     {"admin.enableServer", "admin.serverPort", "autopurge.purgeInterval", "initLimit", "syncLimit"}
 )
-"""The settings that are accepted although nothing reads them."""
+"""The settings that are accepted without effect."""
 
 _PREFIXES_REFUSED: Final = {"ssl.": _TLS, "authProvider.": _AUTHENTICATION}
-"""Beginnings of names that ZooKeeper has many of, all of which ask for what this server does not have."""
+"""Prefixes of ZooKeeper's settings that all require a feature which this server lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class ZooKeeperConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read settings as they stand in ``zoo.cfg``.
+        """Parse the settings of a ``zoo.cfg``.
 
         Raises:
             ConfigError: a name is unknown, or a value is not allowed.
@@ -336,5 +336,5 @@ def _whitelist(words: ConfigValue) -> frozenset[str]:
     assert isinstance(words, tuple), "4lw.commands.whitelist is declared as a list"
     if "*" in words:
         return frozenset(FOUR_LETTER_WORDS)
-    # ZooKeeper drops words it does not know, too: a list for another version must not keep us from starting.
+    # ZooKeeper ignores unknown commands too: a list for another version must not prevent the start.
     return frozenset(words) & frozenset(FOUR_LETTER_WORDS)

@@ -183,6 +183,8 @@ class ConnectionRegistry:
         if self._by_session.get(connection.session_id) is connection:
             del self._by_session[connection.session_id]
             self.server.detach_session(connection.session_id)
+        if invariants.enabled:
+            self.check_invariants()
 
     def request_began(self, request_bytes: int) -> None:
         """Count a request that enters the processor chain."""

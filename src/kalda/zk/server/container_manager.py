@@ -1,9 +1,9 @@
-"""Which containers and znodes with a time to live are to be deleted now, by ZooKeeper's rules. Sans-IO.
+"""Finds containers and znodes with a time to live that are due for deletion, by ZooKeeper's rules. Sans-IO.
 
-A container is due when it has no children and once had some, so that one just made is not taken from under
-who made it. A znode with a time to live is due when it has no children and its data was not changed for that
-long. Whatever is returned is only a candidate: the prep processor judges the deletion when its turn comes, so
-a child that was created in between keeps its parent.
+A container is due when it has no children and once had some, so a new container is safe until its first use.
+A znode with a time to live is due when it has no children and its data has not changed for that time. The
+result is only a list of candidates: the prep processor validates each deletion, so a child that is created in
+between keeps its parent.
 """
 
 from collections import deque
@@ -16,19 +16,19 @@ CHECK_INTERVAL_MS: Final = 60_000
 """ZooKeeper's ``znode.container.checkIntervalMs``."""
 
 DELETES_PER_MINUTE_MAX: Final = 10_000
-"""ZooKeeper's ``znode.container.maxPerMinute``: a hundred thousand at once would hold up everybody else."""
+"""ZooKeeper's ``znode.container.maxPerMinute``: a hundred thousand at once would delay all other requests."""
 
 NEVER_USED_MS_MAX: Final = 0
-"""ZooKeeper's ``znode.container.maxNeverUsedIntervalMs``; 0: a container never used stays for ever."""
+"""ZooKeeper's ``znode.container.maxNeverUsedIntervalMs``; at 0 a container that was never used stays."""
 
 _LOOKS_MAX: Final = 5_000
-"""Znodes looked at in one call, so that the event loop is kept for a few milliseconds at most."""
+"""Znodes checked in one call, so that it blocks the event loop for a few milliseconds at most."""
 
 _MINUTE_MS: Final = 60_000
 
 
 class ContainerManager:
-    """Looks through the tree every so often and hands out what is due, no faster than allowed."""
+    """Checks the tree periodically and returns due znodes, no faster than the configured rate."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class ContainerManager:
         self._next_check_ms: float | None = None
         self._next_deletion_ms = 0.0
         self._unseen: deque[str] = deque()
-        """What the check under way has still to look at."""
+        """The znodes that the current check has not looked at yet."""
         self._due: deque[str] = deque()
 
     def due(self, tree: DataTree, reading_ms: float, wall_ms: int) -> list[str]:
-        """Return what is to be deleted now; called often, with a monotonic reading and the wall clock.
+        """Return the znodes to delete now; the caller passes a monotonic reading and the wall clock.
 
-        The first check comes one interval after the first call, as after a start of ZooKeeper.
+        The first check comes one interval after the first call, as after the start of a ZooKeeper server.
         """
         if self._next_check_ms is None:
             self._next_check_ms = reading_ms + self._check_interval_ms
@@ -74,7 +74,7 @@ class ContainerManager:
                 released.append(path)
                 self._next_deletion_ms += self._deletion_ms
         if not self._due:
-            # What is not used of the allowance is not saved up.
+            # Unused allowance does not accumulate.
             self._next_deletion_ms = max(self._next_deletion_ms, reading_ms)
         return released
 

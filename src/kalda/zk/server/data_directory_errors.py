@@ -1,12 +1,12 @@
-"""What the coordination server raises about its own files; what clients see is in `zk.client.errors`."""
+"""Errors of the ZooKeeper server's directory; clients get those of `kalda.zk.client.zookeeper_errors`."""
 
 
 class CorruptionError(Exception):
-    """A file does not hold what was once made durable there; starting would lose acknowledged changes.
+    """A file does not hold changes that were durable; starting the server would lose acknowledged changes.
 
     The message names the file and the position.
     """
 
 
 class DirectoryInUseError(Exception):
-    """Another process serves from this directory."""
+    """Another process has locked the directory."""

@@ -1,13 +1,13 @@
-"""ZooKeeper's data tree: znodes, their metadata, who owns which ephemeral, which sessions live.
+"""ZooKeeper's data tree: the znodes with their metadata, the live sessions, and each session's ephemerals.
 
-Holds applied (that is: durable) transactions only, and changes by `apply` alone. Applying makes no decision:
-whether an operation is allowed was decided by the prep processor, so a transaction that does not fit the tree
-is corruption and raises `TreeError`. Znodes are immutable and replaced on change, so `freeze` can hand a
-consistent view to the snapshot writer at the price of a dict copy. Sans-IO.
+The tree holds durable transactions only, and only `apply` changes it. The prep processor has validated every
+transaction, so one that does not fit the tree is corruption and raises `TreeError`. Znodes are immutable and
+replaced on change, so `freeze` gives the snapshot writer a consistent view for the cost of a dict copy.
+Sans-IO.
 
-A tree restored from a snapshot that a ZooKeeper wrote is another matter: such a snapshot was taken while the
-tree changed and holds some of what comes after its zxid. Until `is_fuzzy` is cleared, transactions that were
-partly seen are completed by ZooKeeper's rules instead of refused.
+A snapshot that ZooKeeper wrote is fuzzy: it was taken while the tree changed, and holds some changes of later
+transactions. While `is_fuzzy` is set, `apply` completes such transactions by ZooKeeper's rules instead of
+raising.
 """
 
 from dataclasses import dataclass, field
@@ -38,20 +38,20 @@ from kalda.zk.server.txns import (
 
 CONFIG_PATH: Final = "/zookeeper/config"
 SYSTEM_PATHS: Final = ("/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota")
-"""What every ZooKeeper has from the start; cannot be deleted."""
+"""The znodes that every ZooKeeper server has from the start; they cannot be deleted."""
 
 INT_MAX: Final = 2**31 - 1
 """Versions and counters are 32 bits wide in ZooKeeper's records."""
 
 ORPHANED_SESSION_TIMEOUT_MS: Final = 0
-"""Given to an owner that a fuzzy snapshot does not know, so that the server ends it after recovery."""
+"""The time-out of a session that a fuzzy snapshot lacks; the server ends such a session after recovery."""
 
 _CHECKED_PER_CHANGE: Final = 64
 """Znodes whose check one change may cost on average: a larger tree is checked every few changes only."""
 
 _READ_ACL: Final = (Acl(1, "world", "anyone"),)
 _ACLS_MAX: Final = 4096
-"""Distinct access lists of which one copy is shared; past it the sharing starts again from none."""
+"""Distinct access lists of which znodes share one copy; above this the table of copies is cleared."""
 
 
 class TreeError(Exception):
@@ -59,10 +59,10 @@ class TreeError(Exception):
 
 
 class Znode(NamedTuple):
-    """One node. `created_count` is ZooKeeper's stored cversion: children ever created under it.
+    """One znode. `created_count` is ZooKeeper's stored cversion: the number of children ever created.
 
-    It is the next sequential child's number. The cversion that clients see also counts deletions: it is twice
-    `created_count` less the children that are left.
+    It is also the next sequential child's number. The cversion that clients see also counts deletions: it is
+    twice `created_count` minus the current number of children.
     """
 
     data: bytes | None
@@ -80,18 +80,18 @@ class Znode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrozenTree:
-    """A view of the tree at one transaction that later changes do not touch."""
+    """An immutable view of the tree at one transaction."""
 
     zxid: int
     nodes: dict[str, Znode]
     sessions: dict[int, int]
     is_fuzzy: bool = False
-    """Whether it may hold parts of transactions after `zxid`: a snapshot of ZooKeeper's, not of ours."""
+    """Whether it may hold parts of transactions after `zxid`: true for snapshots that ZooKeeper wrote."""
 
 
 @dataclass(slots=True)
 class Applied:
-    """What a transaction did: results in the order of its operations, and what watches are to report."""
+    """The effects of a transaction: results in the order of its operations, and events for watches."""
 
     results: list[OperationResult] = field(default_factory=list)
     events: list[WatchEvent] = field(default_factory=list)
@@ -103,7 +103,7 @@ def parent_path(path: str) -> str:
 
 
 class DataTree:
-    """The tree. Invariants: every znode's parent is a znode; every ephemeral's owner is a session."""
+    """The tree. Invariants: every znode's parent exists; every ephemeral's owner is a live session."""
 
     def __init__(self) -> None:
         root = Znode(b"", OPEN_ACL, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -113,7 +113,7 @@ class DataTree:
         """Time-out in milliseconds of each live session, by id."""
         self.last_zxid = 0
         self.deleted_acls: dict[str, tuple[Acl, ...]] = {}
-        """Of the znodes that the newest transaction deleted, unless open: who may hear of it."""
+        """The access lists, unless open, of znodes that the newest transaction deleted: events need them."""
         self.is_fuzzy = False
         self.containers: set[str] = set()
         """Paths of the containers."""
@@ -127,10 +127,10 @@ class DataTree:
 
     @classmethod
     def restore(cls, frozen: FrozenTree) -> "DataTree":
-        """Build the tree that `freeze` saw.
+        """Build the tree of which `frozen` is a view.
 
         Raises:
-            TreeError: a znode has no parent or no owner.
+            TreeError: a znode's parent or owner is missing.
         """
         tree = cls()
         for path in SYSTEM_PATHS:
@@ -144,7 +144,7 @@ class DataTree:
         return tree
 
     def freeze(self) -> FrozenTree:
-        """Return a view of the tree as it is now."""
+        """Return an immutable view of the current tree."""
         return FrozenTree(self.last_zxid, dict(self.nodes), dict(self.sessions))
 
     def stat(self, path: str) -> Stat | None:
@@ -169,7 +169,7 @@ class DataTree:
         )
 
     def children(self, path: str) -> set[str]:
-        """Return the names of a znode's children; not to be changed by the caller."""
+        """Return the names of a znode's children; the caller must not change the set."""
         return self._children.get(path, _NO_CHILDREN)
 
     def acl(self, path: str) -> tuple[Acl, ...] | None:
@@ -178,7 +178,7 @@ class DataTree:
         return None if node is None else node.acl
 
     def all_children_count(self, path: str) -> int:
-        """Return how many znodes there are below a path, at any depth."""
+        """Return the number of znodes below a path, at any depth."""
         count = 0
         waiting = [path.rstrip("/")]
         while waiting:
@@ -189,22 +189,22 @@ class DataTree:
         return count
 
     def data_bytes(self) -> int:
-        """Return about how much the znodes take: their paths and data, as ZooKeeper counts it."""
+        """Return the approximate size of the tree: bytes of paths and data, as ZooKeeper counts them."""
         return sum(len(path) + len(node.data or b"") for path, node in self.nodes.items())
 
     def ephemeral_owners(self) -> dict[int, set[str]]:
-        """Return the paths of the ephemeral znodes by session; not to be changed by the caller."""
+        """Return the paths of the ephemeral znodes by session; the caller must not change them."""
         return self._ephemerals
 
     def ephemerals(self, session_id: int) -> set[str]:
-        """Return the paths of a session's ephemeral znodes; not to be changed by the caller."""
+        """Return the paths of a session's ephemeral znodes; the caller must not change the set."""
         return self._ephemerals.get(session_id, _NO_CHILDREN)
 
     def apply(self, txn: Txn) -> Applied:
-        """Make a transaction part of the tree.
+        """Apply a transaction.
 
         Raises:
-            TreeError: it does not fit; the tree must not be used any more.
+            TreeError: the transaction does not fit the tree, which must not be used any more.
         """
         if txn.zxid <= self.last_zxid:
             raise TreeError(f"transaction {txn.zxid:#x} comes after {self.last_zxid:#x}")
@@ -333,7 +333,7 @@ class DataTree:
         return owner
 
     def _make_room(self, path: str, parent: str, body: AnyCreateTxn, zxid: int) -> bool:
-        """Return whether a creation is still to be done, where a snapshot may have it already."""
+        """Return whether a creation must still be applied to a fuzzy tree that may hold it already."""
         parent_node = self.nodes.get(parent)
         if parent_node is None:
             return False
@@ -357,7 +357,8 @@ class DataTree:
         if children:
             if not self.is_fuzzy:
                 raise TreeError(f"transaction {zxid:#x} deletes {path}, which has children")
-            # It was created again later, and so were they: the log still has that to come.
+            # The fuzzy snapshot has a later znode of this path; the log will create it and its children
+            # again.
             for name in sorted(children):
                 self._delete(f"{path}/{name}", zxid, applied)
         del self.nodes[path]

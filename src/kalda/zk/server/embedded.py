@@ -1,8 +1,7 @@
-"""The coordination port, filled by the server in this very process: a session without a wire.
+"""The embedded engine: a ZooKeeper server on this process's event loop, and its client without a wire.
 
-A read that nothing waits before is answered without suspending. The session never loses its connection; it
-ends when it is closed, or when the server is told to expire it (tests do that), and `reconnect` opens the
-next one.
+A read returns without suspending if no earlier request of the session waits. The session never loses its
+connection. It ends when it is closed, or when `expire` ends it in a test; `reconnect` opens the next one.
 """
 
 import asyncio
@@ -46,11 +45,11 @@ T = TypeVar("T")
 
 
 class EmbeddedServer:
-    """A coordination server on the running event loop; every broker of the process connects to it.
+    """A ZooKeeper server on the running event loop, for the brokers of this process.
 
     >>> server = EmbeddedServer(directory, filesystem=OsFileSystem(), executor=executor, clock=clock)
     >>> server.start()
-    >>> coordination = await server.connect()
+    >>> client = await server.connect()
     """
 
     def __init__(
@@ -83,14 +82,14 @@ class EmbeddedServer:
         self._timer: Final = ServerTimer(self.server)
 
     def start(self) -> None:
-        """Recover what the directory holds; see `ZooKeeperServer.start` for what it raises."""
+        """Recover the directory's content; see `ZooKeeperServer.start` for the errors."""
         self.server.start()
         if len(self.server.sessions):
-            # Sessions of an earlier process, held over a wire: they must end even if nobody listens now.
+            # Clients of an earlier process held these sessions; they must expire even without a listener.
             self._timer.start(asyncio.get_running_loop())
 
     def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
-        """Have `listener` called when the server stops for good; its process should exit."""
+        """Register a callback for a fault that stops the server for good; its process should exit."""
         self.server.add_broken_listener(listener)
 
     async def connect(self) -> "EmbeddedClient":
@@ -104,10 +103,10 @@ class EmbeddedServer:
         return zookeeper
 
     async def close(self) -> None:
-        """Finish what is under way and let go of the directory.
+        """Finish outstanding requests and unlock the directory.
 
         Raises:
-            OSError: the end of the log could not be cut; recovery will do that.
+            OSError: the end of the log could not be cleared; the next recovery does it.
         """
         self._timer.stop()
         closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
@@ -118,7 +117,7 @@ class EmbeddedServer:
 
 
 class _SessionWatch:
-    """A callback as a watcher: equal for the same session and callback, so that it fires once."""
+    """A callback as a watcher; equal for the same session and callback, so that it fires once."""
 
     __slots__ = ("_callback", "_session_id")
 
@@ -145,7 +144,7 @@ class _SessionWatch:
 
 
 class _Calls:
-    """Collects the outcomes of requests submitted together; one future for all of them."""
+    """Collects the outcomes of requests that are submitted together, with one future for all."""
 
     __slots__ = ("_future", "_missing", "outcomes")
 
@@ -170,7 +169,7 @@ class _Calls:
 
 
 class EmbeddedClient:
-    """One session; fills `kalda.zk.client.port.Coordination`, where the methods are described."""
+    """One session of the embedded engine; implements `ZooKeeperClient`, which documents the methods."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
@@ -186,23 +185,23 @@ class EmbeddedClient:
 
     @property
     def session_key(self) -> SessionKey | None:
-        """None: recovery ends the sessions of a process that is gone."""
+        """Always None: recovery ends the sessions of a process that is gone."""
         return None
 
     @property
     def state(self) -> SessionState:
-        """How the session stands."""
+        """The session's state."""
         return self._state
 
     def add_state_listener(self, listener: StateListener) -> None:
-        """Have `listener` called at each change."""
+        """Register a callback for changes of the state."""
         self._listeners.append(listener)
 
     async def reconnect(self) -> None:
-        """Open a session where there is none; the old one's watches are gone.
+        """Open a new session after the end of the last one, without that session's watches.
 
         Raises:
-            StorageError: it could not be made durable.
+            StorageError: the session could not be made durable.
         """
         assert self._state in (SessionState.CLOSED, SessionState.EXPIRED), f"the session is {self._state}"
         calls = _Calls(1)
@@ -213,11 +212,11 @@ class EmbeddedClient:
         self._change_state(SessionState.CONNECTED)
 
     async def expire(self) -> None:
-        """End the session as if its time-out had passed: what a partitioned client would see."""
+        """End the session as if its time-out had passed, as for a partitioned client."""
         await self._end(SessionState.EXPIRED)
 
     async def end_session(self, key: SessionKey) -> None:
-        """Leave it to its time-out: a session with a key came over the wire, from elsewhere."""
+        """Do nothing: a session with a key came over the wire, and its time-out ends it."""
 
     async def close(self) -> None:
         """End the session."""
@@ -307,7 +306,7 @@ class EmbeddedClient:
         self, transactions: Sequence[Sequence[Operation]]
     ) -> list[list[OperationResult] | ZooKeeperError]:
         """Do many transactions, in one group commit."""
-        # Paths are judged on the client's side, as ZooKeeper's clients do: the server looks at them late.
+        # The client validates paths, as ZooKeeper's clients do, because the server checks them late.
         bad = [check_transaction(operations) for operations in transactions]
         outcomes = iter(
             await self._submit(

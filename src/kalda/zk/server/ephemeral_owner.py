@@ -1,9 +1,9 @@
-"""What the owner field of a znode says: nobody's, a session's, a container, or one with a time to live.
+"""Encodes the kind of a znode in its owner field: persistent, ephemeral, container, or with a time to live.
 
-ZooKeeper keeps all of it in one 64-bit number, its extended types: 0 is nobody; the lowest number there is
-marks a container; the highest byte 0xff marks a special kind, of which time to live (feature 0, milliseconds
-in the low 40 bits) is the only one; anything else is the id of the session that owns an ephemeral. So no
-session's id may begin with 0xff.
+The field is ZooKeeper's 64-bit ``ephemeralOwner`` with extended types. 0 is a persistent znode. The lowest
+number is a container. A highest byte of 0xff is an extended type; the only one is a time to live (feature 0,
+milliseconds in the low 40 bits). Any other number is the id of the session that owns an ephemeral znode, so
+no session id may begin with 0xff.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from kalda.zk.server.txns import AnyCreateTxn, CreateContainerTxn, CreateTtlTxn
 
 CONTAINER_OWNER: Final = -(1 << 63)
 TTL_MS_MAX: Final = (1 << 40) - 1
-"""About 34 years: what the field has room for."""
+"""About 34 years: the field has 40 bits for it."""
 
 _TTL_BASE: Final = -(1 << 56)
 """0xff00000000000000 as a signed number."""
@@ -39,10 +39,10 @@ def owner_of(body: AnyCreateTxn, session_id: int) -> int:
 
 
 def client_owner(owner: int) -> int:
-    """Return what a client is told: only a session is an owner to it."""
+    """Return the owner that clients see: a session id, or 0."""
     return owner if is_session(owner) else 0
 
 
 def is_session(owner: int) -> bool:
-    """Return whether an owner field names a session: whether the znode is ephemeral."""
+    """Return whether an owner field is a session id, that is, whether the znode is ephemeral."""
     return owner != 0 and owner != CONTAINER_OWNER and owner >> 56 != -1

@@ -1,7 +1,7 @@
-"""The final processor: applies what is durable, tells the watches, answers the request. In that order.
+"""The final processor: applies durable transactions, fires watches and completes requests, in that order.
 
-So a watch's callback runs before anybody gets an answer that shows the change, and both run only when a crash
-can no longer undo it.
+So a watch event precedes every response that shows the change, and both come only after a crash can no longer
+undo the change.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class FinalProcessor:
-    """Last in the chain. `on_applied` is told each transaction that the tree now holds."""
+    """Last in the chain. It calls `on_applied` with each transaction that the tree has applied."""
 
     def __init__(self, tree: DataTree, watches: WatchTable, on_applied: Callable[[Txn], None]) -> None:
         self._tree = tree
@@ -33,7 +33,7 @@ class FinalProcessor:
         self._on_applied = on_applied
 
     def process(self, request: Request) -> None:
-        """Finish the request."""
+        """Complete the request."""
         if request.error is not None:
             request.on_done(request.error)
             return
@@ -53,13 +53,13 @@ class FinalProcessor:
             try:
                 watcher.process(event)
             except Exception:
-                # A watcher's fault must not keep the others, or the answer, from coming.
+                # A watcher's fault must not suppress the other events or the response.
                 logger.exception("a watch on %s failed", event.path)
         request.on_done(_results(operation, txn, applied.results))
 
 
 def _results(operation: Write, txn: Txn, results: list[OperationResult]) -> Sequence[NodeResult]:
-    """Return what the one who asked is to get: `CreateNode` asks for more than a path."""
+    """Return the results for the caller: that of a `CreateNode` is a `Created`, not only a path."""
     if isinstance(operation, CreateNode):
         assert isinstance(txn.body, CREATE_TXNS), f"{txn} creates nothing"
         return [_created(txn, txn.body)]
@@ -73,7 +73,7 @@ def _results(operation: Write, txn: Txn, results: list[OperationResult]) -> Sequ
 
 
 def _created(txn: Txn, body: AnyCreateTxn) -> Created:
-    """Return a znode as it was when it was new: a multi may have gone on to change it."""
+    """Return the result of a creation; a later operation of the multi may have changed the znode."""
     zxid, now = txn.zxid, txn.time_ms
     size = len(body.data) if body.data is not None else 0
     owner = client_owner(owner_of(body, txn.session_id))

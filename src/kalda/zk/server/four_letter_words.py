@@ -1,8 +1,8 @@
-"""Four-letter words: what a server says of itself to whoever sends one instead of a connect request.
+"""ZooKeeper's four-letter commands: status texts for a client that sends a command instead of a request.
 
-The texts are ZooKeeper's, line by line, because monitoring tools take them apart. ``ruok``, ``stat``,
-``mntr``, ``srvr`` and ``isro`` are answered by default (by ZooKeeper itself only ``srvr``): they change
-nothing, cost little and tell little. The others must be named in ``4lw.commands.whitelist``.
+The texts match ZooKeeper's line by line, because monitoring tools parse them. ``ruok``, ``stat``, ``mntr``,
+``srvr`` and ``isro`` are enabled by default (ZooKeeper enables only ``srvr``): they change nothing, cost
+little and reveal little. Other commands must be named in ``4lw.commands.whitelist``.
 """
 
 import os
@@ -20,21 +20,21 @@ from kalda.zk.server.config import FOUR_LETTER_WORDS
 from kalda.zk.server.connection_registry import ConnectionRegistry, RegisteredConnection
 
 PROTOCOL_VERSION: Final = "3.9.4"
-"""The ZooKeeper whose protocol is served; tools and clients compare it."""
+"""The version of ZooKeeper whose protocol is served; tools and clients compare it."""
 
 _WORDS: Final = frozenset(word.encode() for word in FOUR_LETTER_WORDS)
 
 _READ_INTEREST: Final = 1
-"""What ZooKeeper prints of a connection that is read from: Java's selector bit."""
+"""What ZooKeeper prints for a connection that it reads from: Java's selector bit."""
 
 
 def is_four_letter_word(word: bytes) -> bool:
-    """Return whether a connection's first four bytes are a word instead of a frame's length."""
+    """Return whether a connection's first four bytes are a command instead of a frame's length."""
     return word in _WORDS
 
 
 def answer(word: str, registry: ConnectionRegistry) -> bytes:
-    """Return what a word is answered with; what is not whitelisted is told so."""
+    """Return the text of a command; a command outside the whitelist gets an error line."""
     if word not in registry.config.four_letter_words:
         return f"{word} is not executed because it is not in the whitelist.\n".encode()
     return _ANSWERS[word](registry).encode()
@@ -180,7 +180,7 @@ def _dirs(registry: ConnectionRegistry) -> str:
 
 
 def _directory_bytes(directory: str) -> tuple[int, int]:
-    """Return the bytes of the logs and of the snapshots; of files that go meanwhile, none."""
+    """Return the bytes of the logs and of the snapshots; files deleted meanwhile do not count."""
     sizes = {"log": 0, "snapshot": 0}
     try:
         with os.scandir(directory) as entries:
@@ -197,7 +197,7 @@ def _envi(registry: ConnectionRegistry) -> str:
     values = {
         "zookeeper.version": full_version(),
         "host.name": socket.gethostname(),
-        # Tools look for Java's names; what runs here answers to them.
+        # Tools look for Java's names; the values describe the Python interpreter.
         "java.version": platform.python_version(),
         "java.vendor": platform.python_implementation(),
         "java.home": sys.prefix,
@@ -291,4 +291,4 @@ _ANSWERS: Final[dict[str, Callable[[ConnectionRegistry], str]]] = {
     "wchp": _wchp,
     "wchs": _wchs,
 }
-assert _ANSWERS.keys() == set(FOUR_LETTER_WORDS), "every word has an answer"
+assert _ANSWERS.keys() == set(FOUR_LETTER_WORDS), "every command has an answer"

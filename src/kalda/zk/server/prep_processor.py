@@ -1,11 +1,11 @@
-"""The prep processor: decides whether a write is allowed and what it does to the tree.
+"""The prep processor: validates writes and turns them into transactions.
 
-It must see the changes that are on their way to the disk but not in the tree yet, or two pipelined writes
-would be judged by the same version. They are kept in `_pending`, one record per touched znode, until the
-final processor has applied them. If the disk fails, `reset` forgets them all: then nothing that was prepared
-on top of a lost write may survive either. Sans-IO; the time is handed in.
+It must see changes that are not in the tree yet, or two pipelined writes would both be checked against the
+same version. `_pending` holds one record per changed znode until the final processor has applied the change.
+If the disk fails, `reset` drops all pending changes, because later ones were prepared on top of lost ones.
+Sans-IO: the caller passes the time.
 
-Checks come in ZooKeeper's order, so that a request with two faults gets the error that it gets there.
+Checks come in ZooKeeper's order, so that a request with two faults gets the same error as from ZooKeeper.
 """
 
 from collections import deque
@@ -63,14 +63,14 @@ from kalda.zk.server.txns import (
 )
 
 DATA_BYTES_MAX: Final = 1024 * 1024 - 1
-"""ZooKeeper's default ``jute.maxbuffer``: what is refused by an ensemble is refused here too."""
+"""ZooKeeper's default ``jute.maxbuffer``: this server refuses what an ensemble refuses."""
 
 DATA_BYTES_LIMIT: Final = 64 * 1024 * 1024
-"""How far that may be raised, and the data of a multi in all: so that with its paths it stays well below the
-128 MiB up to which the log's recovery looks for records."""
+"""The maximum of ``jute.maxbuffer``, and of the data of one multi: with its paths a transaction stays well
+below the 128 MiB up to which recovery of the log looks for records."""
 
 MULTI_OPERATIONS_MAX: Final = 10_000
-"""A multi is one record in the log and is applied in one go; a bound keeps both short."""
+"""A multi is one record of the log and is applied without interruption; the bound keeps both short."""
 
 
 _SESSIONLESS: Final = (CreateSession, DeleteContainer)
@@ -79,7 +79,7 @@ _WITH_DATA: Final = (Create, CreateNode, SetData)
 
 
 class _PendingNode(NamedTuple):
-    """A znode as it will be when all prepared transactions have been applied."""
+    """A znode as it will be when all pending transactions have been applied."""
 
     exists: bool
     version: int
@@ -94,7 +94,7 @@ _ABSENT: Final = _PendingNode(False, 0, 0, 0, 0, 0, ())
 
 
 class PrepProcessor:
-    """First in the chain. Numbers transactions: a write that is refused uses no number."""
+    """First in the chain. It assigns zxids; a refused write uses none."""
 
     def __init__(
         self,
@@ -112,15 +112,15 @@ class PrepProcessor:
         self._next = next_processor
         self._last_zxid = tree.last_zxid
         self._pending: dict[str, tuple[int, _PendingNode]] = {}
-        """By path: the newest transaction that touches it, and what it leaves."""
+        """By path: the newest pending transaction that changes the znode, and the result."""
         self._touched: deque[tuple[int, str]] = deque()
         self._pending_sessions: dict[int, tuple[int, bool]] = {}
-        """By session: the newest transaction that begins (True) or ends (False) it."""
+        """By session: the newest pending transaction that creates (True) or ends (False) it."""
         self._touched_sessions: deque[tuple[int, int]] = deque()
         self._undo: dict[str, tuple[int, _PendingNode] | None] = {}
 
     def process(self, request: Request) -> None:
-        """Give the request its transaction or its error and pass it on."""
+        """Set the request's transaction or error and pass the request on."""
         operation = request.operation
         if isinstance(operation, Read):
             if not self._session_lives(request.session_id):
@@ -133,7 +133,7 @@ class PrepProcessor:
         self._next.process(request)
 
     def settle(self, zxid: int) -> None:
-        """Forget what the tree now holds itself: everything up to `zxid` has been applied."""
+        """Drop pending changes up to `zxid`, which the tree now holds."""
         touched = self._touched
         while touched and touched[0][0] <= zxid:
             _, path = touched.popleft()
@@ -162,7 +162,7 @@ class PrepProcessor:
             assert not self._pending, f"{self._pending.keys()} are pending for ever"
 
     def reset(self) -> None:
-        """Forget all that was prepared and not applied; the next transaction follows the tree's last."""
+        """Drop all pending changes; the next transaction follows the tree's last one."""
         self._pending.clear()
         self._touched.clear()
         self._pending_sessions.clear()
@@ -171,7 +171,7 @@ class PrepProcessor:
 
     def _prepare(self, request: Request, operation: Write) -> None:
         session_id = request.session_id
-        # The server itself deletes containers and creates sessions, for which there is no session yet.
+        # The server deletes containers without a session, and a session to create does not exist yet.
         if not isinstance(operation, _SESSIONLESS) and not self._session_lives(session_id):
             raise _session_expired(session_id)
         self._undo.clear()
@@ -332,7 +332,7 @@ class PrepProcessor:
         if node.child_count:
             raise NotEmptyError(f"{path} has {node.child_count} children", path)
         if node.ephemeral_owner == 0 or is_session(node.ephemeral_owner):
-            # ZooKeeper refuses a session's znode so, and deletes a plain one; that is not ours to do.
+            # ZooKeeper refuses an ephemeral znode with this error, but deletes a plain one, which is unsafe.
             raise BadVersionError(f"{path} is neither a container nor has it a time to live", path)
         self._touch_deleted(path, zxid)
         return DeleteTxn(path)
@@ -413,7 +413,7 @@ def _check_version(path: str, expected: int, found: int) -> None:
 
 
 def _next_version(version: int) -> int:
-    # As in Java the number wraps, but -1, which means any version to a client, is left out.
+    # The number wraps as in Java, but skips -1, which clients send for any version.
     if version == INT_MAX:
         return -INT_MAX - 1
     return version + 1 if version != -2 else 0
@@ -438,13 +438,13 @@ _MODES: Final = {
     (False, True): CreateMode.PERSISTENT_SEQUENTIAL,
     (True, True): CreateMode.EPHEMERAL_SEQUENTIAL,
 }
-"""Of the port's ephemeral, sequential."""
+"""The mode of each pair of `Create.ephemeral` and `Create.sequential`."""
 
 
 def _creation(
     operation: CreateNode, path: str, acl: tuple[Acl, ...], created_count: int, session_id: int
 ) -> tuple[int, AnyCreateTxn]:
-    """Return the new znode's owner field, and the transaction."""
+    """Return the new znode's owner field and the transaction."""
     mode, data = operation.mode, operation.data
     if mode is CreateMode.CONTAINER:
         return CONTAINER_OWNER, CreateContainerTxn(path, data, acl, created_count)

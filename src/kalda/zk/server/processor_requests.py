@@ -1,8 +1,8 @@
-"""What travels through the chain of processors.
+"""The requests that pass through the chain of prep, sync and final processor, and their operations.
 
-A request is made by a session, gets its transaction (or its error) from the prep processor, waits in the sync
-processor until that is durable, and is finished by the final one. Reads travel the same way, so that a
-session sees its own writes.
+The prep processor sets a request's transaction or error, the sync processor holds the request until the
+transaction is durable, and the final processor completes it. Reads take the same path, so that a session sees
+its own writes.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,24 +26,24 @@ class CreateMode(IntEnum):
     PERSISTENT_SEQUENTIAL = 2
     EPHEMERAL_SEQUENTIAL = 3
     CONTAINER = 4
-    """Deleted by the server some time after its last child went."""
+    """Deleted by the server some time after its last child was deleted."""
     PERSISTENT_WITH_TTL = 5
     """Deleted by the server when it has no children and was not changed for its time to live."""
     PERSISTENT_SEQUENTIAL_WITH_TTL = 6
 
     @property
     def is_sequential(self) -> bool:
-        """Whether the parent's counter completes the name."""
+        """Whether the server appends the parent's counter to the name."""
         return self in _SEQUENTIAL_MODES
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether the znode goes with its session."""
+        """Whether the znode is deleted at the end of its session."""
         return self in _EPHEMERAL_MODES
 
     @property
     def has_ttl(self) -> bool:
-        """Whether a time to live belongs to it."""
+        """Whether the znode has a time to live."""
         return self in _TTL_MODES
 
 
@@ -60,9 +60,9 @@ _TTL_MODES: Final = frozenset((CreateMode.PERSISTENT_WITH_TTL, CreateMode.PERSIS
 
 @dataclass(frozen=True, slots=True)
 class CreateNode:
-    """Create a znode of any kind; its result is a `Created`.
+    """Create a znode of any mode; its result is a `Created`.
 
-    The port's `Create` is this with an open access list and two of the modes; its result is the path alone.
+    `Create` of the client port has an open access list and fewer modes; its result is the path alone.
     """
 
     path: str
@@ -75,7 +75,7 @@ class CreateNode:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What became of a `CreateNode`: the path, which a counter may have completed, and the znode's `Stat`."""
+    """The result of a `CreateNode`: the final path, and the znode's `Stat`."""
 
     path: str
     stat: Stat
@@ -92,9 +92,9 @@ class SetAcl:
 
 @dataclass(frozen=True, slots=True)
 class DeleteContainer:
-    """Delete a container or a znode with a time to live, at the server's own wish; its result is None.
+    """Delete a container or a znode with a time to live, on behalf of the server; its result is None.
 
-    Fails if it has children, or if a session owns it.
+    It fails if the znode has children or belongs to a session.
     """
 
     path: str
@@ -106,14 +106,14 @@ NodeResult: TypeAlias = OperationResult | Created
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    """All or nothing."""
+    """Several operations of which all take effect or none."""
 
     operations: Sequence[NodeOperation]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSession:
-    """Begin the request's session. A time-out of 0: it lives in this process and dies with it."""
+    """Create the request's session. A time-out of 0 marks a session that ends with this process."""
 
     timeout_ms: int
 
@@ -125,7 +125,7 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Look at the tree, and perhaps set watches, when all that came before has been applied."""
+    """Read the tree, and optionally set watches, after all earlier requests have been applied."""
 
     read: Callable[[DataTree, WatchTable], object]
 
@@ -134,9 +134,9 @@ Write: TypeAlias = NodeOperation | Multi | CreateSession | CloseSession
 
 
 class Request:
-    """One request on its way. The final processor calls `on_done`, once.
+    """One request in the processor chain. The final processor calls `on_done` once with its outcome.
 
-    It gets the results of a write as a list, what a `Read` returned, or the `ZooKeeperError`.
+    The outcome is the list of a write's results, the value that a `Read` returned, or a `ZooKeeperError`.
     """
 
     __slots__ = ("cxid", "error", "identities", "on_done", "operation", "session_id", "txn")
@@ -154,14 +154,14 @@ class Request:
         self.on_done: Final = on_done
         self.cxid: Final = cxid
         self.identities: Final = identities
-        """Who asks, for access lists; None: this process itself, to which nothing is forbidden."""
+        """The client's identities for access lists; None for this process itself, which may do everything."""
         self.txn: Txn | None = None
         self.error: ZooKeeperError | None = None
 
 
 class Processor(Protocol):
-    """One link of the chain. It hands every request on, in the order in which it got them."""
+    """One stage of the chain. It passes every request on, in the order of arrival."""
 
     def process(self, request: Request) -> None:
-        """Do this link's part."""
+        """Process a request and pass it on, now or later."""
         ...

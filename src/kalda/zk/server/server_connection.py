@@ -1,12 +1,12 @@
-"""One client's connection: reads requests, sends them down the chain, writes answers and events in order.
+"""One client connection of the ZooKeeper server: reads requests, writes responses and watch events in order.
 
-Callbacks of an asyncio transport, no task. Whatever a loop turn answers leaves in one write. What must not be
-broken: everything for the client goes through `_send`, in the order in which it happened, so that a watch's
-event stands before any answer that shows the change.
+The connection consists of callbacks of an asyncio transport and has no task. The responses of one loop turn
+leave in one write. Everything for the client must go through `_send` in the order in which it happened, so
+that a watch event precedes every response that shows the change.
 
-Bounds: a connection is not read from while its answers are not taken, or while it has requests under way and
-the server has as many as it may; a client that lets events pile up is disconnected, since events cannot be
-refused.
+Bounds: the server stops reading from a connection whose client does not read its responses, and from one with
+outstanding requests while the server's limit is reached. It disconnects a client that lets watch events pile
+up, because events cannot be refused.
 """
 
 import asyncio
@@ -41,24 +41,25 @@ from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError
 from kalda.zk.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
 
 FRAMES_PER_TURN_MAX: Final = 256
-"""Requests that one connection may have served before the others get their turn: a few milliseconds."""
+"""Requests served for one connection before the others get their turn: a few milliseconds."""
 
 OUT_BYTES_HIGH: Final = 256 * 1024
 """Unsent bytes above which a connection is not read from."""
 
 OUT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Unsent bytes above which a client is given up, without data that the tree holds anyway. Requests under way
-leave less than this, save lists of very many children; so it takes a client that never reads its events."""
+"""Unsent bytes, views of the tree's data aside, above which a client is disconnected. Responses to
+outstanding requests stay below this, except lists of very many children; so only a client that never reads
+reaches it."""
 
 OUTSTANDING_MAX: Final = 256
-"""Requests of one connection under way: more do not make the log's groups any better, but reads that wait
-behind a write are all answered at once, and their answers must be held."""
+"""Outstanding requests of one connection. More would not enlarge the log's group commits, but the responses
+of reads behind a write become ready all at once and take memory."""
 
 IDENTITIES_MAX: Final = 64
-"""Identities that one connection may have: each is compared with every access list that it meets."""
+"""Identities that one connection may have: each of them is compared with every access list."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a connection that is being closed may take to have its last answers fetched."""
+"""How long a client may take to read the last responses of a connection that is being closed."""
 
 _LAST_OPERATIONS: Final = {
     OpCode.CREATE: "CREA",
@@ -88,14 +89,14 @@ _LAST_OPERATIONS: Final = {
     OpCode.GET_ALL_CHILDREN_NUMBER: "GETACN",
     OpCode.WHO_AM_I: "HOMI",
 }
-"""What the four-letter word cons says of a connection's last operation."""
+"""The names that the four-letter command ``cons`` prints for a connection's last operation."""
 
 _NO_PASSWORD: Final = bytes(16)
 _PING: Final = int(OpCode.PING)
 
 
 class ServerConnection(asyncio.Protocol):
-    """One connection; belongs to the listener that accepted it. Fills `WireClient`."""
+    """One client connection. It implements `WireClient` and `RegisteredConnection`."""
 
     def __init__(self, registry: ConnectionRegistry) -> None:
         self._registry: Final = registry
@@ -112,7 +113,7 @@ class ServerConnection(asyncio.Protocol):
         self.timeout_ms = 0
         self.identities: tuple[Identity, ...] = ()
         self.outstanding = 0
-        """Requests that travel through the chain."""
+        """Requests in the processor chain."""
         self.traffic: Final = Traffic()
         self._with_read_only = True
         self._received_at = 0.0
@@ -121,32 +122,32 @@ class ServerConnection(asyncio.Protocol):
         self._turn_planned = False
         self._in_turn = False
         self._out: list[bytes | memoryview] = []
-        """What is to be sent; a view is of data that the tree holds."""
+        """Unsent bytes; a memoryview shares data that the tree holds."""
         self._out_bytes = 0
         self._out_shared_bytes = 0
-        """Those of `_out_bytes` that are views."""
+        """The part of `_out_bytes` that is in memoryviews."""
         self._flush_planned = False
         self._writable = True
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody is there to be told anything."""
+        """Whether the connection is closed, so that events would be lost."""
         return self.state is ConnectionState.CLOSED
 
     @property
     def held_bytes(self) -> int:
-        """Memory taken by what waits for the client to read."""
+        """Memory of responses and events that the client has not read yet."""
         return self._out_bytes - self._out_shared_bytes + self._transport.get_write_buffer_size()
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the server, not the client, is why nothing is heard of the client."""
+        """Whether the server has stopped reading although the client reads its responses."""
         return not self._reading and self._writable and self._out_bytes <= OUT_BYTES_HIGH
 
     # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the listener may refuse it."""
+        """Register the connection; close it if it is above a limit."""
         assert isinstance(transport, asyncio.Transport), f"{transport} is no stream"
         self._transport = transport
         self._loop = asyncio.get_running_loop()
@@ -160,7 +161,7 @@ class ServerConnection(asyncio.Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Serve what has come."""
+        """Serve the received requests."""
         if self.state is ConnectionState.CLOSED:
             return
         self._received_at = time.monotonic()
@@ -171,24 +172,24 @@ class ServerConnection(asyncio.Protocol):
             self._serve()
 
     def pause_writing(self) -> None:
-        """Keep what is to be sent: the client does not read."""
+        """Queue responses: the client does not read."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Send what waited, and read on."""
+        """Send queued responses and continue reading."""
         self._writable = True
         self._flush()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection; the session lives until its time-out."""
+        """Remove the connection; its session lives until its time-out."""
         self._forget()
 
-    # What the watches and the listener call.
+    # Called by the watches and the listener.
 
     def process(self, event: WatchEvent) -> None:
-        """Tell the client of a change; the watch table calls this before anybody sees the change.
+        """Send a watch event, unless the client may not read the znode.
 
-        Who may not read a znode is not told of it: a recursive watch above it asked for no permission.
+        Setting a recursive watch on an ancestor needs no permission to read the znode, so it is checked here.
         """
         tree, path = self._server.tree, event.path
         if event.type is EventType.DELETED:
@@ -204,14 +205,14 @@ class ServerConnection(asyncio.Protocol):
         self._send(responses.event(event.type, path, tree.last_zxid))
 
     def send_missed_event(self, kind: EventType, path: str) -> None:
-        """Tell of a change that happened while the client was away."""
+        """Send the event of a change that happened while the client was disconnected."""
         self._send(responses.event(kind, path))
 
     def close(self, reason: str, level: int = logging.DEBUG) -> None:
-        """Send what is owed and end the connection; the session lives on."""
+        """Send what is queued and close the connection; the session lives on."""
         if self.state is ConnectionState.CLOSED:
             return
-        self._log(level, "connection from %s:%d ends: %s", *self.peer, reason)
+        self._log(level, "connection from %s:%d is closed: %s", *self.peer, reason)
         if self._out:
             self._transport.write(b"".join(self._out))
         self._forget()
@@ -219,14 +220,14 @@ class ServerConnection(asyncio.Protocol):
         self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def abort(self, reason: str, level: int = logging.INFO) -> None:
-        """End the connection at once; the session lives on."""
+        """Close the connection at once; the session lives on."""
         if self.state is not ConnectionState.CLOSED:
-            self._log(level, "connection from %s:%d is cut: %s", *self.peer, reason)
+            self._log(level, "connection from %s:%d is aborted: %s", *self.peer, reason)
             self._forget()
             self._transport.abort()
 
     def stop(self) -> None:
-        """Take no more requests; those under way are still answered."""
+        """Read no more requests; outstanding ones are still answered."""
         self._is_stopped = True
         self._pause()
 
@@ -241,7 +242,7 @@ class ServerConnection(asyncio.Protocol):
     # Reading.
 
     def _serve(self) -> None:
-        """Serve the frames that are there, as far as this turn and the bounds allow."""
+        """Serve received frames, as far as this turn and the bounds allow."""
         self._in_turn = True
         try:
             for _ in range(FRAMES_PER_TURN_MAX):
@@ -251,13 +252,13 @@ class ServerConnection(asyncio.Protocol):
                 if not self._serve_next():
                     break
             else:
-                # The others first.
+                # Other connections get their turn first.
                 self._pause()
                 self._plan_turn()
         except FrameError as error:
             self.abort(str(error), logging.WARNING)
         except JuteError as error:
-            self.abort(f"it sent what is no request: {error}", logging.WARNING)
+            self.abort(f"it sent a malformed request: {error}", logging.WARNING)
         finally:
             self._in_turn = False
         if self._out:
@@ -269,7 +270,7 @@ class ServerConnection(asyncio.Protocol):
         return self.outstanding >= OUTSTANDING_MAX or (self.outstanding > 0 and self._registry.is_full)
 
     def _serve_next(self) -> bool:
-        """Serve the next frame; return False when there is none to serve now."""
+        """Serve the next frame; return False if there is none or it must wait."""
         if self.state is ConnectionState.NEW:
             return self._begin()
         if self.state is not ConnectionState.OPEN:
@@ -301,19 +302,19 @@ class ServerConnection(asyncio.Protocol):
             return
         self._reading = True
         self._serve()
-        # Only now: serving may have paused again, and most turns need no system call for it.
+        # Not before: serving may have paused again, and most turns then need no system call.
         if self._reading and self.state is ConnectionState.OPEN:
             self._transport.resume_reading()
 
     def _begin(self) -> bool:
-        """Serve a connection's first bytes; return False when more of them are needed."""
+        """Serve a connection's first bytes; return False if more bytes are needed or it was closed."""
         word = self._frames.peek_word()
         if word is None:
             return False
         if is_four_letter_word(word):
             self._registry.traffic.received += 1
             self._send(answer(word.decode(), self._registry))
-            self.close("a four-letter word was answered")
+            self.close("a four-letter command was answered")
             return False
         protocol = recognise(word)
         if protocol is not None:
@@ -333,10 +334,10 @@ class ServerConnection(asyncio.Protocol):
         request = read_connect_request(frame)
         last_zxid = self._server.tree.last_zxid
         if request.last_zxid_seen > last_zxid:
-            # It has seen what this server does not know: a server whose directory was lost, or another one.
+            # This server has lost its directory, or the client was connected to another server.
             self.abort(
-                f"session {request.session_id:#x} has seen zxid {request.last_zxid_seen:#x}, the newest "
-                f"here is {last_zxid:#x}; its client must try another server"
+                f"session {request.session_id:#x} has seen zxid {request.last_zxid_seen:#x}, newer than "
+                f"{last_zxid:#x}, the newest of this server; the client must connect to another server"
             )
             return
         config = self._registry.config
@@ -363,7 +364,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _opened(self, outcome: object) -> None:
         if self.state is ConnectionState.CLOSED:
-            # The client left meanwhile; if it does not come back, the session expires.
+            # The client disconnected meanwhile; unless it resumes the session, the session expires.
             self._registry.closed_while_opening(self)
         elif isinstance(outcome, SessionExpiredError):
             self._refuse_session()
@@ -400,16 +401,17 @@ class ServerConnection(asyncio.Protocol):
         self.close("the client closed its session")
 
     def _session_over(self) -> None:
-        # Not necessarily of this connection any more: another may have taken the session up.
+        # Another connection may have resumed the session meanwhile.
         self._registry.session_ended(self.session_id)
 
-    # Requests and answers.
+    # Requests and responses.
 
     def _handle(self, frame: bytes) -> None:
         self._count_received()
         xid, number = read_header(frame)
         if number == _PING:
-            # Answered ahead of what waits for the disk: a client must not lose its server for a slow write.
+            # Answered ahead of writes that wait for the disk: a slow write must not cost the client its
+            # server.
             self._reply(xid, OK)
             self._count_answered("PING", xid, self._received_at)
             return
@@ -520,7 +522,7 @@ class ServerConnection(asyncio.Protocol):
         self._flush()
 
     def _flush(self) -> None:
-        """Hand over what is to be sent, as much as the transport takes without piling it up."""
+        """Write queued bytes to the transport, as many as it takes without queueing them."""
         out = self._out
         if self.state is ConnectionState.CLOSED or not self._writable:
             return

@@ -1,12 +1,11 @@
-"""Which sessions are due to expire: time-outs in buckets, and the passwords that let a client come back.
+"""Tracks when sessions expire, and computes the passwords with which clients resume them.
 
-Sans-IO: time is handed in. A session lives in the data tree (so it survives a restart); here is only when it
-was last heard of. Deadlines are rounded up to a bucket, so that a heartbeat usually changes nothing and
-finding what is due looks at whole buckets. A session is never ended early; it is ended at most one bucket and
-one check late.
+Sans-IO: the caller passes the time. The data tree holds the sessions, so they survive a restart; this module
+holds only their deadlines. A deadline is rounded up to a bucket: most heartbeats change nothing, and expiry
+looks at whole buckets. A session never expires early, and at most one bucket and one check late.
 
-Time in which the server itself stood still (stopped by a signal, starved, a long write) is not counted: after
-it, what clients sent meanwhile waits in the sockets, and they must be heard before they are judged.
+Time in which the server itself did not run (stopped by a signal, starved, a long write) does not count: the
+heartbeats that clients sent meanwhile wait in the sockets and must be read first.
 """
 
 from collections.abc import Iterator
@@ -15,30 +14,30 @@ from typing import Final
 from kalda.common import invariants
 
 BUCKET_MS_MAX: Final = 500
-"""The width of a bucket is the tick, but never more than this: failover waits for it."""
+"""A bucket is one tick wide, but never wider than this: failover waits for it."""
 
 _STALL_TICKS: Final = 2
-"""Checks come once per bucket; one that comes later than this many buckets tells of a stall of our own."""
+"""The server checks once per bucket; more than this many buckets between checks are a stall of its own."""
 
 _PASSWORD_SECRET: Final = 0xB3415C00
-"""ZooKeeper's, so that sessions in a directory that ZooKeeper wrote can be taken up."""
+"""ZooKeeper's constant, so that clients can resume sessions from a directory that ZooKeeper wrote."""
 
 _PASSWORD_BYTES: Final = 16
 
 
 class SessionTracker:
-    """Deadlines of all sessions that have one."""
+    """The deadlines of all sessions that can expire."""
 
     def __init__(self, tick_ms: int) -> None:
         self.bucket_ms: Final = min(tick_ms, BUCKET_MS_MAX)
         self._timeouts: dict[int, int] = {}
         self._buckets_of: dict[int, int] = {}
-        """By session: the number of its bucket. Invariant: it is in that bucket's set and no other."""
+        """The bucket of each session. Invariant: the session is in that bucket's set and in no other."""
         self._buckets: dict[int, set[int]] = {}
         self._next_bucket: int | None = None
-        """The first bucket that was not emptied yet."""
+        """The first bucket that has not been emptied."""
         self._now_ms = 0.0
-        """Time as sessions see it: without the server's own stalls."""
+        """The time that counts for sessions: without the server's own stalls."""
         self._last_reading: float | None = None
 
     def __len__(self) -> int:
@@ -51,17 +50,17 @@ class SessionTracker:
         return session_id in self._timeouts
 
     def timeout_ms(self, session_id: int) -> int | None:
-        """Return the time-out that was agreed, or None if the session is not tracked."""
+        """Return a session's time-out, or None if the session is not tracked."""
         return self._timeouts.get(session_id)
 
     def add(self, session_id: int, timeout_ms: int) -> None:
-        """Track a session from now, or give one that is tracked another time-out, with all of it to go."""
+        """Track a session from now on, or restart a tracked session with another time-out."""
         assert timeout_ms > 0, f"session {session_id:#x} has time-out {timeout_ms}"
         self._timeouts[session_id] = timeout_ms
         self._place(session_id, timeout_ms)
 
     def touch(self, session_id: int) -> None:
-        """Note that the client was heard of; nothing happens if the session is not tracked."""
+        """Record a heartbeat; does nothing if the session is not tracked."""
         timeout_ms = self._timeouts.get(session_id)
         if timeout_ms is not None:
             self._place(session_id, timeout_ms)
@@ -72,9 +71,9 @@ class SessionTracker:
             self._leave_bucket(session_id)
 
     def advance(self, reading_ms: float) -> list[tuple[int, int]]:
-        """Take a reading of a monotonic clock; return the sessions that are due, with their time-outs.
+        """Advance to a reading of a monotonic clock; return the expired sessions with their time-outs.
 
-        They are not tracked any more.
+        The expired sessions are no longer tracked.
         """
         if self._last_reading is not None:
             elapsed = reading_ms - self._last_reading
@@ -128,10 +127,10 @@ class SessionTracker:
 
 
 def session_password(session_id: int) -> bytes:
-    """Return what a client must show to take its session up on another connection.
+    """Return the password with which a client resumes its session on another connection.
 
-    It is ZooKeeper's: the first bytes of Java's generator, seeded with the id. Whoever can read session ids
-    can compute it, there as here; access lists guard data, this does not.
+    As in ZooKeeper it is the first bytes of Java's random generator, seeded with the id. Anyone who can read
+    session ids can compute it; access lists protect data, the password does not.
     """
     seed = ((session_id ^ _PASSWORD_SECRET) ^ 0x5DEECE66D) & ((1 << 48) - 1)
     out = bytearray()
@@ -142,5 +141,5 @@ def session_password(session_id: int) -> bytes:
 
 
 def negotiate_timeout(asked_ms: int, min_ms: int, max_ms: int) -> int:
-    """Return the time-out that a client gets: what it asks for, within the server's limits."""
+    """Return the requested time-out, limited to the server's range."""
     return max(min_ms, min(asked_ms, max_ms))

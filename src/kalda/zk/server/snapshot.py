@@ -1,13 +1,13 @@
-"""Snapshots: the whole tree at one transaction, in a file named by it (``snapshot.<zxid in hex>``).
+"""Snapshots of the data tree at one transaction, in files named ``snapshot.<zxid in hex>``.
 
-Layout is ZooKeeper's: file header, sessions, access lists, znodes in order of their paths with parents first,
-a final "/", and an Adler-32 of all before it. A file appears under its name only when it is complete and
-durable, and recovery takes the newest whose checksum holds, so a crash while writing costs nothing. Unlike
-ZooKeeper's, ours are not fuzzy: the tree's view is frozen first. The database id in the file header tells the
-two apart; a ZooKeeper does not look at it.
+The layout is ZooKeeper's: file header, sessions, access lists, znodes in the order of their paths with
+parents first, a final "/", and an Adler-32 of everything before it. A file gets its name only when it is
+complete and durable, and recovery loads the newest file with a correct checksum, so a crash while writing
+loses nothing. Unlike ZooKeeper's snapshots these are not fuzzy: the tree is frozen first. The database id in
+the file header distinguishes the two kinds; ZooKeeper ignores it.
 
-A ZooKeeper's snapshot is read too: with the digest and the zxid that 3.6 and 3.9 append, each sealed by a
-checksum of all before it, and compressed with gzip.
+Snapshots that ZooKeeper wrote can be read too: with the digest and the zxid that versions 3.6 and 3.9 append,
+each followed by a checksum of everything before it, and compressed with gzip.
 """
 
 import gzip
@@ -29,13 +29,13 @@ from kalda.zk.server.txns import OPEN_ACL, Acl, read_acls, write_acls
 
 FILE_PREFIX: Final = "snapshot."
 RETAINED: Final = 3
-"""How many snapshots are kept, as ZooKeeper does: the newest may turn out unreadable."""
+"""The number of snapshots to keep, as in ZooKeeper: the newest may be unreadable."""
 
 _MAGIC: Final = 0x5A4B534E
 """``ZKSN``."""
 _VERSION: Final = 2
 _OWN_DATABASE_ID: Final = 0x4B616C6461
-"""``Kalda``: not fuzzy. ZooKeeper writes -1."""
+"""``Kalda`` marks a snapshot that is not fuzzy. ZooKeeper writes -1."""
 _HEADER: Final = struct.Struct(">iiq")
 _FILE_HEADER: Final = _HEADER.pack(_MAGIC, _VERSION, _OWN_DATABASE_ID)
 _STAT: Final = struct.Struct(">qqqqiiiqq")
@@ -46,14 +46,14 @@ _SNAPPY_SUFFIX: Final = ".snappy"
 
 _PAUSE_ZNODES: Final = 200
 _PAUSE_SECONDS: Final = 0.00005
-"""The writer shares the interpreter with the event loop, and would keep it for 5 ms at a time. So it steps
-aside after every so many znodes; the loop then waits for less than one millisecond."""
+"""The writer shares the interpreter with the event loop, and would hold it for 5 ms at a time. So it pauses
+after every `_PAUSE_ZNODES` znodes; the loop then waits for less than one millisecond."""
 
 logger: Final = logging.getLogger(__name__)
 
 
 def encode_snapshot(tree: FrozenTree, pause: Callable[[], None] | None = None) -> bytes:
-    """Return the file's bytes; `pause` is called every so many znodes, to let others run."""
+    """Return the file's bytes; calls `pause` every `_PAUSE_ZNODES` znodes, to let other threads run."""
     out = bytearray(_FILE_HEADER)
     write_int(out, len(tree.sessions))
     for session_id, timeout_ms in sorted(tree.sessions.items()):
@@ -92,10 +92,10 @@ def encode_snapshot(tree: FrozenTree, pause: Callable[[], None] | None = None) -
 
 
 def decode_snapshot(data: bytes, zxid: int) -> FrozenTree:
-    """Read what `encode_snapshot` or a ZooKeeper wrote.
+    """Decode a file that `encode_snapshot` or ZooKeeper wrote.
 
     Raises:
-        JuteError: it is cut short, damaged, or no snapshot.
+        JuteError: it is truncated, damaged, or no snapshot.
     """
     reader = Reader(data)
     magic, version, database_id = reader.unpack(_HEADER)
@@ -131,7 +131,7 @@ def _read_session(reader: Reader) -> tuple[int, int]:
 
 
 def _check_seal(data: bytes) -> None:
-    # The seal is the checksum and the text "/", five bytes. The last one covers those before it.
+    # A seal is the checksum and the text "/", five bytes. The last seal covers the earlier ones.
     sealed_size = len(data) - LONG.size - INT.size - 1
     if sealed_size < len(_FILE_HEADER):
         raise JuteError("the file is cut short")
@@ -150,18 +150,18 @@ class SnapshotStore:
         self._retained = retained
 
     def save(self, tree: FrozenTree) -> None:
-        """Write a snapshot, durable and complete on return.
+        """Write a snapshot, complete and durable on return.
 
         Raises:
-            OSError: it was not written; those that are there are untouched.
+            OSError: it was not written; existing snapshots are unchanged.
         """
         path = os.path.join(self._directory, f"{FILE_PREFIX}{tree.zxid:x}")
         self._filesystem.replace(path, encode_snapshot(tree, _step_aside), sync=True)
 
     def save_first(self, tree: DataTree) -> None:
-        """Write a snapshot if there is none yet: a ZooKeeper refuses a directory with logs alone.
+        """Write a snapshot if the directory has none: ZooKeeper refuses a directory with logs alone.
 
-        A disk that has no room does not stop the start: this server needs no such snapshot.
+        A full disk does not prevent the start, because this server needs no such snapshot.
         """
         if not self.files():
             try:
@@ -170,7 +170,7 @@ class SnapshotStore:
                 logger.warning("%s has no first snapshot: %s", self._directory, error_text(error))
 
     def files(self) -> list[tuple[int, str]]:
-        """Return zxid and path of every snapshot, oldest first."""
+        """Return the zxid and the path of every snapshot, oldest first."""
         found = []
         for entry in self._filesystem.list_directory(self._directory):
             name = entry.name.removesuffix(_GZIP_SUFFIX).removesuffix(_SNAPPY_SUFFIX)
@@ -180,10 +180,10 @@ class SnapshotStore:
         return sorted(found)
 
     def load_newest(self) -> DataTree:
-        """Return the tree of the newest readable snapshot; an empty tree where there is none at all.
+        """Return the tree of the newest readable snapshot, or an empty tree if there are no snapshots.
 
         Raises:
-            CorruptionError: there are snapshots, and none can be read.
+            CorruptionError: there are snapshots, but none can be read.
             OSError: the directory or a file could not be read.
         """
         files = self.files()
@@ -200,7 +200,7 @@ class SnapshotStore:
         data = self._filesystem.read(path)
         if path.endswith(_SNAPPY_SUFFIX):
             raise JuteError(
-                "it is compressed with snappy; have the ZooKeeper that wrote it write gz or plain"
+                "it is compressed with snappy; configure the ZooKeeper that wrote it for gz or no compression"
             )
         if not path.endswith(_GZIP_SUFFIX):
             return data
@@ -210,13 +210,13 @@ class SnapshotStore:
             raise JuteError(f"gzip: {error}") from None
 
     def remove_unfinished(self) -> None:
-        """Remove what a crash in the middle of `save` leaves: a file under its temporary name."""
+        """Remove the temporary file of a `save` that a crash interrupted."""
         for entry in self._filesystem.list_directory(self._directory):
             if entry.name.startswith(FILE_PREFIX) and entry.name.endswith(TEMPORARY_SUFFIX):
                 self._filesystem.remove(os.path.join(self._directory, entry.name))
 
     def purge(self) -> int:
-        """Delete all but the newest snapshots; return the zxid of the oldest one kept, 0 without any."""
+        """Delete all but the newest snapshots; return the zxid of the oldest one kept, or 0 without any."""
         files = self.files()
         for _, path in files[: -self._retained]:
             self._filesystem.remove(path)

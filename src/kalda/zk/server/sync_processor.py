@@ -1,13 +1,12 @@
-"""The sync processor: makes transactions durable, many at a time.
+"""The sync processor: makes transactions durable, many per write to the log (group commit).
 
-While one write to the log is under way, requests gather; when it is done they go out together in the next
-one (group commit). Requests leave in the order in which they came, reads included, so nobody is told of a
-change that a crash could still undo.
+Requests that arrive during a write go into the next one together. Requests leave in the order of their
+arrival, reads included, so no response shows a change that a crash could still undo.
 
-When the disk fails, nothing that waits here is durable, and what was prepared later stands on it: all of
-it is refused with `StorageError` and the prep processor starts again from the tree (`on_lost`). The log
-clears what a failed write left before it writes again, so an operation tried later may succeed. Any other
-failure ends the server (`on_broken`): it goes on answering reads and refuses every change.
+When the disk fails, no waiting request is durable, and later ones were prepared on top of them: all are
+refused with `StorageError`, and the prep processor restarts from the tree (`on_lost`). The log clears the
+rest of a failed write before it writes again, so a retry may succeed. Any other failure breaks the server
+(`on_broken`): it continues to answer reads and refuses every change.
 """
 
 import logging
@@ -23,13 +22,13 @@ from kalda.zk.server.txn_log import TxnLog, frame
 from kalda.zk.server.txns import encode_txn
 
 _GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of one write to the log: past this a group no longer saves waiting, and memory is held longer."""
+"""Bytes of one write to the log: a larger group saves no more waiting, and holds memory longer."""
 
 logger: Final = logging.getLogger(__name__)
 
 
 class SyncProcessor:
-    """Second in the chain. `schedule` runs a callback soon, so that one loop turn's requests go together."""
+    """Second in the chain. `schedule` runs a callback soon; a group then has all requests of a loop turn."""
 
     def __init__(
         self,
@@ -49,17 +48,17 @@ class SyncProcessor:
         self._broken: str | None = None
         self._waiting: list[Request] = []
         self._group: list[Request] = []
-        """What the write under way makes durable; empty when there is none."""
+        """The requests of the current write; empty without one."""
         self._is_scheduled = False
         self._roll_before: Callable[[], None] | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request that came has left."""
+        """Whether no request waits here."""
         return not self._waiting and not self._group
 
     def process(self, request: Request) -> None:
-        """Queue a write; pass on at once what needs no disk when nothing is before it."""
+        """Queue a request; one without a transaction is passed on at once if no other waits."""
         if self._broken is not None and request.txn is not None:
             request.txn, request.error = None, StorageError(self._broken)
             self._on_lost()
@@ -70,7 +69,7 @@ class SyncProcessor:
         self._flush_soon()
 
     def roll(self) -> None:
-        """Have the log begin a new file before the next group is written."""
+        """Start a new log file before the next group is written."""
         self._roll_before = self._txn_log.roll
 
     def _flush_soon(self) -> None:
@@ -122,7 +121,7 @@ class SyncProcessor:
             self._flush_soon()
 
     def _pass_on(self) -> None:
-        # The group stays set until all have left: a request made by one of them queues behind.
+        # The group stays set until all have left, so that a request made by a callback queues behind them.
         group = self._group
         finished = 0
         try:
@@ -136,9 +135,9 @@ class SyncProcessor:
         self._group = []
 
     def _break(self, error: BaseException) -> None:
-        """Stop for good: the tree and the log no longer agree, and only a restart can tell what holds."""
-        logger.error("the coordination server stops", exc_info=error)
-        self._broken = f"the coordination server has stopped: {error}"
+        """Refuse all changes from now on: tree and log no longer agree, and only a restart can recover."""
+        logger.error("the ZooKeeper server refuses changes until it is restarted", exc_info=error)
+        self._broken = f"the ZooKeeper server is broken and must be restarted: {error}"
         self._refuse_all(self._broken)
         self._on_broken(error)
 
@@ -148,7 +147,7 @@ class SyncProcessor:
         self._on_lost()
         for request in refused:
             if not isinstance(request.operation, Read):
-                # A refusal by the prep processor goes too: it was judged by changes that are lost.
+                # A refusal by the prep processor is replaced too: it depended on changes that are lost.
                 request.txn = None
                 request.error = StorageError(reason)
             self._next.process(request)

@@ -1,10 +1,10 @@
-"""What went over a connection, or over all of them: counts and latencies, for the four-letter words."""
+"""Counts and latencies of the requests of one connection, or of all, for the four-letter commands."""
 
 from typing import Final
 
 
 class Traffic:
-    """Counters; latencies are milliseconds from a request's arrival to its answer."""
+    """Counters; a latency is the milliseconds from a request's arrival to its response."""
 
     __slots__ = (
         "_latency_ms_min",
@@ -23,7 +23,7 @@ class Traffic:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Set all counters to zero."""
         self.received = 0
         self.answered = 0
         self.latency_ms_sum = 0.0
@@ -37,16 +37,16 @@ class Traffic:
 
     @property
     def latency_ms_mean(self) -> float:
-        """The mean latency, 0 while there is none."""
+        """The mean latency, 0 before the first response."""
         return self.latency_ms_sum / self.answered if self.answered else 0.0
 
     @property
     def latency_ms_min(self) -> float:
-        """The shortest latency, 0 while there is none."""
+        """The shortest latency, 0 before the first response."""
         return self._latency_ms_min if self.answered else 0.0
 
     def add_answer(self, latency_ms: float) -> None:
-        """Count an answer."""
+        """Count a response."""
         self.answered += 1
         self.last_latency_ms = latency_ms
         self.latency_ms_sum += latency_ms
@@ -56,7 +56,7 @@ class Traffic:
             self._latency_ms_min = latency_ms
 
     def note_last(self, operation: str, xid: int, zxid: int, received_at: float) -> None:
-        """Keep what was answered last; `received_at` in monotonic seconds."""
+        """Record the last request; `received_at` is in monotonic seconds."""
         self.last_operation = operation
         self.last_xid = xid
         self.last_zxid = zxid

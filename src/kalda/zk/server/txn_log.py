@@ -1,18 +1,18 @@
-"""The write-ahead log: each transaction as a framed, checksummed record, in files named by their first zxid.
+"""The write-ahead log of the ZooKeeper server: framed, checksummed transaction records in ZooKeeper's layout.
 
-Layout is ZooKeeper's (``log.<zxid in hex>``): a 16-byte file header, then per record an 8-byte Adler-32
-of the payload, a 4-byte length, the payload, and the byte ``B``. A ZooKeeper reads our directory, and we read
-one of a standalone ZooKeeper or of an ensemble's member. Calls block, so they run on a background thread, one
-at a time.
+A file ``log.<first zxid in hex>`` has a 16-byte header, then per record an 8-byte Adler-32 of the payload, a
+4-byte length, the payload, and the byte ``B``. ZooKeeper can read the directory, and this module can read one
+that a standalone ZooKeeper or a member of an ensemble wrote. Calls block, so they run on a background thread,
+one at a time.
 
-The one thing not to break: nothing is ever written behind a record that may be torn. `durable_size` moves
-only after a successful sync, and an append that follows a failed one first writes zeros over what that one
-may have left. So in a file the good records are a prefix, and what recovery cuts off was never acknowledged:
-an intact record behind a bad one is no torn write but damage, and then recovery raises and changes nothing.
+Nothing must ever be written behind a record that may be torn. `durable_size` advances only after a successful
+sync, and an append after a failed one first overwrites the rest of the failed write with zeros. So the good
+records of a file are a prefix, and recovery cuts off only writes that were never acknowledged. An intact
+record behind a bad one means that the file is damaged, not torn; then recovery raises and changes nothing.
 
-As in ZooKeeper the file runs ahead of its records with zeros. That space is ours when the disk is full, so
-that topics can still be deleted to make room. It stays when the process ends, and the next one goes on in the
-same file: so that a broker on a full disk can start.
+As in ZooKeeper the file is extended ahead of its records with zeros. This reserve remains usable when the
+disk is full, so that topics can be deleted to free space. It stays when the process ends, and the next
+process continues in the same file, so that a broker on a full disk can start.
 """
 
 import contextlib
@@ -39,38 +39,38 @@ _FILE_HEADER: Final = struct.pack(">iiq", 0x5A4B4C47, 2, 0)
 _FRAME: Final = struct.Struct(">qi")
 _END_OF_RECORD: Final = b"B"
 _RECORD_START: Final = re.compile(rb"(?=\0{4}.{4}(?:\0(?!\0{3})|[\x01-\x07]))", re.DOTALL)
-"""Where a record may begin: 32 bits of checksum in 64, then a length below 128 MiB that is not 0."""
+"""Matches where a record may begin: a 32-bit checksum in 64 bits, then a length from 1 to 128 MiB."""
 
 RECORD_BYTES_MAX: Final = 128 * 1024 * 1024 - 1
-"""What the search for intact records finds; the largest multi that is accepted is below."""
+"""The largest record that the search for intact records finds; every accepted multi is smaller."""
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 """A file past this size is followed by a new one, so that purging frees space even without snapshots."""
 
 
 RESERVE_BYTES: Final = 256 * 1024
-"""How far a file is extended at a time. At least half of it is left when the disk fills up: room for the
-deletion of some hundred topics."""
+"""How far a file is extended at a time. At least half of it remains when the disk becomes full: enough to
+delete some hundred topics."""
 
 _RESERVE_FALLBACK_SHARE: Final = 8
-"""What part of the reserve is asked for when all of it cannot be had: room for a few starts and deletions."""
+"""The divisor of the reserve to try if the disk lacks space for all of it: a few starts and deletions."""
 
 logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What one file holds: the transactions asked for, where the last good record ends, the file's size."""
+    """The content of one file: its transactions, the end of its last good record, its size."""
 
     txns: list[Txn]
     last_zxid: int
-    """Of the last good record; 0 without any."""
+    """The zxid of the last good record; 0 without any."""
     valid_size: int
     file_size: int
     is_tail_zero: bool
-    """Whether only zeros follow: room that no record has used."""
+    """Whether only zeros follow: reserve that no record has used."""
     intact_position: int | None
-    """Where a later record stands intact although the good ones end before: the file is damaged, not torn."""
+    """The position of an intact record behind a bad one: the file is damaged, not torn."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -80,9 +80,9 @@ def frame(payload: bytes) -> bytes:
 
 
 def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
-    """Read the records of a file up to the first that is cut short, damaged or out of order.
+    """Read the records of a file up to the first that is truncated, damaged or out of order.
 
-    Those up to `after_zxid` are checked but not decoded.
+    Records up to `after_zxid` are checked but not decoded.
     """
     txns: list[Txn] = []
     last_zxid = valid_size = 0
@@ -94,7 +94,7 @@ def read_log(data: bytes, after_zxid: int = 0) -> LogContents:
                 if zxid <= last_zxid:
                     if zxid != last_zxid or not is_error(payload):
                         break
-                    # A ZooKeeper logs a request that it could not even read, under the last number.
+                    # ZooKeeper logs a request that it could not parse under the last zxid.
                     valid_size = end
                     continue
                 if zxid > after_zxid:
@@ -123,7 +123,7 @@ def _payload_at(data: bytes, position: int) -> bytes | None:
     checksum, length = _FRAME.unpack_from(data, position)
     start = position + _FRAME.size
     end = start + length
-    # A length of 0 is the padding that ZooKeeper, and a file system after a power cut, leave behind.
+    # A length of 0 is padding by ZooKeeper, or by a file system after a power failure.
     if length <= 0 or data[end : end + 1] != _END_OF_RECORD:
         return None
     payload = data[start:end]
@@ -131,7 +131,7 @@ def _payload_at(data: bytes, position: int) -> bytes | None:
 
 
 def _find_intact(data: bytes, position: int, last_zxid: int) -> int | None:
-    """Return where the first record at or behind `position` is that is intact and newer than `last_zxid`."""
+    """Return the position of the first intact record at or after `position` newer than `last_zxid`."""
     for match in _RECORD_START.finditer(data, position, len(data.rstrip(b"\x00"))):
         payload = _payload_at(data, match.start())
         if payload is not None:
@@ -147,7 +147,7 @@ def file_name(zxid: int) -> str:
 
 
 def file_zxid(name: str, prefix: str) -> int | None:
-    """Return the transaction id in a file's name, or None for a name of another kind."""
+    """Return the zxid in a file's name, or None if it is no such name."""
     if not name.startswith(prefix):
         return None
     try:
@@ -176,18 +176,18 @@ class TxnLog:
         self._file: File | None = None
         self._path = ""
         self.durable_size = 0
-        """Bytes of the current file up to which all is durable. Invariant: whole records only."""
+        """Size of the durable part of the current file. Invariant: whole records only."""
         self._torn_end = 0
-        """Where a write that failed may have reached; at or below `durable_size` there was none."""
+        """The end of a failed write; at or below `durable_size` if there was none."""
         self._allocated = 0
-        """Size to which the file was extended. Invariant: `durable_size`, `_torn_end` <= `_allocated`."""
+        """Size to which the file is extended. Invariant: `durable_size`, `_torn_end` <= `_allocated`."""
         self._is_roll_due = False
 
     def append(self, records: Sequence[bytes], first_zxid: int) -> None:
-        """Write framed records, the first of them of `first_zxid`, and return when they are durable.
+        """Write framed records, starting with `first_zxid`, and return when they are durable.
 
         Raises:
-            OSError: none of them counts as written; the next call starts where this one did.
+            OSError: none of them counts as written; the next call starts at the same position.
         """
         if self._torn_end > self.durable_size:
             self._clear_torn()
@@ -204,14 +204,14 @@ class TxnLog:
         self.durable_size = self._torn_end
 
     def roll(self) -> None:
-        """Have the next append begin a new file; done after a snapshot so that old files can be purged."""
+        """Start a new file at the next append; called after a snapshot, so that old files can be purged."""
         self._is_roll_due = self._file is not None
 
     def close(self) -> None:
-        """Let go of the file; the room put by stays in it for the next process.
+        """Close the file; its reserve stays for the next process.
 
         Raises:
-            OSError: what a failed write left could not be cleared; recovery will cut it off.
+            OSError: the rest of a failed write could not be cleared; the next recovery cuts it off.
         """
         try:
             if self._file is not None and self._torn_end > self.durable_size:
@@ -220,7 +220,7 @@ class TxnLog:
             self._file = None
 
     def files(self) -> list[tuple[int, str]]:
-        """Return first zxid and path of every file, oldest first."""
+        """Return the first zxid and the path of every file, oldest first."""
         found = []
         for entry in self._filesystem.list_directory(self._directory):
             zxid = file_zxid(entry.name, FILE_PREFIX)
@@ -229,13 +229,13 @@ class TxnLog:
         return sorted(found)
 
     def recover(self, after_zxid: int) -> Iterator[Txn]:
-        """Yield the transactions after a snapshot's, cutting a torn tail off the last file.
+        """Yield the transactions after a snapshot, then cut a torn tail off the last file.
 
-        Must be exhausted before the first `append`, which goes on in the last file or, if a snapshot covers
-        all of that, in a new one. Nothing is changed before all has been read and found good.
+        The caller must exhaust the iterator before the first `append`, which continues in the last file or,
+        if a snapshot covers all of it, in a new one. No file changes before all have been read and checked.
 
         Raises:
-            CorruptionError: a record is bad that was acknowledged, or transactions are missing.
+            CorruptionError: an acknowledged record is bad, or transactions are missing.
             OSError: a file could not be read or cut.
         """
         begun, needed = self._needed_files(after_zxid)
@@ -248,7 +248,7 @@ class TxnLog:
             for txn in contents.txns:
                 if txn.zxid != previous + 1 and not _is_next_epoch(previous, txn.zxid):
                     raise CorruptionError(
-                        f"{path} goes on with transaction {txn.zxid:#x}, but {previous + 1:#x} is next; "
+                        f"{path} continues with transaction {txn.zxid:#x}, but {previous + 1:#x} is next; "
                         "a file is missing"
                     )
                 previous = txn.zxid
@@ -265,8 +265,8 @@ class TxnLog:
                 self._is_roll_due = previous == after_zxid
 
     def _needed_files(self, after_zxid: int) -> tuple[list[str], list[str]]:
-        """Return the files that were begun and given up, and those with the transactions asked for."""
-        # A file without records was begun and given up; the one before it may have gone on.
+        """Return the abandoned files without records, and the files with the needed transactions."""
+        # The file before an abandoned one may have been continued.
         begun: list[str] = []
         kept: list[tuple[int, str]] = []
         for zxid, path in self.files():
@@ -283,7 +283,7 @@ class TxnLog:
         return begun, needed
 
     def purge(self, oldest_snapshot_zxid: int) -> None:
-        """Delete the files that no retained snapshot needs: whose successor starts at or before it."""
+        """Delete files that no retained snapshot needs: the next file starts at or before the snapshot."""
         files = self.files()
         for (_, path), (next_zxid, _) in itertools.pairwise(files):
             if next_zxid <= oldest_snapshot_zxid + 1 and path != self._path:
@@ -301,7 +301,7 @@ class TxnLog:
         except OSError:
             if self._file is None:
                 raise
-            # There is room in the file we have, if not for a new one.
+            # The current file has a reserve even if the disk has no space for a new file.
             self._filesystem.remove(path)
             return
         before = self._file
@@ -318,7 +318,7 @@ class TxnLog:
         self._allocated = self._file.size()
 
     def _reserve(self, file: File, size: int) -> None:
-        """Extend the file so that `size` bytes fit, and more if the disk has room."""
+        """Extend the file so that `size` bytes fit, and by a reserve if the disk has space."""
         end = self.durable_size + size
         if end + self._reserve_bytes // 2 <= self._allocated:
             return
@@ -338,7 +338,7 @@ class TxnLog:
                 return
 
     def _clear_torn(self) -> None:
-        # Zeros, not a cut: the space would be somebody else's before we could have it back.
+        # Zeros, not truncation: another process could take the freed space.
         assert self._file is not None, "a torn file is open"
         _write(self._file, bytes(self._torn_end - self.durable_size), self.durable_size, self._path)
         if self._sync:
@@ -348,23 +348,23 @@ class TxnLog:
     def _cut_tail(self, path: str, contents: LogContents) -> None:
         if not contents.is_tail_zero:
             lost = contents.file_size - contents.valid_size
-            logger.warning("%s ends in %d bytes of a write that was never acknowledged: cut off", path, lost)
+            logger.warning("%s: cut off %d bytes of a write that was never acknowledged", path, lost)
         if contents.valid_size > len(_FILE_HEADER):
             file = self._filesystem.open(path)
             file.truncate(contents.valid_size)
             file.sync()
         else:
-            # The next append may use this very name.
+            # The next append may create a file of the same name.
             self._filesystem.remove(path)
 
 
 def _is_next_epoch(previous: int, zxid: int) -> bool:
-    """Return whether a gap is that between two leaders of an ensemble, each of whom counts from 1."""
+    """Return whether a gap lies between two leaders of an ensemble, each of which counts from 1."""
     return zxid >> 32 > previous >> 32
 
 
 def _check_damage(path: str, contents: LogContents, newest_zxid: int, *, is_last: bool) -> None:
-    """Raise if what follows the good records cannot be the rest of a write that was never acknowledged."""
+    """Raise if the bytes after the good records cannot be the rest of a write that was not acknowledged."""
     if contents.intact_position is not None:
         reason = f"an intact record stands at byte {contents.intact_position}"
     elif not contents.is_tail_zero and not is_last:

@@ -1,11 +1,11 @@
-"""Transaction records: what the write-ahead log holds and the data tree applies.
+"""Transaction records, which the write-ahead log stores and the data tree applies, in ZooKeeper's layout.
 
-Records and their layout are ZooKeeper's (`TxnHeader` followed by the transaction). A transaction says what
-*became* of the tree, never what was asked: a sequential name is complete, a version is the new one; so
-applying it needs no decision and cannot fail.
+A record is a `TxnHeader` followed by the transaction. A transaction describes the resulting change, not the
+request: a sequential name is complete and a version is the new one, so applying it needs no decision and
+cannot fail.
 
-What a ZooKeeper wrote is read too: create2 (a create by another number), reconfig (a change of data), the
-records of failed requests, creations without a counter, ends of sessions without paths.
+Records that only ZooKeeper writes can be read too: create2 (a create under another number), reconfig (a
+change of data), failed requests, creations without a counter, ends of sessions without paths.
 """
 
 import struct
@@ -45,7 +45,7 @@ OPEN_ACL: Final[tuple[Acl, ...]] = (Acl(31, "world", "anyone"),)
 """Anyone may do anything: ZooKeeper's ``OPEN_ACL_UNSAFE``."""
 
 NEXT_CVERSION: Final = -1
-"""As a parent's counter, in old records: one more than it is."""
+"""A parent's counter in old records: one more than its current value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class CreateTxn:
 
 @dataclass(frozen=True, slots=True)
 class CreateContainerTxn:
-    """A container was created: a znode that the server deletes some time after its last child went."""
+    """A container was created: a znode that the server deletes some time after its last child."""
 
     path: str
     data: bytes | None
@@ -71,7 +71,7 @@ class CreateContainerTxn:
 
 @dataclass(frozen=True, slots=True)
 class CreateTtlTxn:
-    """A znode was created that the server deletes when it is left alone for `ttl_ms`."""
+    """A znode was created that the server deletes when it is unchanged and childless for `ttl_ms`."""
 
     path: str
     data: bytes | None
@@ -107,7 +107,7 @@ class SetAclTxn:
 
 @dataclass(frozen=True, slots=True)
 class CheckTxn:
-    """A version was checked and found right; changes nothing, keeps a place among a multi's results."""
+    """A version check succeeded; it changes nothing, but has a result in a multi."""
 
     path: str
     version: int
@@ -115,35 +115,35 @@ class CheckTxn:
 
 @dataclass(frozen=True, slots=True)
 class CreateSessionTxn:
-    """A session began; a time-out of 0 marks one that lives in the server's process and dies with it."""
+    """A session was created; a time-out of 0 marks a session that ends with the server's process."""
 
     timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSessionTxn:
-    """A session ended and these ephemeral znodes with it; None (old records): all that it owns."""
+    """A session ended, and these ephemeral znodes with it; None (old records) means all that it owned."""
 
     paths: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorTxn:
-    """A request failed and changed nothing: ZooKeeper numbers and logs those too, this server does not."""
+    """A request failed and changed nothing: ZooKeeper logs such requests, this server does not."""
 
     code: int
 
 
 AnyCreateTxn: TypeAlias = CreateTxn | CreateContainerTxn | CreateTtlTxn
 CREATE_TXNS: Final = (CreateTxn, CreateContainerTxn, CreateTtlTxn)
-"""For `isinstance`: a union would be built anew at each call."""
+"""For `isinstance`: a union would be built at each call."""
 
 NodeTxn: TypeAlias = AnyCreateTxn | DeleteTxn | SetDataTxn | SetAclTxn | CheckTxn | ErrorTxn
 
 
 @dataclass(frozen=True, slots=True)
 class MultiTxn:
-    """Several changes that happened as one."""
+    """Several changes that take effect as one."""
 
     txns: tuple[NodeTxn, ...]
 
@@ -205,7 +205,7 @@ def peek_zxid(data: bytes) -> int:
 
 
 def is_error(data: bytes) -> bool:
-    """Return whether a record is that of a request that failed.
+    """Return whether a record is that of a failed request.
 
     Raises:
         JuteError: it is shorter than a header.
@@ -301,7 +301,7 @@ def _read_multi(reader: Reader) -> MultiTxn | ErrorTxn:
     parts = tuple(_read_multi_item(reader) for _ in range(reader.count(8)))
     for part in parts:
         if isinstance(part, ErrorTxn):
-            # Those before the failed one were logged as if they had happened.
+            # ZooKeeper logs the operations before the failed one as if they had taken effect.
             return part
     return MultiTxn(parts)
 

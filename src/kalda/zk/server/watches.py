@@ -1,13 +1,13 @@
-"""Who waits for which change: ZooKeeper's watches, of all three modes.
+"""Tracks ZooKeeper's watches of all sessions, and returns the watchers that a change triggers.
 
-A standard watch fires once and is gone. A persistent one stays. A persistent recursive one stays and reports
-on every znode below its path too, but never that a list of children changed: each child speaks for itself.
-One watcher (by equality) is told of an event once, however many of its watches the event meets.
+A standard watch fires once and is removed. A persistent watch stays. A persistent recursive watch stays and
+also fires for every znode below its path, but never with CHILDREN_CHANGED: each child has its own event. A
+watcher (compared by equality) gets an event once, even if it has several matching watches.
 
-Data watches (of reads and of existence) and child watches are two tables, because a change of data must not
-fire the latter. Sans-IO: it says who is to be told what, and in which order; telling them is the final
-processor's work. The one thing to keep: an event costs what its own path's watchers cost, and with recursive
-watches about also its ancestors', never a walk through all that is watched.
+Data watches (of reads and of existence) and child watches are in two tables, because a change of data must
+not fire a child watch. Sans-IO: `fire` returns watchers and events in order, and the final processor delivers
+them. An event must cost no more than the watchers of its own path and, with recursive watches, of its
+ancestors; it must never walk over all watches.
 """
 
 from collections.abc import Iterable
@@ -19,22 +19,22 @@ from kalda.zk.client.port import EventType, WatchEvent
 
 
 class Watcher(Protocol):
-    """Whoever is told of a change: a callback in this process, or a client's connection."""
+    """A receiver of watch events: a callback in this process, or a client's connection."""
 
     def __hash__(self) -> int: ...
 
     @property
     def session_id(self) -> int:
-        """The session whose end drops the watches."""
+        """The session whose end removes the watches."""
         ...
 
     def process(self, event: WatchEvent) -> None:
-        """Take the event; must not block and must not raise."""
+        """Deliver the event; must not block and must not raise."""
         ...
 
 
 class WatchKind(IntEnum):
-    """Which watches of a path are meant when they are looked for or removed; the numbers are ZooKeeper's."""
+    """The kind of watches to look up or remove; the numbers are ZooKeeper's."""
 
     CHILDREN = 1
     DATA = 2
@@ -51,8 +51,8 @@ _ALL_MODES: Final = 7
 _CHECKED_PER_CHANGE: Final = 64
 """Watched paths whose check one change may cost on average."""
 
-# Of each watcher of a path, the modes of its watches as bits. The inner dicts also keep the order in which
-# watchers came, in which they are told.
+# By path and watcher: the modes of the watches as bits. The inner dicts keep the order in which watchers were
+# added, which is the order of delivery.
 _Table = dict[str, dict[Watcher, int]]
 
 
@@ -64,24 +64,24 @@ class WatchTable:
         self._children: _Table = {}
         self._paths: dict[Watcher, set[str]] = {}
         self._watchers: dict[int, set[Watcher]] = {}
-        """By session, those with an entry."""
+        """By session, the watchers with an entry."""
         self._unchecked_changes = 0
         self._recursive_count = 0
-        """Without recursive watches an event need not look at its path's ancestors."""
+        """At 0 an event need not look at its path's ancestors."""
 
     def __len__(self) -> int:
         return sum(map(len, self._data.values())) + sum(map(len, self._children.values()))
 
     def add_data(self, path: str, watcher: Watcher) -> None:
-        """Report the next creation, change of data or deletion of `path`."""
+        """Add a standard watch for the next creation, change of data or deletion of `path`."""
         self._add(self._data, path, watcher, _STANDARD)
 
     def add_children(self, path: str, watcher: Watcher) -> None:
-        """Report the next creation or deletion of a child of `path`, or the deletion of `path`."""
+        """Add a standard watch for the next creation or deletion of a child, or the deletion of `path`."""
         self._add(self._children, path, watcher, _STANDARD)
 
     def add_persistent(self, path: str, watcher: Watcher, recursive: bool) -> None:
-        """Report every such change of `path` until removed; `recursive`: of all znodes below it, too."""
+        """Add a watch for every such change of `path`; with `recursive`, of all znodes below it too."""
         if recursive:
             self._add(self._data, path, watcher, _RECURSIVE)
         else:
@@ -93,7 +93,7 @@ class WatchTable:
         return any(table.get(path, {}).get(watcher, 0) & modes for table, modes in self._places(kind))
 
     def remove_watch(self, path: str, watcher: Watcher, kind: WatchKind) -> bool:
-        """Drop a watcher's watches of this kind on the path; return whether there was one."""
+        """Remove a watcher's watches of this kind on the path; return whether there was one."""
         was_there = False
         for table, modes in self._places(kind):
             if table.get(path, {}).get(watcher, 0) & modes:
@@ -104,7 +104,7 @@ class WatchTable:
         return was_there
 
     def fire(self, events: Iterable[WatchEvent]) -> list[tuple[Watcher, WatchEvent]]:
-        """Return, in order, the watchers that the events concern, and take their standard watches out."""
+        """Return, in order, the watchers that the events trigger, and remove their standard watches."""
         fired: list[tuple[Watcher, WatchEvent]] = []
         if not self._paths:
             return fired
@@ -125,17 +125,17 @@ class WatchTable:
         return fired
 
     def remove_session(self, session_id: int) -> None:
-        """Drop all watches of a session; nobody is told."""
+        """Remove all watches of a session without an event."""
         for watcher in list(self._watchers.get(session_id, ())):
             self.remove(watcher)
 
     def remove(self, watcher: Watcher) -> None:
-        """Drop all watches of a watcher."""
+        """Remove all watches of a watcher."""
         for path in list(self._paths.get(watcher, ())):
             self.remove_watch(path, watcher, WatchKind.ANY)
 
     def paths_by_session(self) -> dict[int, set[str]]:
-        """Return which paths each session watches, for operators."""
+        """Return the watched paths of each session, for operators."""
         return {
             session_id: {path for watcher in watchers for path in self._paths[watcher]}
             for session_id, watchers in self._watchers.items()

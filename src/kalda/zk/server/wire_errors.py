@@ -1,11 +1,11 @@
-"""Errors that only clients over the wire can meet; the tree's own are in `zk.client.errors`."""
+"""Errors that only clients on the wire can cause; the others are in `kalda.zk.client.zookeeper_errors`."""
 
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from kalda.zk.proto import op_codes
 
 
 class MarshallingError(ZooKeeperError):
-    """The request's record is not what its operation says."""
+    """The request's record is not that of its operation."""
 
     code = op_codes.MARSHALLING_ERROR
 

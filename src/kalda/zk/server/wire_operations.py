@@ -1,8 +1,8 @@
-"""What each operation of the wire asks of the server, and the record that answers it.
+"""Translates operations of the wire protocol into processor requests, and outcomes into response records.
 
-`plan` turns a request into what travels through the chain of processors, and a function that encodes the
-outcome. Reads check the access list when they are done, in the final processor; writes are checked by the
-prep processor. Nothing here knows of connections, frames or time.
+`plan` returns the operation for the processor chain and the function that encodes its outcome. Reads check
+the access list in the final processor, when they run; the prep processor checks writes. Connections, frames
+and time are not handled here.
 """
 
 import logging
@@ -53,36 +53,36 @@ from kalda.zk.server.wire_errors import (
 logger: Final = logging.getLogger(__name__)
 
 LARGE_DATA_BYTES: Final = 4096
-"""Data from this size on is not copied into its response but sent from where the tree holds it, so that a
-client that is slow to read takes no memory for it."""
+"""Data of at least this size is sent as a view of the tree's bytes instead of a copy, so that a slow client
+costs no memory."""
 
 Body: TypeAlias = bytes | tuple[bytes | memoryview, ...]
-"""A response's record, or the pieces of one; a view is of data that the tree holds."""
+"""A response's record, or its pieces; a memoryview shares data that the tree holds."""
 
 Plan: TypeAlias = tuple[Write | Read, Callable[[object], Body] | None]
-"""What the chain is to do, and how its outcome is encoded; None: the outcome is the body."""
+"""The operation for the chain, and the encoder of its outcome; None if the outcome is the body."""
 
 
 class WireClient(Watcher, Protocol):
-    """What operations need to know of the connection that asks. It is the watcher of all its watches."""
+    """What operations use of the requesting connection, which is the watcher of all its watches."""
 
     @property
     def identities(self) -> tuple[Identity, ...]:
-        """Who the client has shown to be."""
+        """The identities that the client has proved."""
         ...
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody would get an event any more: then no watch is set."""
+        """Whether the connection is closed: then no watch is set."""
         ...
 
     def send_missed_event(self, kind: EventType, path: str) -> None:
-        """Tell of a change that happened while the client was away."""
+        """Send the event of a change that happened while the client was disconnected."""
         ...
 
 
 def plan(op_code: OpCode, record: RequestRecord, client: WireClient) -> Plan:
-    """Return what a request asks for. One that cannot be served is a read that raises, to keep its place."""
+    """Return the plan of a request. One that cannot be served becomes a read that raises in its turn."""
     prepare = _WRITES.get(op_code)
     if prepare is not None:
         try:
@@ -98,12 +98,12 @@ def plan(op_code: OpCode, record: RequestRecord, client: WireClient) -> Plan:
 
 
 def refuse(error: ZooKeeperError) -> Read:
-    """Return a request that gets to its turn and fails."""
+    """Return an operation that fails with `error` when its turn comes."""
     return Read(partial(_raise, error))
 
 
 def failed_multi_body(operation_count: int, failed_index: int, code: int) -> bytes:
-    """Return the record of a multi of which one operation failed, and so none took effect."""
+    """Return the record of a multi in which one operation failed, so that none took effect."""
     results: list[MultiResult] = [OK] * failed_index
     results.append(code)
     results.extend([RUNTIME_INCONSISTENCY] * (operation_count - failed_index - 1))
@@ -111,7 +111,7 @@ def failed_multi_body(operation_count: int, failed_index: int, code: int) -> byt
 
 
 def pack_stat(stat: Stat) -> bytes:
-    """Return a znode's metadata as the wire carries it."""
+    """Return the wire form of a znode's metadata."""
     return STAT.pack(
         stat.czxid,
         stat.mzxid,
@@ -139,7 +139,7 @@ def _guarded(
     except ZooKeeperError:
         raise
     except Exception as error:
-        # One request's fault must not end the server; the client gets what ZooKeeper answers then.
+        # A fault of one request must not stop the server; the client gets the error that ZooKeeper sends.
         logger.exception("serving a %s failed", type(record).__name__)
         raise MarshallingError(f"the request failed: {error}") from error
 
@@ -154,7 +154,7 @@ def _unserved(op_code: OpCode) -> ZooKeeperError:
     return UnimplementedError(f"operation {op_code.name} is not served")
 
 
-# Writes: a record becomes an operation, a result becomes a record.
+# Writes: from a record to an operation, and from a result to a record.
 
 
 def _acl(entries: tuple[AclEntry, ...]) -> tuple[Acl, ...]:
@@ -227,7 +227,7 @@ def _nothing(result: object) -> bytes:
 
 _RESULTS: Final[dict[OpCode, tuple[OpCode, Callable[[object], bytes]]]] = {
     OpCode.CREATE: (OpCode.CREATE, _created_path),
-    # In a multi's response, what carries a stat has create2's number.
+    # In a multi's response, a result with a stat has the number of create2.
     OpCode.CREATE2: (OpCode.CREATE2, _created_stat),
     OpCode.CREATE_CONTAINER: (OpCode.CREATE2, _created_stat),
     OpCode.CREATE_TTL: (OpCode.CREATE2, _created_stat),
@@ -255,7 +255,7 @@ def _multi(record: MultiRequest) -> Plan:
         try:
             operations.append(_WRITES[op_code](part))
         except ZooKeeperError as error:
-            # ZooKeeper cannot even read such a multi.
+            # ZooKeeper fails to parse such a multi.
             return refuse(MarshallingError(str(error), error.path)), None
         op_codes.append(op_code)
     return Multi(operations), partial(_multi_results, op_codes)
@@ -270,7 +270,7 @@ def _multi_results(op_codes: list[OpCode], outcome: object) -> bytes:
     return responses.multi_body(results)
 
 
-# Reads: a record and the tree become a record.
+# Reads: from a request's record and the tree to a response's record.
 
 
 def _readable(tree: DataTree, path: str, permission: int, client: WireClient) -> Znode:
@@ -333,7 +333,7 @@ def _get_acl(client: WireClient, record: PathRequest, tree: DataTree, watches: W
     try:
         check_permission(node.acl, ADMIN, client.identities, path)
     except NoAuthError:
-        # Who may only read is not told the hashes of passwords.
+        # A client without ADMIN permission does not get the password hashes.
         entries = [
             entry._replace(id=entry.id.split(":", 1)[0] + ":x") if entry.scheme == "digest" else entry
             for entry in entries
@@ -379,7 +379,7 @@ def _who_am_i(client: WireClient, record: RequestRecord, tree: DataTree, watches
 
 
 def _set_watches(client: WireClient, record: SetWatchesRequest, tree: DataTree, watches: WatchTable) -> Body:
-    """Set again what a client that is back had watched, or tell at once what it missed."""
+    """Set the watches of a reconnected client again, or send at once the events that it missed."""
     if client.is_gone:
         return b""
     nodes, since = tree.nodes, record.relative_zxid

@@ -1,8 +1,9 @@
-"""The coordination server of one process: recovery, the chain of processors, sessions, snapshots.
+"""A standalone ZooKeeper server without a wire: recovery, the processor chain, sessions, snapshots.
 
-Standalone only: it is never a member of an ensemble. It owns its directory (locked), in ZooKeeper's layout:
-``<directory>/version-2/log.*`` and ``snapshot.*``. Everything but the writes to disk happens on one thread,
-that of the event loop, and nothing here blocks it after `start`.
+It is never a member of an ensemble. It locks its directory, which has ZooKeeper's layout:
+``<directory>/version-2/log.*`` and ``snapshot.*``. Everything except the writes to disk runs on the event
+loop's thread, and nothing blocks that thread after `start`. Clients reach it through `EmbeddedClient` in this
+process, or through `ZooKeeperListener`.
 """
 
 import logging
@@ -31,8 +32,8 @@ from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
 
 SNAPSHOT_CHANGES: Final = 10_000
-"""Changes after which a snapshot is taken, or as many as there are znodes if that is more: so recovery
-replays a bounded log and the cost of snapshots per change is bounded too."""
+"""Changes after which a snapshot is taken; at least as many as there are znodes. So recovery replays a
+bounded log, and the cost of snapshots per change is bounded too."""
 
 CLOSE_SNAPSHOT_CHANGES: Final = 1_000
 """Changes above which closing takes a snapshot: it saves the next start more time than it costs here."""
@@ -45,7 +46,7 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerStatistics:
-    """How the server stands."""
+    """Counts of a server."""
 
     last_zxid: int
     znode_count: int
@@ -55,7 +56,7 @@ class ServerStatistics:
 
 
 class ZooKeeperServer:
-    """One server. Call `start`, then `submit`; `close` when every session is done with."""
+    """One server. Call `start`, then `submit`; call `close` when no session needs it any more."""
 
     def __init__(
         self,
@@ -91,20 +92,20 @@ class ZooKeeperServer:
         self._reaper = reaper or ContainerManager()
         self._next_session_id = 0
         self.sessions: Final = SessionTracker(tick_ms)
-        """The sessions that clients hold over a wire; those inside this process never expire."""
+        """The sessions of clients on the wire; sessions inside this process never expire."""
         self._session_listeners: dict[int, Callable[[], None]] = {}
         self._broken_listeners: list[Callable[[BaseException], None]] = []
         self._prep: PrepProcessor
         self._sync: SyncProcessor
 
     def start(self) -> None:
-        """Take the directory and recover: the newest readable snapshot, then the log after it.
+        """Lock the directory and recover: load the newest readable snapshot, then replay the log after it.
 
         Sessions that lived inside the process that wrote the files are ended.
 
         Raises:
-            DirectoryInUseError: another process has the directory.
-            CorruptionError: what was acknowledged cannot be read back; the message names the file.
+            DirectoryInUseError: another process has locked the directory.
+            CorruptionError: acknowledged changes cannot be read back; the message names the file.
             OSError: the disk failed.
         """
         if not self._filesystem.exists(self._data_directory):
@@ -123,15 +124,15 @@ class ZooKeeperServer:
             raise
 
     def submit(self, request: Request) -> None:
-        """Send a request down the chain."""
+        """Send a request through the processor chain."""
         self._prep.process(request)
 
     def open_session(
         self, timeout_ms: int, on_ended: Callable[[], None], on_done: Callable[[object], None]
     ) -> int:
-        """Begin a session and return its id; `on_done` tells when that is durable.
+        """Create a session and return its id; `on_done` is called when the session is durable.
 
-        `on_ended` is called when the session is over, by whatever cause.
+        `on_ended` is called when the session ends for any reason.
         """
         session_id = self._next_session_id
         self._next_session_id += 1
@@ -154,10 +155,9 @@ class ZooKeeperServer:
         on_ended: Callable[[], None],
         on_done: Callable[[object], None],
     ) -> None:
-        """Take up a session on another connection, if it lives when all that came before is done.
+        """Resume a session on another connection, if it is alive when all earlier requests are done.
 
-        `on_done` gets None or the `SessionExpiredError`; who was told of the session's end before is not
-        told any more.
+        `on_done` gets None or a `SessionExpiredError`. `on_ended` replaces the earlier connection's callback.
         """
 
         def attached(outcome: object) -> None:
@@ -169,26 +169,26 @@ class ZooKeeperServer:
         self.submit(Request(session_id, Read(lambda tree, watches: None), attached))
 
     def detach_session(self, session_id: int) -> None:
-        """Tell nobody of the session's end any more: its connection is gone, and it may expire."""
+        """Drop the callback of a session whose connection is gone; the session may expire."""
         self._session_listeners.pop(session_id, None)
 
     def pass_time(self) -> None:
-        """End sessions whose clients were not heard of in time, and znodes whose time is over.
+        """Expire sessions without heartbeats, and delete empty containers and znodes past their TTL.
 
-        To be called every half bucket.
+        The caller does this once per half bucket.
         """
         if invariants.enabled:
             self.check_invariants()
         for session_id, timeout_ms in self.sessions.advance(self._clock.monotonic() * 1000):
-            logger.info("session %#x expires: nothing was heard for %d ms", session_id, timeout_ms)
+            logger.info("session %#x expires: no heartbeat for %d ms", session_id, timeout_ms)
             self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
         reading_ms, wall_ms = self._clock.monotonic() * 1000, self._clock.time_ms()
         for path in self._reaper.due(self._tree, reading_ms, wall_ms):
-            # It may be refused: a child may be on its way. Then it is a candidate again at the next check.
+            # Refused if a child's creation is pending; the znode is a candidate again at the next check.
             self.submit(Request(0, DeleteContainer(path), _ignore))
 
     def close_session(self, session_id: int, on_done: Callable[[object], None]) -> None:
-        """End a session, at its owner's wish or because it expired; its ephemeral znodes go with it."""
+        """End a session that its owner closed or that expired, and delete its ephemeral znodes."""
 
         def ended(outcome: object) -> None:
             if isinstance(outcome, list):
@@ -201,11 +201,11 @@ class ZooKeeperServer:
         self.submit(Request(session_id, CloseSession(), ended))
 
     def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
-        """Have `listener` called when the server stops for good; its process should exit."""
+        """Register a callback for a fault that stops the server for good; its process should exit."""
         self._broken_listeners.append(listener)
 
     def snapshot(self, on_done: Callable[[BaseException | None], None] | None = None) -> None:
-        """Write a snapshot in the background and purge what it makes superfluous."""
+        """Write a snapshot in the background, and purge the files that it makes superfluous."""
         if invariants.enabled:
             self._tree.check_invariants()
         frozen = self._tree.freeze()
@@ -228,25 +228,25 @@ class ZooKeeperServer:
 
     @property
     def tree(self) -> DataTree:
-        """The tree as it is now, to look at only."""
+        """The data tree; callers must not change it."""
         return self._tree
 
     @property
     def watches(self) -> WatchTable:
-        """Who waits for which change."""
+        """The watches of all sessions."""
         return self._watches
 
     @property
     def directory(self) -> str:
-        """Where snapshots and the log are."""
+        """The directory of the snapshots and the log."""
         return self._data_directory
 
     def freeze(self) -> FrozenTree:
-        """Return a view of the tree as it is now, for snapshots, tools and tests."""
+        """Return an immutable view of the tree, for snapshots, tools and tests."""
         return self._tree.freeze()
 
     def close(self, on_done: Callable[[BaseException | None], None]) -> None:
-        """Let what is under way finish, then let go of the files and the directory."""
+        """Finish outstanding requests, then close the files and unlock the directory."""
 
         def closed(error: BaseException | None) -> None:
             self._lock.release()
@@ -261,11 +261,11 @@ class ZooKeeperServer:
             else:
                 self.snapshot(close_log)
 
-        # A read of no session passes when all that came before it has.
+        # A read without a session completes after all earlier requests.
         self._sync.process(Request(0, Read(lambda tree, watches: None), snapshot))
 
     def statistics(self) -> ServerStatistics:
-        """Return how the server stands now."""
+        """Return the server's current counts."""
         return ServerStatistics(
             self._tree.last_zxid,
             len(self._tree.nodes),
@@ -300,9 +300,9 @@ class ZooKeeperServer:
             if timeout_ms == IN_PROCESS_TIMEOUT_MS:
                 self.submit(Request(session_id, CloseSession(), _ignore))
             else:
-                # All of it, as ZooKeeper gives it: while there was no server, nobody could be heard.
+                # The full time-out, as in ZooKeeper: without a server clients could not send heartbeats.
                 self.sessions.add(session_id, timeout_ms)
-        logger.info("coordination recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
+        logger.info("the ZooKeeper server recovered %d znodes at zxid %#x", len(tree.nodes), tree.last_zxid)
 
     def _on_applied(self, txn: Txn) -> None:
         self._prep.settle(txn.zxid)
@@ -313,7 +313,7 @@ class ZooKeeperServer:
 
     def _on_expired(self, session_id: int, timeout_ms: int, outcome: object) -> None:
         if isinstance(outcome, StorageError | ConnectionLossError):
-            # Its end could not be made durable, so it lives, and is judged again after that much time.
+            # The end of the session is not durable, so the session lives on for another time-out.
             self.sessions.add(session_id, timeout_ms)
 
     def _on_lost(self) -> None:
@@ -338,4 +338,4 @@ def _first_session_id(time_ms: int, newest: int) -> int:
 
 
 def _ignore(outcome: object) -> None:
-    """Take an outcome that nobody waits for."""
+    """Ignore the outcome of a request that has no caller."""

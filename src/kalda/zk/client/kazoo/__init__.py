@@ -1,1 +1,1 @@
-"""A session with a ZooKeeper ensemble over the kazoo library; `link` is the one module that imports it."""
+"""The ensemble engine: a ZooKeeper session over the wire through kazoo, which only `link` imports."""

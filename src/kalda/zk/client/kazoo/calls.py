@@ -1,6 +1,6 @@
-"""Calls on their way between an event loop and the thread of a client library, and what comes back.
+"""Requests that pass from the event loop to kazoo's thread, and the inbox that brings the responses back.
 
-Nothing here knows which library. What must not be broken: the inbox keeps the order in which things came.
+This module does not import kazoo. The inbox must keep the order in which the thread posted its items.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ logger: Final = logging.getLogger(__name__)
 
 
 class CallLink(Protocol):
-    """What a call was given to."""
+    """The receiver of a call's response: the `Link` that sent it."""
 
     def answer(self, call: "Call", raw: object, failure: Exception | None) -> None:
-        """Take an answer, from any thread."""
+        """Pass a response on; called from any thread."""
         ...
 
 
 class Call:
-    """One request, and who waits for its answer.
+    """One request, and the group that waits for its response.
 
-    kazoo takes it for an async result: from its thread it calls `set` or `set_exception`, sometimes twice.
-    What `Any` stands for here is the library's, which has no types.
+    kazoo uses it as an async result: its thread calls `set` or `set_exception`, sometimes twice. `Any` stands
+    for kazoo's objects, because kazoo has no types.
     """
 
     __slots__ = ("convert", "group", "index", "link", "on_error", "path", "request", "sent_at")
@@ -36,7 +36,7 @@ class Call:
         self.path = path
         self.convert = convert
         self.group: CallGroup | None = None
-        """None for a call that nobody awaits: one that arms a watch again."""
+        """None for a call without a caller, which sets a watch again."""
         self.index = 0
         self.link: CallLink
         self.sent_at = 0.0
@@ -44,17 +44,17 @@ class Call:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether whoever waited was cancelled."""
+        """Whether the caller was cancelled."""
         return self.group is not None and self.group.is_abandoned
 
     def succeed(self, raw: object) -> None:
-        """Take the answer; on the loop."""
+        """Complete the call with a response; on the loop."""
         result = self.convert(raw)
         if self.group is not None:
             self.group.complete(self.index, result)
 
     def fail(self, error: ZooKeeperError) -> None:
-        """Take an error; on the loop."""
+        """Complete the call with an error; on the loop."""
         if self.group is not None:
             self.group.complete(self.index, error)
         elif self.on_error is not None:
@@ -63,16 +63,16 @@ class Call:
     # Called by kazoo.
 
     def set(self, value: object = None) -> None:
-        """Take the answer; on kazoo's thread."""
+        """Receive the response; on kazoo's thread."""
         self.link.answer(self, value, None)
 
     def set_exception(self, exception: Exception) -> None:
-        """Take an error; on kazoo's thread."""
+        """Receive an error; on kazoo's thread."""
         self.link.answer(self, None, exception)
 
 
 class CallGroup:
-    """Calls that are awaited together: one future for all of them."""
+    """Calls that are awaited together, with one future for all."""
 
     __slots__ = ("_future", "_missing", "_outcomes")
 
@@ -90,21 +90,21 @@ class CallGroup:
         return self._future.cancelled()
 
     def complete(self, index: int, outcome: object) -> None:
-        """Take a result or an error."""
+        """Record the result or the error of one call."""
         self._outcomes[index] = outcome
         self._missing -= 1
         if not self._missing and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self) -> list[Any]:
-        """Return what all have come to."""
+        """Wait for all calls and return their outcomes."""
         if self._missing:
             await self._future
         return self._outcomes
 
 
 class Inbox:
-    """What other threads have for the loop, in the order of its arrival; one wake-up for all that wait."""
+    """A queue from other threads to the loop, in the order of posting, with one wake-up for all items."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_emptied: Callable[[], None]) -> None:
         self._loop = loop
@@ -113,18 +113,18 @@ class Inbox:
         self._is_woken = False
 
     def post(self, function: Callable[..., None], *arguments: object) -> None:
-        """Have `function` called on the loop; from any thread."""
+        """Schedule a call on the loop; called from any thread."""
         self._items.append((function, arguments))
         if not self._is_woken:
             self._is_woken = True
             try:
                 self._loop.call_soon_threadsafe(self._empty)
             except RuntimeError:
-                # The loop is closed: nobody is left to be told.
+                # The loop is closed, so there is no caller left.
                 logger.debug("the event loop ended before its ZooKeeper session")
 
     def _empty(self) -> None:
-        # Cleared first: what is added from now on wakes the loop again, at worst for nothing.
+        # Cleared first: items posted from now on wake the loop again, at worst needlessly.
         self._is_woken = False
         items = self._items
         while items:
@@ -132,6 +132,6 @@ class Inbox:
             try:
                 function(*arguments)
             except Exception:
-                # Most likely a watch's callback or a listener; what stands behind it must go on.
-                logger.exception("taking what ZooKeeper said failed")
+                # Most likely a watch callback or a state listener failed; later items must still run.
+                logger.exception("handling an item from the ZooKeeper client's thread failed")
         self._on_emptied()

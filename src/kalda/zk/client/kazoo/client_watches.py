@@ -1,8 +1,8 @@
-"""The watches of one session, as its client keeps them: who waits for what, and what was last seen there.
+"""Tracks the watches of one client session and returns the callbacks that a change triggers. Sans-IO.
 
-The server forgets a session's watches when its connection is lost, and changes go on meanwhile. So with each
-watched path stands the transaction that the read which armed the watch saw last; after a reconnect the client
-reads again and whatever differs has changed. Sans-IO: the engine reads, and calls whom `fire` returns.
+A server drops a session's watches when the connection is lost, and znodes may change until it is back. So
+each watched path has the zxid that the read which set the watch saw; after a reconnect the client reads the
+path again, and a different zxid means a missed change.
 """
 
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from typing import Final
 from kalda.zk.client.port import EventType, Stat, WatchCallback, WatchEvent
 
 ABSENT: Final = 0
-"""Seen where there was no znode; no transaction has this number."""
+"""The zxid recorded for a znode that does not exist; no transaction has this number."""
 
 
 class _Armed:
-    """Those who watch one path. Invariant: all saw the same, for a change takes every callback out."""
+    """The callbacks of one path. Invariant: all saw the same zxid, because a change removes them all."""
 
     __slots__ = ("callbacks", "seen")
 
     def __init__(self) -> None:
-        # A dict as an ordered set: callbacks are told in the order in which they came.
+        # A dict as an ordered set: callbacks run in the order in which they were added.
         self.callbacks: dict[WatchCallback, None] = {}
         self.seen = ABSENT
 
@@ -36,27 +36,27 @@ class ClientWatches:
         return sum(len(armed.callbacks) for table in (self._data, self._children) for armed in table.values())
 
     def add_data(self, path: str, stat: Stat | None, callback: WatchCallback) -> None:
-        """Report what happens to a znode that a read found as `stat` (None: not at all)."""
+        """Add a watch of a znode that a read found as `stat`, or did not find (None)."""
         armed = self._data.setdefault(path, _Armed())
         armed.callbacks[callback] = None
         armed.seen = ABSENT if stat is None else stat.mzxid
 
     def add_children(self, path: str, stat: Stat, callback: WatchCallback) -> None:
-        """Report the next creation or deletion of a child, or the znode's own deletion."""
+        """Add a watch for the next creation or deletion of a child, or the znode's own deletion."""
         armed = self._children.setdefault(path, _Armed())
         armed.callbacks[callback] = None
         armed.seen = stat.pzxid
 
     def data_paths(self) -> Iterator[str]:
-        """The paths with data watches."""
+        """Return the paths with data watches."""
         return iter(self._data)
 
     def child_paths(self) -> Iterator[str]:
-        """The paths with child watches."""
+        """Return the paths with child watches."""
         return iter(self._children)
 
     def fire(self, event: WatchEvent) -> list[WatchCallback]:
-        """Take out and return, in order, those whom the event concerns; each callback stands there once."""
+        """Remove and return, in order, the callbacks that the event triggers, each one once."""
         fired: dict[WatchCallback, None] = {}
         if event.type is not EventType.CHILDREN_CHANGED:
             fired |= self._take(self._data, event.path)
@@ -65,9 +65,9 @@ class ClientWatches:
         return list(fired)
 
     def missed_on_data(self, path: str, stat: Stat | None) -> EventType | None:
-        """Say what happened, unseen, to a znode that is now found as `stat`; None: nothing.
+        """Return the missed change of a znode whose current metadata is `stat`, or None.
 
-        A znode that was deleted and created again counts as changed, as it does for ZooKeeper itself.
+        A znode that was deleted and created again counts as changed, as in ZooKeeper.
         """
         armed = self._data.get(path)
         now = ABSENT if stat is None else stat.mzxid
@@ -78,7 +78,7 @@ class ClientWatches:
         return EventType.DELETED if now == ABSENT else EventType.DATA_CHANGED
 
     def missed_on_children(self, path: str, stat: Stat | None) -> EventType | None:
-        """Say what happened, unseen, to the children of a znode that is now found as `stat`."""
+        """Return the missed change of the children of a znode whose current metadata is `stat`, or None."""
         armed = self._children.get(path)
         if armed is None:
             return None
@@ -87,7 +87,7 @@ class ClientWatches:
         return None if armed.seen == stat.pzxid else EventType.CHILDREN_CHANGED
 
     def clear(self) -> None:
-        """Drop all; nobody is told."""
+        """Remove all watches without an event."""
         self._data.clear()
         self._children.clear()
 

@@ -1,11 +1,11 @@
-"""The coordination port, filled by a client of a ZooKeeper server or ensemble, over kazoo.
+"""The ensemble engine: a `ZooKeeperClient` for ZooKeeper servers over the wire, on top of kazoo.
 
-What kazoo's thread brings (answers, watch events, changes of the connection) comes to the event loop on one
-queue in the order of its arrival, and all decisions are taken there. That is what keeps the port's promises.
+kazoo's thread posts responses, watch events and connection changes to one inbox in the order of their
+arrival, and the event loop makes all decisions. This order keeps the port's guarantees.
 
-What a maintainer must not break: a link, and the kazoo client in it, serves one session. When that expires a
-new link is made, after the loop has learned of it, so that what was called in one session never runs in the
-next: an ephemeral znode made by mistake in the new one would outlive the caller's belief that it is gone.
+A link, with its kazoo client, must serve one session only. After an expiry the loop creates a new link, so a
+call of one session never runs in the next: an ephemeral znode created there by mistake would stay although
+the caller believes it is gone.
 """
 
 import asyncio
@@ -49,18 +49,18 @@ MAX_IN_FLIGHT: Final = 10
 """Kafka's default of `zookeeper.max.in.flight.requests`."""
 
 _CLOSE_SECONDS_MAX: Final = 5.0
-"""How long `close` waits for the server to confirm; then the session is left to expire."""
+"""How long `close` waits for the server's confirmation; then the session is left to expire."""
 
 _CLOSE_GRACE_SECONDS: Final = 2.0
-"""How long it then waits for kazoo's thread, which holds no lock and ends by itself."""
+"""How long `close` then waits for kazoo's thread, which holds no lock and ends by itself."""
 
 _CHROOT_PAUSE_SECONDS: Final = 0.05
-"""Between attempts to make the chroot; most of the time goes into waiting for a connection anyway."""
+"""Pause between attempts to create the chroot; most of the time is spent waiting for a connection."""
 
 _SUSPICION_SECONDS: Final = 0.25
-"""Between finding that an answer is overdue and acting on it."""
+"""Time between the first and the second check of an overdue response."""
 
-_MAYBE_DONE: Final = " while the operation was under way: it may have been done"
+_MAYBE_DONE: Final = " while the operation was outstanding: it may have taken effect"
 
 _SESSION_MOVED: Final = -118
 
@@ -70,14 +70,14 @@ logger: Final = logging.getLogger(__name__)
 
 
 class EnsembleClient:
-    """One session, and the next one when it expires; fills `kalda.zk.client.port.Coordination`.
+    """One session, and a new one when it expires; implements `ZooKeeperClient`.
 
-    While the connection is lost, calls wait for it, for at most the session time-out; what was under way
-    fails with `ConnectionLossError`, because nobody knows whether it was done. After an expiry, calls fail
-    with `SessionExpiredError` until listeners are told of `CONNECTED`: the new session is there, without
-    watches and ephemeral znodes.
+    While the connection is lost, new calls wait for it, at most for the session time-out. Outstanding calls
+    fail with `ConnectionLossError`, because their outcome is unknown. After an expiry, calls fail with
+    `SessionExpiredError` until listeners get `CONNECTED`: then there is a new session, without watches and
+    ephemeral znodes.
 
-    >>> coordination = await EnsembleClient.connect(
+    >>> client = await EnsembleClient.connect(
     ...     "zk1:2181,zk2:2181/kafka", session_timeout_ms=18_000, connection_timeout_ms=18_000
     ... )
     """
@@ -99,13 +99,13 @@ class EnsembleClient:
         self._listeners: list[StateListener] = []
         self._watches = ClientWatches()
         self._waiting: deque[Call] = deque()
-        """Not given to kazoo yet. Each has a caller that awaits it, so their number is bounded."""
+        """Calls not sent to kazoo yet. Each has a caller that awaits it, so their number is bounded."""
         self._in_flight: dict[Call, None] = {}
-        """Given to kazoo, unanswered, in order; at most `max_in_flight`, which bounds kazoo's own queues."""
+        """Calls sent to kazoo without a response, in order; `max_in_flight` bounds kazoo's own queues."""
         self._timer: asyncio.TimerHandle | None = None
-        """Runs while something waits or is in flight; an idle session has none."""
+        """Runs while a call waits or is in flight; an idle session has no timer."""
         self._suspect: Call | None = None
-        """The oldest request in flight when it was found overdue."""
+        """The oldest call in flight that was found overdue at the last check."""
         self._connected: asyncio.Event = asyncio.Event()
         self._closed: asyncio.Future[None] | None = None
 
@@ -119,14 +119,14 @@ class EnsembleClient:
         max_in_flight: int = MAX_IN_FLIGHT,
         connect: Connect | None = None,
     ) -> "EnsembleClient":
-        """Open a session with one of the servers, creating the chroot if it is not there.
+        """Open a session with one of the servers, and create the chroot if it is missing.
 
-        `hosts` is what `zookeeper.connect` says: ``host:port,…[/chroot]``. `connect` replaces the opening of
-        TCP connections; whoever gives it can cut them, too.
+        `hosts` is the value of `zookeeper.connect`: ``host:port,…[/chroot]``. `connect` replaces the function
+        that opens TCP connections, so that a test can cut them.
 
         Raises:
-            BadArgumentsError: `hosts` is no list of addresses, or the chroot no path.
-            ConnectionLossError: no server took the session in time; the message has the last failure.
+            BadArgumentsError: `hosts` is no list of addresses, or the chroot is no path.
+            ConnectionLossError: no server opened the session in time; the message has the last failure.
         """
         zookeeper = cls(
             hosts, session_timeout_ms=session_timeout_ms, max_in_flight=max_in_flight, connect=connect
@@ -145,17 +145,17 @@ class EnsembleClient:
 
     @property
     def session_key(self) -> SessionKey | None:
-        """What a later process needs to end this session."""
+        """The credentials to end this session from a later process."""
         client_id = self._link.client_id
         return None if client_id is None else SessionKey(*client_id)
 
     @property
     def state(self) -> SessionState:
-        """How the session stands."""
+        """The session's state."""
         return self._state
 
     def add_state_listener(self, listener: StateListener) -> None:
-        """Have `listener` called at each change."""
+        """Register a callback for changes of the state."""
         self._listeners.append(listener)
 
     # Reads.
@@ -258,7 +258,7 @@ class EnsembleClient:
         """End the session."""
         if self._closed is None:
             self._closed = self._loop.create_future()
-            # What was called before takes effect before; kazoo keeps the order.
+            # Earlier calls take effect first; kazoo keeps the order.
             while self._waiting and self._state is SessionState.CONNECTED:
                 self._send(self._waiting.popleft())
             self._link.close()
@@ -276,7 +276,7 @@ class EnsembleClient:
         await asyncio.shield(self._closed)
 
     def abandon(self) -> None:
-        """Let go of the session without a word to the server, as a crash would; it is left to expire."""
+        """Drop the session without closing it, as a crash would; it is left to expire."""
         if self._closed is None:
             self._closed = self._loop.create_future()
             self._closed.set_result(None)
@@ -286,7 +286,7 @@ class EnsembleClient:
     # Calls, on the loop.
 
     async def _run(self, calls: Sequence[Call]) -> list[Any]:
-        """Have calls made, in order and pipelined; return for each its result or its error."""
+        """Send calls in order, pipelined; return for each its result or its error."""
         if self._closed is not None or self._state in (SessionState.EXPIRED, SessionState.CLOSED):
             raise self._over()
         group = CallGroup(calls)
@@ -295,7 +295,7 @@ class EnsembleClient:
         return await group.wait()
 
     def _pump(self) -> None:
-        """Give kazoo what it may have; runs after every call and every batch of answers."""
+        """Send waiting calls up to the limit; runs after every call and every batch of responses."""
         if self._state is SessionState.CONNECTED:
             while self._waiting and len(self._in_flight) < self._max_in_flight:
                 call = self._waiting.popleft()
@@ -311,8 +311,8 @@ class EnsembleClient:
 
     @property
     def _patience_seconds(self) -> float:
-        # Connected: kazoo takes a server for dead after two thirds of the session time-out without an answer
-        # to its ping, but sends no ping while requests flow. Suspended: by now the session is likely over.
+        # Connected: kazoo considers a server dead after two thirds of the session time-out without a response
+        # to its ping, but sends no ping while requests flow. Suspended: after it the session is likely over.
         seconds = self._session_timeout_ms / 1000
         return seconds * 2 / 3 if self._state is SessionState.CONNECTED else seconds
 
@@ -327,23 +327,23 @@ class EnsembleClient:
         self._pump()
 
     def _check_server(self) -> None:
-        """Cut a connection on which the oldest request is unanswered for too long."""
+        """Close a connection whose oldest request has had no response for too long."""
         oldest = next(iter(self._in_flight), None)
         if oldest is None:
             return
         remaining = oldest.sent_at + self._patience_seconds - self._loop.time()
         if remaining <= 0:
             if self._suspect is oldest:
-                logger.warning("ZooKeeper does not answer, reconnecting: %s", self._whereabouts())
+                logger.warning("ZooKeeper does not respond, reconnecting: %s", self._whereabouts())
                 self._link.drop()
-            # Asked once more: if this process was stopped, the answer may be here, only not taken yet.
+            # Checked twice: if this process was stopped, the response may wait in the socket.
             self._suspect = oldest
         self._timer = self._loop.call_later(max(remaining, _SUSPICION_SECONDS), self._on_timer)
 
     def on_answer(self, link: Link, call: Call, raw: object, failure: Exception | None) -> None:
-        """Take the answer to a call."""
+        """Handle the response to a call."""
         if link is not self._link or call not in self._in_flight:
-            # Its caller was told that the connection or the session is lost.
+            # The call has already failed with the loss of the connection or the session.
             return
         del self._in_flight[call]
         if failure is not None:
@@ -354,8 +354,8 @@ class EnsembleClient:
         except ZooKeeperError as error:
             call.fail(error)
         except Exception as error:
-            # A server that answers nonsense must not leave its caller waiting.
-            text = f"{call.path}: ZooKeeper's answer makes no sense: {error_text(error)}"
+            # A malformed response must not leave the caller waiting.
+            text = f"{call.path}: ZooKeeper's response is malformed: {error_text(error)}"
             call.fail(ZooKeeperError(text, call.path))
 
     # Requests.
@@ -373,7 +373,7 @@ class EnsembleClient:
     def _transaction_call(self, operations: Sequence[Operation]) -> Call:
         def convert(raw: Any) -> list[OperationResult]:
             for index, (result, operation) in enumerate(zip(raw, operations, strict=True)):
-                # What stands before the failed operation is said to be rolled back.
+                # The operations before the failed one have the code "rolled back".
                 if isinstance(result, Exception) and code_of(result) != _ROLLED_BACK:
                     error = self._translated(result, operation.path)
                     error.operation_index = index
@@ -399,14 +399,14 @@ class EnsembleClient:
                 f"no ZooKeeper server of `zookeeper.connect`={self._hosts} took a session within "
                 f"{timeout_ms} ms (`zookeeper.connection.timeout.ms`): {self._link.last_failure}"
             ) from None
-        # A connection that breaks meanwhile costs an attempt, not the broker's start.
+        # A connection that breaks meanwhile costs one attempt, not the broker's start.
         while True:
             try:
                 return await self._ensure_chroot()
             except ConnectionLossError as error:
                 if self._loop.time() >= deadline:
                     raise
-                logger.info("the chroot of `zookeeper.connect`=%s is not there yet: %s", self._hosts, error)
+                logger.info("the chroot of `zookeeper.connect`=%s is not created yet: %s", self._hosts, error)
             await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
 
     async def _ensure_chroot(self) -> None:
@@ -428,7 +428,7 @@ class EnsembleClient:
         self._link.start()
 
     def on_connected(self, link: Link, session_id: int) -> None:
-        """Take note that a session is open, or reached again."""
+        """Handle a new session, or the reconnect of a session."""
         if link is not self._link:
             return
         is_new = session_id != self._session_id
@@ -439,23 +439,23 @@ class EnsembleClient:
         self._change_state(SessionState.CONNECTED)
 
     def on_suspended(self, link: Link) -> None:
-        """Take note that the connection is lost."""
+        """Handle a lost connection."""
         if link is not self._link or self._state is not SessionState.CONNECTED:
             return
-        logger.info("ZooKeeper is out of reach, %s", self._whereabouts())
+        logger.info("the connection to ZooKeeper is lost, %s", self._whereabouts())
         self._lose_connection()
 
     def _lose_connection(self) -> None:
         lost, self._in_flight = self._in_flight, {}
         for call in lost:
             call.fail(self._unreachable(call.path, _MAYBE_DONE))
-        # Whatever arms watches again is made anew at the next connection.
+        # Calls that set watches again are created again at the next connection.
         self._waiting = deque(call for call in self._waiting if call.group is not None)
         self._restart_timer()
         self._change_state(SessionState.SUSPENDED)
 
     def on_expired(self, link: Link) -> None:
-        """Take note that the session is over, and open the next."""
+        """Handle the expiry of the session, and open the next one."""
         if link is not self._link:
             return
         logger.warning("ZooKeeper session %#x has expired; opening a new one", self._session_id)
@@ -465,7 +465,7 @@ class EnsembleClient:
             self._open()
 
     def on_ended(self, link: Link, failure: BaseException | None, is_clean: bool) -> None:
-        """Take note that kazoo's thread is gone: because of `close`, or because of what it cannot bear."""
+        """Handle the end of kazoo's thread: `close` was called, or kazoo raised an exception."""
         if link is not self._link:
             return
         if self._closed is not None:
@@ -487,7 +487,7 @@ class EnsembleClient:
         self._loop.call_later(kazoo_link.RECONNECT_DELAY_MAX_SECONDS, self._reopen, link)
 
     def _reopen(self, link: Link) -> None:
-        """Go on with the session of a link whose thread is gone."""
+        """Continue the session of a link whose thread has ended."""
         if link is self._link and self._closed is None:
             link.abandon()
             self._open(link.client_id, link.last_zxid)
@@ -503,7 +503,7 @@ class EnsembleClient:
         self._change_state(state)
 
     def _restart_timer(self) -> None:
-        # The state decides how long is too long, and `_pump` starts the timer again if there is need.
+        # The timer's interval depends on the state; `_pump` starts the timer again if it is needed.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -516,13 +516,13 @@ class EnsembleClient:
             try:
                 listener(state)
             except Exception:
-                # It must not; but the others must hear of it, and the session must go on.
-                logger.exception("a listener failed to take that the session is %s", state.value)
+                # A listener must not raise, but the others must be called and the session must continue.
+                logger.exception("a listener failed when the session became %s", state.value)
 
     # Watches, on the loop.
 
     def on_event(self, link: Link, event_type: EventType, full_path: str) -> None:
-        """Tell those who watch."""
+        """Call the callbacks that watch the path."""
         if link is self._link:
             self._fire(WatchEvent(event_type, self._chroot.stripped(full_path)))
 
@@ -531,11 +531,11 @@ class EnsembleClient:
             try:
                 callback(event)
             except Exception:
-                # It must not; but the watch of another is not its business.
-                logger.exception("a watch's callback failed on %s of %s", event.type.name, event.path)
+                # A callback must not raise, but its fault must not affect other watches.
+                logger.exception("a watch callback failed on %s of %s", event.type.name, event.path)
 
     def _watch_again(self) -> None:
-        """Arm all watches at a new connection, and tell of what changed meanwhile, before any later call."""
+        """Set all watches on a new connection, and report missed changes before any later call completes."""
         calls = [
             Call(kazoo_link.exists(self._chroot.full(path), True), path, self._catch_up_data(path))
             for path in self._watches.data_paths()

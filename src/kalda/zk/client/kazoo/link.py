@@ -1,10 +1,10 @@
-"""The one module that knows kazoo: a kazoo client, its thread, and the requests it takes.
+"""The only module that imports kazoo: wraps a kazoo client with its thread, and creates its requests.
 
-A kazoo client serves one session, or the rest of one; `kazoo_engine` makes the next. kazoo would run watch
-callbacks and completions on two threads of its own, where a watch event may be overtaken by the answers after
-it; with the handler below it has neither, and all that comes goes to one inbox in the order of its arrival.
+A `Link` serves one session, or the rest of one; `EnsembleClient` creates the next link. By default kazoo runs
+watch callbacks and completions on two threads, where a later response may overtake a watch event. The handler
+of this module has no such threads: everything goes to one inbox in the order of its arrival.
 
-`Any` in signatures stands for kazoo's own objects: it has no types.
+`Any` in signatures stands for kazoo's objects, because kazoo has no types.
 """
 
 import logging
@@ -30,18 +30,19 @@ from kalda.zk.client.port import Create, Delete, EventType, Operation, SessionKe
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ConnectionLossError
 
 Connect: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
-"""Opens a TCP connection to an address within so many seconds; raises OSError."""
+"""Opens a TCP connection to an address within a time-out in seconds; raises OSError."""
 
 _RECONNECT_DELAY_SECONDS: Final = 0.05
 
 RECONNECT_DELAY_MAX_SECONDS: Final = 1.0
-"""Between attempts to connect, doubling up to this: a server that restarts is found again within a second."""
+"""The longest pause between connection attempts; it doubles up to this. So the client reconnects to a
+restarted server within a second."""
 
 _END_SESSION_SECONDS_MAX: Final = 5.0
-"""How long taking over a former session may take: ending it is a courtesy, its time-out does the same."""
+"""How long `end_session` may take: it is optional, because the time-out ends the session too."""
 
 _WATCHED: Final = "watched"
-"""What kazoo holds for a path with watches; who is to be told is in `ClientWatches`."""
+"""The marker that kazoo holds for a watched path; the callbacks are in `ClientWatches`."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "CREATED": EventType.CREATED,
@@ -54,50 +55,50 @@ logger: Final = logging.getLogger(__name__)
 
 
 class LinkOwner(Protocol):
-    """Who is told, on the event loop, of what a link brings."""
+    """The receiver of a link's events; every method is called on the event loop."""
 
     def on_connected(self, link: "Link", session_id: int) -> None:
-        """Take note that a session is open, or reached again."""
+        """Handle a new session, or the reconnect of a session."""
         ...
 
     def on_suspended(self, link: "Link") -> None:
-        """Take note that the connection is lost."""
+        """Handle a lost connection."""
         ...
 
     def on_expired(self, link: "Link") -> None:
-        """Take note that the session is over; the link opens no other."""
+        """Handle the expiry of the session; the link opens no other."""
         ...
 
     def on_ended(self, link: "Link", failure: BaseException | None, is_clean: bool) -> None:
-        """Take note that the link's thread is gone; `is_clean`: the server confirmed the session's end."""
+        """Handle the end of the link's thread; `is_clean`: the server confirmed the session's end."""
         ...
 
     def on_event(self, link: "Link", event_type: EventType, path: str) -> None:
-        """Take a watch event."""
+        """Handle a watch event."""
         ...
 
     def on_answer(self, link: "Link", call: Call, raw: Any, failure: Exception | None) -> None:
-        """Take the answer to a call."""
+        """Handle the response to a call."""
         ...
 
 
 def get_data(path: str, is_watched: bool) -> Any:
-    """Make a request for a znode's data and stat."""
+    """Return a request for a znode's data and stat."""
     return wire.GetData(path, _WATCHED if is_watched else None)
 
 
 def exists(path: str, is_watched: bool) -> Any:
-    """Make a request for a znode's stat."""
+    """Return a request for a znode's stat."""
     return wire.Exists(path, _WATCHED if is_watched else None)
 
 
 def get_children(path: str, is_watched: bool) -> Any:
-    """Make a request for the names of a znode's children and its stat."""
+    """Return a request for the names of a znode's children and its stat."""
     return wire.GetChildren2(path, _WATCHED if is_watched else None)
 
 
 def write(operation: Operation, path: str) -> Any:
-    """Make a request for an operation on the znode that the server knows as `path`."""
+    """Return the request of an operation on the server's `path`."""
     if isinstance(operation, Create):
         flags = (1 if operation.ephemeral else 0) | (2 if operation.sequential else 0)
         return wire.Create(path, operation.data, OPEN_ACL_UNSAFE, flags)
@@ -109,28 +110,28 @@ def write(operation: Operation, path: str) -> Any:
 
 
 def transaction(requests: Sequence[Any]) -> Any:
-    """Make one request of writes; its answer has for each a result or an exception, see `code_of`."""
+    """Return one request for several writes; the response has a result or an exception for each."""
     return wire.Transaction(requests)
 
 
 def stat_of(raw: Any) -> Stat:
-    """Translate a stat. kazoo's names differ for three fields; the order is the protocol's."""
+    """Translate a stat. Three of kazoo's names differ, but the order is the protocol's."""
     return Stat(*raw)
 
 
 def code_of(failure: Exception) -> int | None:
-    """Return ZooKeeper's code of an error; 0: rolled back with its transaction; None: it has none."""
+    """Return an error's ZooKeeper code; 0 if it was rolled back with its transaction; None without a code."""
     if isinstance(failure, ConnectionClosedError):
-        # To kazoo a kind of session expiry; yet nobody has said that the session is over.
+        # kazoo derives it from session expiry, but no server has ended the session.
         return ConnectionLossError.code
     return failure.code if isinstance(failure, ZookeeperError) else None
 
 
 class Connector:
-    """How to reach the servers.
+    """The addresses of the servers, and how to connect to them.
 
     Raises:
-        BadArgumentsError: they are no list of addresses.
+        BadArgumentsError: `servers` is no list of addresses.
     """
 
     def __init__(self, servers: str, session_timeout_ms: int, connect: Connect) -> None:
@@ -142,7 +143,7 @@ class Connector:
             ) from None
         self.servers: Final = servers
         self.session_timeout_seconds: Final = session_timeout_ms / 1000
-        # One host that does not answer must leave time for the others within the session.
+        # A host that does not respond must leave time for the others within the session time-out.
         self._timeout_seconds = self.session_timeout_seconds / len(hosts)
         self._connect = connect
 
@@ -154,7 +155,7 @@ class Connector:
 
 
 def end_session(connector: Connector, key: SessionKey) -> None:
-    """Take a session over and close it, as its owner would have; blocks for some seconds at most."""
+    """Resume a session and close it, as its owner would have; blocks for some seconds at most."""
     client = KazooClient(
         hosts=connector.servers,
         timeout=connector.session_timeout_seconds,
@@ -162,10 +163,10 @@ def end_session(connector: Connector, key: SessionKey) -> None:
         logger=_KazooLogger(logger, {}),
     )
     try:
-        # One that is over is answered with a new session, which is closed in its place.
+        # If the session is over, the server opens a new one, which is closed instead.
         client.start(_END_SESSION_SECONDS_MAX)
     except (KazooTimeoutError, KazooException, OSError) as error:
-        logger.info("session %#x is left to expire: %s", key.session_id, error or "no answer")
+        logger.info("session %#x is left to expire: %s", key.session_id, error or "no response")
     finally:
         client.stop()
         client.close()
@@ -210,42 +211,42 @@ class Link:
 
     @property
     def last_zxid(self) -> int:
-        """The last transaction of which the server told; a server that is behind it is not taken."""
+        """The newest zxid seen; the client refuses a server that is behind it."""
         zxid: int = self._client.last_zxid
         return zxid
 
     @property
     def last_failure(self) -> str:
-        """Why the connection is not there, as kazoo put it."""
+        """kazoo's last warning about the connection."""
         return self._logger.last_warning
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Start connecting; returns at once."""
         self._client.start_async()
 
     def send(self, call: Call) -> None:
-        """Have a call made; its answer comes through the inbox, also if it cannot be made."""
+        """Send a call; its response, or the failure to send it, comes through the inbox."""
         call.link = self
-        # Every operation of kazoo's public interface ends here. Going there directly saves its wrappers,
-        # which would complete a `create` in another order than it was answered.
+        # Every operation of kazoo's public interface ends here. Calling it directly avoids its wrappers,
+        # which would complete a `create` in another order than the responses.
         self._client._call(call.request, call)
 
     def answer(self, call: Call, raw: object, failure: Exception | None) -> None:
-        """Take an answer, from kazoo's thread."""
+        """Post a response; on kazoo's thread."""
         if isinstance(failure, ConnectionLoss) and self._client.client_state == KeeperState.CONNECTING:
-            # kazoo fails what was under way before it tells that the connection is lost. The owner must hear
-            # of that first: who calls again at once would fail again, instead of waiting for a connection.
+            # kazoo fails outstanding requests before it reports the lost connection. The owner must get that
+            # report first, or a caller that retries at once would fail again instead of waiting.
             self._inbox.post(self._owner.on_suspended, self)
         self._inbox.post(self._owner.on_answer, self, call, raw, failure)
 
     def close(self) -> None:
-        """End the session in order; the owner is told when it is done."""
+        """Close the session; the owner gets `on_ended` when it is closed."""
         if not self._is_stopping:
             self._is_stopping = True
             threading.Thread(target=self._stop, name="zookeeper-close", daemon=True).start()
 
     def drop(self) -> None:
-        """Cut the connection; kazoo makes a new one for the same session."""
+        """Close the connection; kazoo opens a new one for the same session."""
         connection = self._socket
         if connection is not None:
             try:
@@ -254,12 +255,12 @@ class Link:
                 logger.debug("the connection to ZooKeeper was gone already: %s", error)
 
     def end(self) -> None:
-        """Cut the connection and allow no other."""
+        """Close the connection and open no other."""
         self._is_over = True
         self.drop()
 
     def abandon(self) -> None:
-        """Let go of thread and files without a word to the server; the session expires, if it has not."""
+        """Release the thread and its sockets without closing the session, which is left to expire."""
         self.end()
         self.close()
 
@@ -271,7 +272,7 @@ class Link:
             logger.warning("the thread of a ZooKeeper session does not end: %s", error_text(error))
 
     def _on_kazoo_state(self, state: str) -> None:
-        # From kazoo's thread, between the answers and events before and after the change.
+        # Runs on kazoo's thread, in order with the responses and events before and after the change.
         kazoo_state = self._client.client_state
         if state == KazooState.CONNECTED:
             self.client_id = self._client.client_id
@@ -279,27 +280,27 @@ class Link:
         elif state == KazooState.SUSPENDED:
             self._inbox.post(self._owner.on_suspended, self)
         elif kazoo_state == KeeperState.EXPIRED_SESSION:
-            # kazoo would open a new session by itself, and run in it what was meant for the old one.
+            # kazoo would open a new session by itself, and send requests of the old session in it.
             self._is_over = True
             self._inbox.post(self._owner.on_expired, self)
         else:
-            # CLOSED straight from CONNECTED: the server has confirmed it.
+            # CLOSED directly after CONNECTED: the server has confirmed it.
             self._is_clean = kazoo_state == KeeperState.CLOSED and self._previous == KazooState.CONNECTED
         self._previous = state
 
     def dispatch(self, event_type: str, path: str) -> None:
-        """Take a watch event, from kazoo's thread."""
+        """Post a watch event; on kazoo's thread."""
         known = _EVENTS.get(event_type)
-        # kazoo tells all watches of a lost connection; the port's callbacks hear of changes only.
+        # kazoo reports a lost connection to all watches; the port's callbacks get changes only.
         if known is not None:
             self._inbox.post(self._owner.on_event, self, known, path)
 
     def connect_socket(self, address: tuple[str, int]) -> socket.socket:
-        """Open a connection, from kazoo's thread."""
+        """Open a connection; on kazoo's thread."""
         self._refuse_if_over()
         connection = self._connector.connect(address)
         self._socket = connection
-        # Again: `end` may have come between, and found no connection to cut. kazoo never hears of this one.
+        # Checked again: `end` may have run meanwhile without a connection to close.
         if self._is_over:
             connection.close()
         self._refuse_if_over()
@@ -310,7 +311,7 @@ class Link:
             raise ConnectionAbortedError("the session is over")
 
     def run(self, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
-        """Be kazoo's thread."""
+        """Run kazoo's thread, and post its end."""
         failure = None
         try:
             function(*arguments)
@@ -320,7 +321,7 @@ class Link:
 
 
 class _Handler:
-    """kazoo's `IHandler`: all that comes goes to the link, in one order. No worker threads."""
+    """kazoo's `IHandler` without worker threads: it passes everything to the link in one order."""
 
     name = "kalda"
     timeout_exception = KazooTimeoutError
@@ -345,7 +346,7 @@ class _Handler:
         return thread
 
     def dispatch_callback(self, callback: Callback) -> None:
-        """Pass a watch event on."""
+        """Pass a watch event to the link."""
         (event,) = callback.args
         self._link.dispatch(event.type, event.path)
 
@@ -354,7 +355,7 @@ class _Handler:
         return self._link.connect_socket(address)
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
-        """Make the pair over which a request wakes kazoo's thread."""
+        """Create the pair over which a request wakes kazoo's thread."""
         return socket.socketpair()
 
     def select(self, *arguments: Any, **options: Any) -> Any:
@@ -362,30 +363,30 @@ class _Handler:
         return utils.selector_select(*arguments, **options)
 
     def event_object(self) -> threading.Event:
-        """Make an event."""
+        """Create an event."""
         return threading.Event()
 
     def lock_object(self) -> threading.Lock:
-        """Make a lock."""
+        """Create a lock."""
         return threading.Lock()
 
     def rlock_object(self) -> Any:
-        """Make a lock that its holder may take again."""
+        """Create a reentrant lock."""
         return threading.RLock()
 
 
 class _KazooLogger(logging.LoggerAdapter[logging.Logger]):
-    """kazoo's lines, for whoever asks for debugging: it warns of every attempt to connect."""
+    """Logs kazoo's lines at DEBUG level, because kazoo warns about every connection attempt."""
 
     last_warning = "no connection was tried yet"
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Pass a line on as debugging output, and keep the last warning for our own lines."""
+        """Log a line at DEBUG level, and keep the last warning for our own messages."""
         if level >= logging.WARNING:
             self.last_warning = str(msg) % args if args else str(msg)
         if self.logger.isEnabledFor(logging.DEBUG):
             super().log(min(level, logging.DEBUG), msg, *args, **kwargs)
 
     def warn(self, msg: object, *args: object, **kwargs: Any) -> None:
-        """Take a warning under the name that Python deprecates."""
+        """Log a warning; kazoo uses this deprecated name."""
         self.warning(msg, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""Requests of the coordination port as kazoo takes them, and its failures as the port's errors.
+"""Translates operations of the `ZooKeeperClient` port to kazoo requests, and kazoo exceptions to its errors.
 
-Paths of the port lie below the chroot that `zookeeper.connect` names. What a server would refuse by dropping
-the connection is refused here.
+Paths of the port are relative to the chroot of `zookeeper.connect`. Requests that would make a server drop
+the connection are refused here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from kalda.zk.client.zookeeper_errors import (
 )
 
 REQUEST_BYTES_MAX: Final = 1_048_575
-"""ZooKeeper's default of `jute.maxbuffer`. A larger request makes a server drop the connection, which would
-look like a loss of it and be tried again for ever; so it is refused here."""
+"""ZooKeeper's default of `jute.maxbuffer`. A server drops the connection of a larger request, which would
+look like a lost connection and be retried forever."""
 
 _OPERATION_OVERHEAD_BYTES: Final = 64
-"""More than an operation takes on the wire beyond its path and data: lengths, the ACL, headers."""
+"""An upper bound of an operation's bytes besides path and data: lengths, the access list, headers."""
 
 _VERSION_MAX: Final = 2**31 - 1
 
@@ -46,17 +46,15 @@ _ERRORS: Final[Mapping[int | None, tuple[type[ZooKeeperError], str]]] = {
 
 
 def split_chroot(hosts: str) -> tuple[str, "Chroot"]:
-    """Split what `zookeeper.connect` says into addresses and chroot.
+    """Split the value of `zookeeper.connect` into addresses and chroot.
 
     Raises:
-        BadArgumentsError: it is no list of addresses, or the chroot no path.
+        BadArgumentsError: there is no address, or the chroot is no path.
     """
     servers, slash, chroot = hosts.partition("/")
     chroot = chroot.rstrip("/")
     if not servers.strip():
-        raise BadArgumentsError(
-            f"`zookeeper.connect`={hosts!r} names no server; host:port,…[/chroot] is wanted"
-        )
+        raise BadArgumentsError(f"`zookeeper.connect`={hosts!r} names no server; use host:port,…[/chroot]")
     if not chroot:
         return servers, Chroot("")
     try:
@@ -67,7 +65,7 @@ def split_chroot(hosts: str) -> tuple[str, "Chroot"]:
 
 
 def error_of(failure: Exception, path: str) -> ZooKeeperError:
-    """Translate what kazoo raised or returned for a request."""
+    """Translate an exception that kazoo raised or returned for a request."""
     code = code_of(failure)
     known = _ERRORS.get(code)
     if known is not None:
@@ -77,24 +75,24 @@ def error_of(failure: Exception, path: str) -> ZooKeeperError:
 
 
 class Chroot:
-    """The part of the tree that the port sees; `path` is empty for all of it."""
+    """The subtree that the port exposes; `path` is empty for the whole tree."""
 
     def __init__(self, path: str) -> None:
         self.path: Final = path
 
     def full(self, path: str) -> str:
-        """Return a path as the server knows it; raises `BadArgumentsError` if it is none."""
+        """Return the server's path of a port path; raises `BadArgumentsError` if it is invalid."""
         check_path(path)
         if path == "/":
             return self.path or "/"
         return self.path + path
 
     def stripped(self, path: str) -> str:
-        """Return a path as the port knows it."""
+        """Return the port path of a server's path."""
         return path[len(self.path) :] or "/"
 
     def request(self, operation: Operation) -> Any:
-        """Translate an operation; raises `BadArgumentsError` for what a server would not take."""
+        """Translate an operation; raises `BadArgumentsError` if a server would refuse it."""
         if isinstance(operation, Create):
             check_operation(operation)
             is_root = operation.path == "/" and not operation.sequential
@@ -112,7 +110,7 @@ class Chroot:
         return kazoo_link.write(operation, path)
 
     def transaction(self, operations: Sequence[Operation]) -> Any:
-        """Translate operations that are done all or not at all; a refusal says which of them is to blame."""
+        """Translate the operations of a transaction; an error has the refused one's `operation_index`."""
         requests = []
         size = 0
         for index, operation in enumerate(operations):
@@ -126,7 +124,7 @@ class Chroot:
         return kazoo_link.transaction(requests)
 
     def result(self, raw: Any, operation: Operation) -> OperationResult:
-        """Translate what became of one operation of a transaction."""
+        """Translate the result of one operation of a transaction."""
         if isinstance(operation, Create):
             return self.stripped(raw)
         return stat_of(raw) if isinstance(operation, SetData) else None
@@ -139,7 +137,7 @@ class Chroot:
 def _check_size(size: int, path: str) -> None:
     if size > REQUEST_BYTES_MAX:
         raise BadArgumentsError(
-            f"{path}: a request of {size} bytes is larger than the {REQUEST_BYTES_MAX} bytes that ZooKeeper "
-            "takes (its `jute.maxbuffer`); split it",
+            f"{path}: a request of {size} bytes is above ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes "
+            "(`jute.maxbuffer`); split it",
             path,
         )
