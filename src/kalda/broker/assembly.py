@@ -192,7 +192,7 @@ def _build_control(
     requests = ControllerRequests(
         foundation.cluster_store,
         foundation.config_store,
-        replicas,
+        replicas.roles,
         cache,
         has_log=lambda partition: logs.get(partition) is not None,
         broker_epoch=lambda: foundation.registration.broker_epoch,

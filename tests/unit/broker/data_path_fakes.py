@@ -171,7 +171,7 @@ class DataPath:
         self, *partitions: PartitionLeadership, is_full: bool = False
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Do what the controller does: leadership to this broker, metadata to all."""
-        errors = self.replicas.apply_leader_and_isr(LeaderAndIsr(1, 1, list(partitions), is_full))
+        errors = self.replicas.roles.apply_leader_and_isr(LeaderAndIsr(1, 1, list(partitions), is_full))
         brokers = [
             BrokerInfo(broker, (ListenerEndpoint("PLAINTEXT", f"host{broker}", 9092),), None)
             for broker in (1, 2, 3)

@@ -54,7 +54,7 @@ def test_a_failed_directory_has_an_error_and_nothing_else(broker: DataPath) -> N
     broker.host(leadership(0), leadership(1))
     bad = broker.logs.live_directories[0]
     broker.logs.resources.failures.note(bad, OSError(errno.EIO, "broken"))
-    broker.replicas.take_offline(bad)
+    broker.replicas.roles.take_offline(bad)
     results = {result.log_dir: result for result in described(broker)}
     assert ErrorCode.KAFKA_STORAGE_ERROR == results[bad].error_code
     assert [] == results[bad].topics

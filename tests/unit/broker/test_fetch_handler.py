@@ -107,7 +107,7 @@ def test_a_peer_that_is_gone_leaves_the_purgatory(broker: DataPath) -> None:
 def test_a_fetch_that_waits_learns_that_the_partition_went_away(broker: DataPath) -> None:
     reply = broker.fetch_request(max_wait_ms=300)
     partition = TopicPartition("orders", 0)
-    broker.replicas.apply_stop_replica(StopReplica(1, 1, [partition], True, {partition: -2}))
+    broker.replicas.roles.apply_stop_replica(StopReplica(1, 1, [partition], True, {partition: -2}))
     code = broker.fetch_response(reply).responses[0].partitions[0].error_code
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == code
 

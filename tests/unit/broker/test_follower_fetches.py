@@ -395,9 +395,9 @@ def test_logs_without_a_role_are_set_aside_only_where_their_topic_has_another_id
     broker = DataPath(tmp_path)
     broker.host(leadership())
     for topic_id in (broker.partition().topic_id, ZERO_UUID):
-        broker.replicas.set_unassigned_strays_aside({"orders": topic_id}.__getitem__)
+        broker.replicas.roles.set_unassigned_strays_aside({"orders": topic_id}.__getitem__)
     assert [] == list(tmp_path.glob("*-stray"))
-    broker.replicas.set_unassigned_strays_aside({"orders": uuid.UUID(int=99)}.__getitem__)
+    broker.replicas.roles.set_unassigned_strays_aside({"orders": uuid.UUID(int=99)}.__getitem__)
     assert [1] == [int(path.name[7]) for path in tmp_path.glob("*-stray")]
     broker.close()
 

@@ -94,7 +94,7 @@ def test_a_deleted_topic_made_anew_is_coordinated_again(bench: Bench) -> None:
     bench.role(BROKER_ID, 7)
     bench.put("a")
     name = TopicPartition(GROUP_METADATA_TOPIC, P)
-    bench.broker.replicas.apply_stop_replica(StopReplica(1, 1, [name], True, {}))
+    bench.broker.replicas.roles.apply_stop_replica(StopReplica(1, 1, [name], True, {}))
     assert {} == bench.runtime.states()
     bench.role(BROKER_ID, 0)
     assert {P: PartitionState.ACTIVE} == bench.runtime.states()

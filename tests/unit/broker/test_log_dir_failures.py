@@ -41,7 +41,7 @@ class Disks(Leading):
     failures: LogDirFailures
 
     async def set_up(self) -> None:
-        self.failures = LogDirFailures(BROKER_ID, self.logs, self.replicas, self.store)
+        self.failures = LogDirFailures(BROKER_ID, self.logs, self.replicas.roles, self.store)
         await self.lead(0, 1)
         self.host(*(leadership(index, leader=2, replicas=(1, 2, 3)) for index in (2, 3)))
 
@@ -115,7 +115,7 @@ async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
     assert dict.fromkeys(names(0, 2), ErrorCode.KAFKA_STORAGE_ERROR) == errors
     stop = StopReplica(1, 1, list(names(0)), True, {})
     assert {TopicPartition("orders", 0): ErrorCode.KAFKA_STORAGE_ERROR} == (
-        broker.replicas.apply_stop_replica(stop)
+        broker.replicas.roles.apply_stop_replica(stop)
     )
 
 
@@ -173,10 +173,10 @@ async def test_the_controller_is_asked_again_when_a_full_disk_has_room(broker: D
     assert dict.fromkeys(names(7), ErrorCode.KAFKA_STORAGE_ERROR) == errors
     task = asyncio.create_task(broker.failures.run())
     try:
-        broker.replicas.retry_refused()
+        broker.replicas.roles.retry_refused()
         before = await notes(broker)
         broker.files.space_left = None
-        broker.replicas.retry_refused()
+        broker.replicas.roles.retry_refused()
         assert before + 1 == await notes(broker)
     finally:
         task.cancel()
@@ -258,7 +258,9 @@ async def test_a_disk_has_room_again_only_above_the_reserve(broker: Disks) -> No
     """A few bytes would be used up at once, and leaderships go to and fro."""
     total = 1024**3
     free = total // 100 - 1
-    failures = LogDirFailures(BROKER_ID, broker.logs, broker.replicas, broker.store, lambda _: (total, free))
+    failures = LogDirFailures(
+        BROKER_ID, broker.logs, broker.replicas.roles, broker.store, lambda _: (total, free)
+    )
     directory = broker.break_disk(0, errno.ENOSPC)
     broker.produce({0: batch(b"a")})
     broker.files.fault = None

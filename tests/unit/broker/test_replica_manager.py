@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 
 def stop(broker: DataPath, epoch: int, *, delete: bool) -> dict[TopicPartition, ErrorCode]:
     request = StopReplica(1, 1, [PARTITION], delete, {PARTITION: epoch})
-    return broker.replicas.apply_stop_replica(request)
+    return broker.replicas.roles.apply_stop_replica(request)
 
 
 def test_leadership_is_taken_and_handed_over_by_epoch(broker: DataPath) -> None:
@@ -46,11 +46,13 @@ def test_an_older_leader_epoch_changes_nothing(broker: DataPath) -> None:
 
 def test_a_replaced_controller_is_refused(broker: DataPath) -> None:
     broker.host(leadership())
-    broker.replicas.apply_leader_and_isr(LeaderAndIsr(1, 5, []))
+    broker.replicas.roles.apply_leader_and_isr(LeaderAndIsr(1, 5, []))
     request = LeaderAndIsr(1, 4, [leadership(leader=2, leader_epoch=9)])
-    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.apply_leader_and_isr(request)
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.roles.apply_leader_and_isr(
+        request
+    )
     stale = StopReplica(1, 4, [PARTITION], True, {})
-    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.apply_stop_replica(stale)
+    assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.replicas.roles.apply_stop_replica(stale)
     assert broker.partition().is_leader
 
 
@@ -117,9 +119,9 @@ def test_a_log_that_the_disk_refuses_is_opened_once_the_cause_is_gone(
     assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce(batch(b"a")).error_code
     answer = broker.fetch(version=13, topic_id=leadership().topic_id).responses[0].partitions[0]
     assert ErrorCode.KAFKA_STORAGE_ERROR == answer.error_code
-    assert not broker.replicas.retry_refused()
+    assert not broker.replicas.roles.retry_refused()
     obstacle.unlink()
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert 0 == broker.produce(batch(b"a")).error_code
     assert 3 == broker.partition().leader_epoch
 
@@ -129,7 +131,7 @@ def test_a_refused_role_that_a_newer_one_replaced_is_not_taken(broker: DataPath,
     broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
     assert {PARTITION: ErrorCode.STALE_CONTROLLER_EPOCH} == broker.host(leadership(leader_epoch=3))
     obstacle.unlink()
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert (2, 4) == (broker.partition().leader_id, broker.partition().leader_epoch)
 
 
@@ -139,7 +141,7 @@ def test_a_refused_role_ends_with_the_replica(broker: DataPath, tmp_path: Path, 
     assert {PARTITION: ErrorCode.FENCED_LEADER_EPOCH} == stop(broker, 2, delete=delete)
     assert {} == stop(broker, -2, delete=delete)
     obstacle.unlink()
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert not broker.replicas.partitions
     assert not obstacle.exists()
 
@@ -152,16 +154,16 @@ def test_many_refused_roles_are_tried_in_turn(broker: DataPath, tmp_path: Path) 
     broker.host(*(leadership(index) for index in range(count)))
     (tmp_path / f"orders-{2 * RETRY_FAILURES_MAX}").unlink()
     for _ in range(2):
-        assert not broker.replicas.retry_refused()
+        assert not broker.replicas.roles.retry_refused()
         assert not broker.replicas.partitions
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert [TopicPartition("orders", 2 * RETRY_FAILURES_MAX)] == list(broker.replicas.partitions)
     for index in range(count):
         if index != 2 * RETRY_FAILURES_MAX:
             (tmp_path / f"orders-{index}").unlink()
-    assert broker.replicas.retry_refused()
-    assert broker.replicas.retry_refused()
-    assert not broker.replicas.retry_refused()
+    assert broker.replicas.roles.retry_refused()
+    assert broker.replicas.roles.retry_refused()
+    assert not broker.replicas.roles.retry_refused()
     assert count == len(broker.replicas.partitions)
 
 
@@ -175,7 +177,7 @@ def test_an_epoch_that_cannot_be_written_down_leaves_the_role_as_it_was(
     assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == errors
     assert (2, 3) == (broker.partition().leader_id, broker.partition().leader_epoch)
     obstacle.rmdir()
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert broker.partition().is_leader
     assert 4 == broker.partition().leader_epoch
 
@@ -193,11 +195,11 @@ def test_a_refused_replica_takes_no_role_before_its_disk_takes_writes(
     for epoch, leader in ((4, 1), (5, -1), (6, 2)):
         errors = broker.host(leadership(leader=leader, leader_epoch=epoch, replicas=(1, 2)))
         assert {PARTITION: ErrorCode.KAFKA_STORAGE_ERROR} == errors
-        broker.replicas.retry_refused()
+        broker.replicas.roles.retry_refused()
     assert 3 == broker.partition().leader_epoch
     assert not recovered
     obstacle.rmdir()
-    broker.replicas.retry_refused()
+    broker.replicas.roles.retry_refused()
     assert (2, 6) == (broker.partition().leader_id, broker.partition().leader_epoch)
     assert [PARTITION] == recovered
 

@@ -56,6 +56,6 @@ def test_what_followers_fetch_is_not_counted_as_consumed(broker: DataPath) -> No
 def test_a_topic_goes_with_its_last_partition(broker: DataPath) -> None:
     broker.produce({0: batch(b"a")})
     for index, expected in ((0, [TOPIC]), (1, [])):
-        broker.replicas.apply_stop_replica(StopReplica(1, 1, [TopicPartition(TOPIC, index)], True, {}))
+        broker.replicas.roles.apply_stop_replica(StopReplica(1, 1, [TopicPartition(TOPIC, index)], True, {}))
         assert expected == list(broker.replicas.topic_stats.by_topic)
     assert 1 == broker.replicas.topic_stats.total().messages_in

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, assert_never
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
-from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.broker.topics.topic_names import topic_name_problem
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -40,7 +40,7 @@ class ControllerRequests:
         self,
         cluster: ClusterStore,
         config_store: ConfigStore,
-        replica_manager: ReplicaManager,
+        roles: RoleChanges,
         metadata_cache: MetadataCache,
         *,
         has_log: Callable[[TopicPartition], bool],
@@ -49,7 +49,7 @@ class ControllerRequests:
         """`broker_epoch` tells the epoch of this broker's registration, -1 before the first."""
         self._cluster: Final = cluster
         self._config_store: Final = config_store
-        self._replica_manager: Final = replica_manager
+        self._roles: Final = roles
         self._metadata_cache: Final = metadata_cache
         self._has_log: Final = has_log
         self._broker_epoch: Final = broker_epoch
@@ -96,11 +96,11 @@ class ControllerRequests:
                 await self._load_configs(request)
                 return errors | await _in_slices(request, self._apply_roles)
             if isinstance(request, StopReplica):
-                return await _in_slices(request, self._replica_manager.apply_stop_replica)
+                return await _in_slices(request, self._roles.apply_stop_replica)
             if isinstance(request, UpdateMetadata):
                 self._apply_metadata(request)
                 if request.is_full:
-                    self._replica_manager.set_unassigned_strays_aside(self._metadata_cache.topic_id)
+                    self._roles.set_unassigned_strays_aside(self._metadata_cache.topic_id)
                     # One of an old version names no broker epoch, so it counts for the present registration.
                     self._metadata_epoch = max(broker_epoch, self._broker_epoch())
                     self._metadata_came.set()
@@ -142,7 +142,7 @@ class ControllerRequests:
             ) from error
 
     def _apply_roles(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        errors = self._replica_manager.apply_leader_and_isr(request)
+        errors = self._roles.apply_leader_and_isr(request)
         if self._unfollow is not None:
             self._unfollow([each.topic_partition for each in request.partitions])
         return errors

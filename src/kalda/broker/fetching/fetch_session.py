@@ -10,6 +10,7 @@ reordered request then has another epoch and is refused, and the client falls ba
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kalda.common import invariants
@@ -47,50 +48,37 @@ class FetchContext(Protocol):
         ...
 
 
+@dataclass(slots=True)
 class SessionlessContext:
     """A request that neither uses nor opens a session."""
 
-    __slots__ = ("entries",)
-
-    def __init__(self, entries: Sequence[FetchEntry]) -> None:
-        self.entries = entries
+    entries: Sequence[FetchEntry]
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return everything that was read."""
         return 0, INVALID_SESSION_ID, group_by_topic(results)
 
 
+@dataclass(slots=True)
 class SessionErrorContext:
     """A request whose session does not exist or is at another epoch: it reads nothing."""
 
-    __slots__ = ("entries", "error_code", "session_id")
-
-    def __init__(self, error_code: ErrorCode, session_id: int = INVALID_SESSION_ID) -> None:
-        self.entries: Sequence[FetchEntry] = ()
-        self.error_code = error_code
-        self.session_id = session_id
+    error_code: ErrorCode
+    entries: Sequence[FetchEntry] = ()
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return only the error."""
-        return int(self.error_code), self.session_id, []
+        return int(self.error_code), INVALID_SESSION_ID, []
 
 
+@dataclass(slots=True)
 class FullContext:
     """A request that names every partition and opens a session if it can."""
 
-    __slots__ = ("_cache", "_privileged", "_uses_topic_ids", "entries")
-
-    def __init__(
-        self,
-        cache: "FetchSessionCache",
-        entries: Sequence[FetchEntry],
-        uses_topic_ids: bool,
-        privileged: bool,
-    ) -> None:
-        self.entries = entries
-        self._cache = cache
-        self._uses_topic_ids = uses_topic_ids
-        self._privileged = privileged
+    _cache: "FetchSessionCache"
+    entries: Sequence[FetchEntry]
+    _uses_topic_ids: bool
+    _privileged: bool
 
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return everything, and the id of a new session if the cache has room for one."""
@@ -104,10 +92,9 @@ class FullContext:
         partitions: PartitionsCached = {}
         for key, result in results:
             name = (key, result.partition)
-            cached = CachedPartition(fields_by_partition[name])
-            cached.high_watermark = result.high_watermark
-            cached.log_start_offset = result.log_start_offset
-            partitions[name] = cached
+            partitions[name] = CachedPartition(
+                fields_by_partition[name], result.high_watermark, result.log_start_offset
+            )
         return partitions
 
 
@@ -151,15 +138,13 @@ class IncrementalContext:
         return 0, session.id, group_by_topic(changed)
 
 
+@dataclass(slots=True)
 class CachedPartition:
     """One partition of a session: what the client requests, and the bounds it was last sent."""
 
-    __slots__ = ("fields", "high_watermark", "log_start_offset")
-
-    def __init__(self, fields: FetchPartitionFields) -> None:
-        self.fields = fields
-        self.high_watermark = -1
-        self.log_start_offset = -1
+    fields: FetchPartitionFields
+    high_watermark: int = -1
+    log_start_offset: int = -1
 
     def update(self, result: PartitionFetchResult) -> bool:
         """Note an answer; return whether the response must contain it."""
@@ -188,37 +173,19 @@ class SessionWatch(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class FetchSession:
     """One client's partitions, in the order in which they use up the size limits."""
 
-    __slots__ = (
-        "created_ms",
-        "epoch",
-        "id",
-        "last_used_ms",
-        "partitions",
-        "privileged",
-        "uses_topic_ids",
-        "watch",
-    )
-
-    def __init__(
-        self,
-        session_id: int,
-        privileged: bool,
-        uses_topic_ids: bool,
-        partitions: PartitionsCached,
-        now_ms: int,
-    ) -> None:
-        self.id: Final = session_id
-        self.privileged: Final = privileged
-        self.uses_topic_ids: Final = uses_topic_ids
-        self.partitions: Final = partitions
-        self.created_ms: Final = now_ms
-        self.last_used_ms = now_ms
-        self.epoch = next_epoch(INITIAL_EPOCH)
-        self.watch: SessionWatch | None = None
-        """Set for a follower; closed with the session."""
+    id: int
+    privileged: bool
+    uses_topic_ids: bool
+    partitions: PartitionsCached
+    created_ms: int
+    last_used_ms: int
+    epoch: int = INITIAL_EPOCH + 1
+    watch: SessionWatch | None = None
+    """Set for a follower; closed with the session."""
 
     def close(self) -> None:
         """Close the watch, as the session is dropped."""
@@ -306,7 +273,7 @@ class FetchSessionCache:
         while session_id in self._sessions or session_id == INVALID_SESSION_ID:
             session_id = self._random_id()
         self._sessions[session_id] = FetchSession(
-            session_id, privileged, uses_topic_ids, create_partitions(), now_ms
+            session_id, privileged, uses_topic_ids, create_partitions(), now_ms, now_ms
         )
         if invariants.enabled:
             self.check_invariants()

@@ -27,7 +27,7 @@ def run_log_maintenance(
             await asyncio.sleep(0)
 
     async def retry_refused() -> None:
-        while replicas.retry_refused():  # noqa: ASYNC110
+        while replicas.roles.retry_refused():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     for name, interval_ms, step in (

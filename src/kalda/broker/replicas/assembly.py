@@ -37,7 +37,9 @@ class Replication:
     def run(self, tasks: ServiceTasks, foundation: Foundation) -> None:
         """Start the work that keeps ISRs current, handles failed directories and restores missing records."""
         replicas, zookeeper = self.replica_manager, foundation.cluster_store.zookeeper
-        failures = LogDirFailures(foundation.broker_id, foundation.log_manager, replicas, IsrStore(zookeeper))
+        failures = LogDirFailures(
+            foundation.broker_id, foundation.log_manager, replicas.roles, IsrStore(zookeeper)
+        )
         replicas.watch_recovery(failures.announce_recovery)
         check = LeadershipCheck(replicas, self.isr_changes)
         zookeeper.add_state_listener(check.on_session)

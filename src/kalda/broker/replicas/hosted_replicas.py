@@ -79,13 +79,10 @@ class HostedReplicas:
         """Assert that the tables have the same partitions, of which none is gone or offline."""
         by_name = {(key, index): each for key, parts in self.by_name.items() for index, each in parts.items()}
         by_id = {(key, index): each for key, parts in self.by_id.items() for index, each in parts.items()}
-        hosted = list(self.partitions.values())
-        assert by_name == {(each.name_bytes, each.topic_partition.partition): each for each in hosted}
-        assert by_id == {
-            (each.topic_id.bytes, each.topic_partition.partition): each
-            for each in hosted
-            if each.topic_id != ZERO_UUID
-        }
+        hosted = [(each, each.topic_partition.partition) for each in self.partitions.values()]
+        assert by_name == {(each.name_bytes, index): each for each, index in hosted}, f"by name: {by_name}"
+        with_id = {(each.topic_id.bytes, index): each for each, index in hosted if each.topic_id != ZERO_UUID}
+        assert by_id == with_id, f"by id: {by_id}, of {with_id}"
         for name, partition in self.partitions.items():
             assert name == partition.topic_partition, f"{partition} is hosted as {name}"
             assert not partition.is_gone, f"{partition} is hosted after it has left"

@@ -17,27 +17,18 @@ NEVER: Final = -math.inf
 """A moment before all others, in monotonic seconds."""
 
 
+@dataclass(slots=True, eq=False)
 class FollowerState:
     """What a leader knows of one follower from its fetches."""
 
-    __slots__ = (
-        "broker_epoch",
-        "last_caught_up",
-        "last_fetch",
-        "last_fetch_leader_end_offset",
-        "log_end_offset",
-        "log_start_offset",
-    )
-
-    def __init__(self, last_caught_up: float = NEVER) -> None:
-        self.log_end_offset = -1
-        self.log_start_offset = -1
-        self.last_caught_up = last_caught_up
-        """The last moment at which it had everything that the leader had, in monotonic seconds."""
-        self.last_fetch = NEVER
-        self.last_fetch_leader_end_offset = -1
-        self.broker_epoch = -1
-        """The broker epoch of the newest registration that fetched (KIP-903); -1 before a fetch with one."""
+    last_caught_up: float = NEVER
+    """The last moment at which it had everything that the leader had, in monotonic seconds."""
+    log_end_offset: int = -1
+    log_start_offset: int = -1
+    last_fetch: float = NEVER
+    last_fetch_leader_end_offset: int = -1
+    broker_epoch: int = -1
+    """The broker epoch of the newest registration that fetched (KIP-903); -1 before a fetch with one."""
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now: float) -> None:
         """Note a fetch from `offset`: the follower has everything below it."""

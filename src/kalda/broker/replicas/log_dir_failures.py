@@ -13,9 +13,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from kalda.common.types import TopicPartition
+from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
@@ -29,22 +29,6 @@ RETRY_SECONDS: Final = 1.0
 """Pause between two attempts to notify the controller, and between two probes of a full directory."""
 
 
-class Replicas(Protocol):
-    """What this module needs of the replica manager."""
-
-    def take_offline(self, directory: str) -> list[TopicPartition]:
-        """Give up the replicas in a directory; return them."""
-        ...
-
-    def pause_following(self, directory: str) -> int:
-        """Follow nobody with the replicas in a directory; return how many they are."""
-        ...
-
-    def resume_following(self, directory: str) -> int:
-        """Follow again with the replicas in a directory; return how many they are."""
-        ...
-
-
 class LogDirFailures:
     """Acts on one broker's log directories that fail or are full."""
 
@@ -52,14 +36,14 @@ class LogDirFailures:
         self,
         broker_id: int,
         log_manager: LogManager,
-        replicas: Replicas,
+        roles: RoleChanges,
         store: IsrStore,
         volume: Callable[[str], tuple[int, int]] = volume_bytes,
     ) -> None:
         """`volume` returns the total and the usable bytes of a directory's volume."""
         self._broker_id: Final = broker_id
         self._log_manager: Final = log_manager
-        self._replicas: Final = replicas
+        self._roles: Final = roles
         self._store: Final = store
         # Each directory fails once, so the queue is bounded.
         self._queue: list[str] = []
@@ -108,7 +92,7 @@ class LogDirFailures:
         failed, self._queue = self._queue, []
         self._is_untold |= bool(failed)
         for directory in failed:
-            gone = self._replicas.take_offline(directory)
+            gone = self._roles.take_offline(directory)
             reason = self._log_manager.offline_directories.get(directory)
             logger.error("log directory %s failed (%s): %d replicas go offline", directory, reason, len(gone))
         if not self._log_manager.live_directories:
@@ -129,7 +113,7 @@ class LogDirFailures:
                 # It failed for good meanwhile.
                 continue
             self._is_untold = True
-            count = self._replicas.pause_following(directory)
+            count = self._roles.pause_following(directory)
             logger.error(
                 "Log directory %s is full (%s; %d bytes free): its %d replicas cannot be written, and other "
                 "in-sync replicas lead where there are any. Delete topics, lower their retention or grow the "
@@ -161,7 +145,7 @@ class LogDirFailures:
             return
         self._newly_full.discard(directory)
         self._is_untold = True
-        count = self._replicas.resume_following(directory)
+        count = self._roles.resume_following(directory)
         logger.info(
             "Log directory %s has room again (%d bytes free): its %d replicas are written again",
             directory,

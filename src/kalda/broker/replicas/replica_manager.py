@@ -6,8 +6,8 @@ sessions and waiting (`kalda.broker.fetching`) are elsewhere.
 """
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from kalda.broker.replicas.follower.ports import FollowerFetching
@@ -23,7 +23,6 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
-from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFields, PartitionFetchResult
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
@@ -60,56 +59,33 @@ class ConsumerPlace(NamedTuple):
     listener: str
 
 
+@dataclass(slots=True, kw_only=True)
 class FetchParams:
     """The parameters of one fetch request that are the same for all its partitions."""
 
-    __slots__ = (
-        "by_id",
-        "is_follower",
-        "isolation",
-        "leader_only",
-        "max_bytes",
-        "max_wait_ms",
-        "min_bytes",
-        "min_one_batch",
-        "place",
-        "replica_epoch",
-        "replica_id",
-        "tells_leader",
-    )
+    by_id: bool
+    """Whether topic keys are ids instead of names."""
+    replica_id: int
+    is_follower: bool = field(init=False)
+    leader_only: bool = field(init=False)
+    """Whether only the leader may serve it."""
+    replica_epoch: int = NO_EPOCH
+    """The broker epoch of the follower that fetches (KIP-903); -1 if the request names none."""
+    may_read_follower: InitVar[bool] = False
+    place: ConsumerPlace | None = None
+    """Set for a consumer with a rack."""
+    isolation: FetchIsolation
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    min_one_batch: bool
+    """Whether the first batch is returned however large it is (Fetch v3 on, KIP-74)."""
+    names_leader: bool
+    """Whether an error names the partition's new leader (Fetch v16 on, KIP-951)."""
 
-    def __init__(
-        self,
-        *,
-        by_id: bool,
-        replica_id: int,
-        isolation: FetchIsolation,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        min_one_batch: bool,
-        tells_leader: bool,
-        replica_epoch: int = NO_EPOCH,
-        may_read_follower: bool = False,
-        place: ConsumerPlace | None = None,
-    ) -> None:
-        self.by_id: Final = by_id
-        """Whether topic keys are ids instead of names."""
-        self.replica_id: Final = replica_id
-        self.is_follower: Final = replica_id >= 0
-        self.replica_epoch: Final = replica_epoch
-        """The broker epoch of the follower that fetches (KIP-903); -1 if the request names none."""
-        self.leader_only: Final = self.is_follower or (replica_id == CONSUMER_ID and not may_read_follower)
-        self.place: Final = place
-        """Set for a consumer with a rack."""
-        self.isolation: Final = isolation
-        self.max_wait_ms: Final = max_wait_ms
-        self.min_bytes: Final = min_bytes
-        self.max_bytes: Final = max_bytes
-        self.min_one_batch: Final = min_one_batch
-        """Whether the first batch is returned however large it is (Fetch v3 on, KIP-74)."""
-        self.tells_leader: Final = tells_leader
-        """Whether an error names the partition's new leader (Fetch v16 on, KIP-951)."""
+    def __post_init__(self, may_read_follower: bool) -> None:
+        self.is_follower = self.replica_id >= 0
+        self.leader_only = self.is_follower or (self.replica_id == CONSUMER_ID and not may_read_follower)
 
 
 class ReplicaManager:
@@ -150,7 +126,7 @@ class ReplicaManager:
         self._by_name: Final = self._hosted.by_name
         self._by_id: Final = self._hosted.by_id
         rules = ReplicationRules(clock, lag_seconds, is_alive)
-        self._roles: Final = RoleChanges(
+        self.roles: Final = RoleChanges(
             broker_id,
             self._hosted,
             log_manager,
@@ -196,23 +172,7 @@ class ReplicaManager:
         """Return the error for a partition that is not hosted; see `HostedReplicas.absence_error`."""
         return self._hosted.absence_error(topic_partition)
 
-    # Roles.
-
-    def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
-        """Lead or follow the partitions of a request; return the errors by partition."""
-        return self._roles.apply_leader_and_isr(request)
-
-    def apply_stop_replica(self, request: StopReplica) -> dict[TopicPartition, ErrorCode]:
-        """Stop serving partitions, and delete their logs where the request says so."""
-        return self._roles.apply_stop_replica(request)
-
-    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
-        """Move the logs aside that have no role and whose topic has another id in the cluster."""
-        self._roles.set_unassigned_strays_aside(topic_id_of)
-
-    def retry_refused(self) -> bool:
-        """Retry some roles that the disk refused; return whether to continue with others at once."""
-        return self._roles.retry_refused()
+    # Notifications.
 
     def watch_recovery(self, on_recovered: Callable[[], None]) -> None:
         """Call `on_recovered` whenever a retry took roles that the disk had refused."""
@@ -220,19 +180,7 @@ class ReplicaManager:
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:
         """Follow the leader that ZooKeeper names, without waiting for the controller's request."""
-        self._roles.step_down(partition, state)
-
-    def take_offline(self, directory: str) -> list[TopicPartition]:
-        """Stop hosting the replicas in a log directory that failed; return them."""
-        return self._roles.take_offline(directory)
-
-    def pause_following(self, directory: str) -> int:
-        """Stop fetching for the replicas in a log directory that is full; return how many there are."""
-        return self._roles.pause_following(directory)
-
-    def resume_following(self, directory: str) -> int:
-        """Fetch again for the replicas in a log directory that has space; return how many there are."""
-        return self._roles.resume_following(directory)
+        self.roles.step_down(partition, state)
 
     def listen(self, listener: PartitionListener) -> None:
         """Notify `listener` of changes of the partitions of internal topics from now on."""
@@ -536,5 +484,5 @@ def _read_error(
     params: FetchParams, partition: Partition, index: int, code: ErrorCode
 ) -> PartitionFetchResult:
     moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-    leader = (partition.leader_id, partition.leader_epoch) if moved and params.tells_leader else None
+    leader = (partition.leader_id, partition.leader_epoch) if moved and params.names_leader else None
     return PartitionFetchResult(index, int(code), current_leader=leader)

@@ -34,21 +34,13 @@ class RackAwareReplicaSelector:
         own = self._endpoint_of(partition.broker_id, listener)
         if not rack or (own is not None and own.rack == rack):
             return None
-        best: tuple[int, float, int] | None = None
-        for replica, state in partition.followers.items():
-            if (
-                replica not in partition.isr
-                or state.log_end_offset < offset
-                or state.log_start_offset > offset
-            ):
-                continue
-            endpoint = self._endpoint_of(replica, listener)
-            if endpoint is None or endpoint.rack != rack:
-                continue
-            candidate = state.log_end_offset, state.last_caught_up, replica
-            if best is None or candidate > best:
-                best = candidate
-        return None if best is None else best[2]
+        candidates = [
+            (state.log_end_offset, state.last_caught_up, replica)
+            for replica, state in partition.followers.items()
+            if replica in partition.isr and state.log_start_offset <= offset <= state.log_end_offset
+            if (endpoint := self._endpoint_of(replica, listener)) is not None and endpoint.rack == rack
+        ]
+        return max(candidates)[2] if candidates else None
 
 
 def make_replica_selector(class_name: str | None, endpoint_of: EndpointOf) -> RackAwareReplicaSelector | None:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from kalda.broker.control_plane.requests import PARTITIONS_PER_SLICE, ControllerRequests
-from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
@@ -55,7 +55,7 @@ def receiver(
     return ControllerRequests(
         cast("ClusterStore", harness.cluster),
         harness.store,
-        cast("ReplicaManager", replicas),
+        cast("RoleChanges", replicas),
         harness.cache,
         has_log=lambda _: has_logs,
         broker_epoch=broker_epoch if callable(broker_epoch) else lambda: broker_epoch,

@@ -212,5 +212,5 @@ def test_a_replica_that_is_deleted_ends_the_wait(broker: DataPath) -> None:
     session = Session(broker)
     reply = session.ask()
     name = TopicPartition(TOPIC, 1)
-    broker.replicas.apply_stop_replica(StopReplica(1, 1, [name], delete=True, leader_epochs={}))
+    broker.replicas.roles.apply_stop_replica(StopReplica(1, 1, [name], delete=True, leader_epochs={}))
     assert [(1, ErrorCode.NOT_LEADER_OR_FOLLOWER)] == [each[:2] for each in session.answer(reply)]

@@ -124,7 +124,7 @@ def _params(
         min_bytes=min(fields.min_bytes, max_bytes),
         max_bytes=max_bytes,
         min_one_batch=version >= MAX_BYTES_FROM,
-        tells_leader=version >= LEADER_FROM,
+        names_leader=version >= LEADER_FROM,
         replica_epoch=fields.replica_epoch,
         may_read_follower=version >= FOLLOWERS_FROM,
         place=place,
