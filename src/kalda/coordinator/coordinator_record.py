@@ -1,11 +1,11 @@
-"""Records of the internal topics: a key and a value, each a message behind the version it is written in.
+"""Encodes and decodes records of the internal topics: key and value are messages that follow their version.
 
-The version of a key says which kind of record it is, as in Kafka: in ``__consumer_offsets`` 0 and 1 are
-committed offsets, 2 is a group, 3 and up belong to KIP-848. A tombstone has no value. What is not here: the
-meaning of the records, which is each shard's.
+The version of a key identifies the kind of record, as in Kafka: in ``__consumer_offsets`` versions 0 and 1
+are committed offsets, 2 is a classic group, and 3 and above belong to KIP-848. A tombstone has no value. The
+shards give the records their meaning.
 
-What must not break: a key of a version that nobody knows is skipped, never an error, because a newer broker
-may have written it before a downgrade; and a key's bytes are a function of its fields, because compaction
+What must not break: a key of an unknown version is skipped and is never an error, because a newer broker may
+have written it before a downgrade; and the bytes of a key are a function of its fields, because compaction
 compares bytes.
 """
 
@@ -25,14 +25,14 @@ _VERSION: Final = Packer(">h")
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """One record of an internal topic, encoded; without a value it is a tombstone."""
+    """An encoded record of an internal topic; without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 RecordTypes: TypeAlias = Mapping[int, tuple[type[Message], type[Message]]]
-"""By version of the key: the classes of key and value of one internal topic."""
+"""The classes of key and value of one internal topic, by the version of the key."""
 
 
 def encode_record(
@@ -41,14 +41,14 @@ def encode_record(
     """Encode a record; `value` None makes a tombstone.
 
     Raises:
-        MessageError: a version cannot carry a value that is set.
+        MessageError: a field is set that the version does not have.
     """
     encoded = None if value is None else _VERSION.pack(value_version) + codec.encode(value, value_version)
     return CoordinatorRecord(_VERSION.pack(key_version) + codec.encode(key, key_version), encoded)
 
 
 def read_version(data: bytes) -> int:
-    """The version that a key or a value is written in.
+    """Return the version of a key or a value.
 
     Raises:
         ProtocolError: there are fewer bytes than a version has.
@@ -60,7 +60,7 @@ def read_version(data: bytes) -> int:
 
 
 def decode_key(types: RecordTypes, data: bytes) -> tuple[int, Message] | None:
-    """The version of a key and the key itself; None for a version that `types` does not have.
+    """Return the version of a key and the key itself, or None if `types` does not have the version.
 
     Raises:
         ProtocolError: the bytes are not such a key.
@@ -73,10 +73,10 @@ def decode_key(types: RecordTypes, data: bytes) -> tuple[int, Message] | None:
 
 
 def decode_value(value_class: type[M], data: bytes) -> M:
-    """The value of a record.
+    """Decode the value of a record.
 
     Raises:
-        ProtocolError: the bytes are not such a value, or of a version that does not exist here.
+        ProtocolError: the bytes are not such a value, or have an unknown version.
     """
     version = read_version(data)
     if not value_class.SCHEMA.versions.includes(version):

@@ -1,6 +1,6 @@
-"""Which partition of an internal topic a group or a transactional id belongs to: Kafka's own hash.
+"""Maps a group id or a transactional id to its partition of the internal topic, with Kafka's own hash.
 
-Every broker, and every tool that reads the topics, has to agree on it.
+All brokers, and all tools that read the topics, must agree on the partition.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ _INT32_MIN: Final = -(2**31)
 
 
 def java_hash(text: str) -> int:
-    """``String.hashCode`` of Java: over UTF-16 code units, with the overflow of 32 bits."""
+    """Return ``String.hashCode`` of Java: over UTF-16 code units, with the overflow of 32 bits."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -18,7 +18,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """The partition of a group id or a transactional id."""
+    """Return the partition of a group id or a transactional id."""
     value = java_hash(key)
     # The least integer has no absolute value in 32 bits; Kafka takes 0.
     return 0 if value == _INT32_MIN else abs(value) % partition_count

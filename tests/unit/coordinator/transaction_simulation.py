@@ -12,8 +12,11 @@ from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeConfig
 from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.decisions import Decision
-from kalda.coordinator.transaction.ports import MarkerWork
-from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
+from kalda.coordinator.transaction.transaction_coordinator import (
+    MarkerWork,
+    TransactionConfig,
+    TransactionCoordinator,
+)
 from kalda.coordinator.transaction.transaction_metadata import Identity, TransactionMetadata
 from kalda.coordinator.transaction.transaction_shard import TransactionShard
 from kalda.records.batch import iter_headers

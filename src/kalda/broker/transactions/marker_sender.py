@@ -1,9 +1,8 @@
 """Sends the markers of ended transactions to the leaders of their partitions until all are written.
 
-Implements `kalda.coordinator.transaction.ports.MarkerSender`; Kafka's class is
-TransactionMarkerChannelManager. A marker is sent again, to the leader of that time, while the leader refuses
-it for a passing reason or cannot be reached. Only a partition that no longer exists is skipped. Writing a
-marker twice does no harm.
+Implements `MarkerSender` for the transaction coordinator; Kafka's class is TransactionMarkerChannelManager.
+A marker is sent again, to the leader of that time, while the leader refuses it for a passing reason or cannot
+be reached. Only a partition that no longer exists is skipped. Writing a marker twice does no harm.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
-from kalda.coordinator.transaction.ports import MarkerWork
+from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.write_txn_markers import (

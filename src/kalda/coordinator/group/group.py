@@ -1,7 +1,7 @@
-"""What every kind of group is to the rest of the coordinator.
+"""The interface of a group of any type, as the rest of the coordinator uses it.
 
-Offsets are committed, fetched, deleted and expired in the same way whatever protocol a group speaks; what
-differs is who may do it and when. That is all this module says; it does nothing.
+Offsets are committed, fetched, deleted and expired in the same way for all groups. The group decides which
+member may do it, and when.
 """
 
 from collections.abc import Sequence
@@ -12,72 +12,72 @@ from kalda.coordinator.coordinator_record import CoordinatorRecord
 
 
 class GroupType(StrEnum):
-    """The type of a group, as ListGroups writes it from version 5."""
+    """The type of a group, as ListGroups returns it from version 5 on."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class Group(Protocol):
-    """One group, of whatever kind."""
+    """One group, of any type."""
 
     @property
     def group_id(self) -> str:
-        """Its id."""
+        """The group id."""
         ...
 
     @property
     def kind(self) -> GroupType:
-        """Which protocol it speaks."""
+        """The type of the group."""
         ...
 
     @property
     def state_name(self) -> str:
-        """Its state as clients are told, e.g. ``Stable``."""
+        """The name of the group's state in responses, e.g. ``Stable``."""
         ...
 
     @property
     def protocol_type(self) -> str | None:
-        """``consumer`` for consumers, others for the likes of Kafka Connect; None for a simple group."""
+        """``consumer`` for consumers, another name e.g. for Kafka Connect; None for a simple group."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and will have none without a new request."""
+        """Whether the group has no members, and gets none without a new request."""
         ...
 
     @property
     def member_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic, or might."""
+        """Return whether a member subscribes to the topic, or may do so without the coordinator seeing it."""
         ...
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, api_version: int
     ) -> None:
-        """Check that a commit of this member may pass; `epoch` is its generation or member epoch.
+        """Check that this member may commit offsets; `epoch` is its generation or member epoch.
 
         Raises:
-            ApiError: it may not.
+            ApiError: the member may not commit.
         """
         ...
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Check that this member may read the group's offsets; without a member (None, -1) anybody may.
+        """Check that this member may fetch offsets; requests without a member (None, -1) always may.
 
         Raises:
-            ApiError: it may not.
+            ApiError: the member may not fetch.
         """
         ...
 
     def validate_offset_delete(self) -> None:
-        """Check that offsets may be deleted at all; `is_subscribed` then decides topic by topic.
+        """Check that offsets may be deleted at all; `is_subscribed` then decides for each topic.
 
         Raises:
-            ApiError: they may not.
+            ApiError: no offset may be deleted.
         """
         ...
 
@@ -85,14 +85,14 @@ class Group(Protocol):
         """Check that the group may be deleted.
 
         Raises:
-            ApiError: it may not.
+            ApiError: the group may not be deleted.
         """
         ...
 
     def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
-        """From when on the retention of an offset counts that was committed then (KIP-211).
+        """Return the time from which the retention of an offset counts, given its commit time (KIP-211).
 
-        None while nothing of the group expires. Topics that the group subscribes to are not asked about.
+        None while no offset of the group expires. Callers skip topics that the group subscribes to.
         """
         ...
 
@@ -101,5 +101,5 @@ class Group(Protocol):
         ...
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """What deletes the group itself from the log, its offsets aside."""
+        """Return the records that delete the group, without its offsets."""
         ...

@@ -1,8 +1,9 @@
-"""The group coordinator of one broker: what request handlers, and the transaction coordinator, call.
+"""The group coordinator of one broker, which request handlers and the transaction coordinator call.
 
-Every group belongs to one partition of ``__consumer_offsets`` by the hash of its id; this facade finds the
-partition, runs the operation in its shard through the runtime, and turns what can go wrong on the way into
-the codes that clients of groups know. Decisions are made in the shard's parts, not here.
+The hash of a group's id maps the group to one partition of ``__consumer_offsets``. `GroupCoordinator` finds
+the partition, runs the operation on its shard through the runtime, and converts errors to the codes that
+group clients handle. Decisions are made by the shard's protocols, not here. Kafka's counterpart is
+``GroupCoordinatorService``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ T = TypeVar("T")
 GroupRuntime: TypeAlias = CoordinatorRuntime[GroupShard]
 
 _CLIENT_CODES: Final = {
-    # Group clients retry these after looking for the coordinator anew.
+    # Group clients look the coordinator up again and retry.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -52,7 +53,7 @@ _COMMIT_CODES: Final = _CLIENT_CODES | {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
 _FETCH_CODES: Final = _CLIENT_CODES | {
-    # Consumers of before Kafka 3.9 give up on the others; this one they retry, with a new look-up.
+    # Consumers before Kafka 3.9 fail on the other codes; on this one they look up again and retry.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.NOT_COORDINATOR,
@@ -62,7 +63,7 @@ _FETCH_CODES: Final = _CLIENT_CODES | {
 
 
 class GroupCoordinator:
-    """Groups and their offsets, wherever on this broker they are."""
+    """The groups of all partitions that this broker leads, and their offsets."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class GroupCoordinator:
         statistics: GroupStatistics,
         partition_for: Callable[[str], int],
     ) -> None:
-        """`partition_for` tells the partition of ``__consumer_offsets`` that a group belongs to."""
+        """`partition_for` returns the partition of ``__consumer_offsets`` that a group belongs to."""
         self.runtime: Final = runtime
         self.config: Final = config
         self.statistics: Final = statistics
@@ -82,7 +83,7 @@ class GroupCoordinator:
     def join_group(
         self, request: JoinGroupRequest, requester: Requester
     ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-        """Join; answered when the generation begins, or at once with what the member must do first."""
+        """Join; the response comes when the generation begins, or at once if the member must act first."""
         code = ErrorCode.NONE
         config = self.config
         if not request.group_id:
@@ -111,7 +112,7 @@ class GroupCoordinator:
         return _or_error(synced, lambda code: SyncGroupResponse(error_code=code))
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Note that a member lives. Nothing is written, so it is answered at once."""
+        """Prolong a member's session; nothing is written, so the response comes at once."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         try:
@@ -119,12 +120,12 @@ class GroupCoordinator:
             return shard.classic_requests(request.group_id).heartbeat(request)
         except ApiError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # Its session begins anew when the group is loaded; until then it is as good as alive.
+                # The member gets a full session when the group is loaded, so it counts as alive.
                 return ErrorCode.NONE
             return error.code
 
     def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-        """Take members out."""
+        """Remove members from a group."""
         if not request.group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
@@ -135,7 +136,7 @@ class GroupCoordinator:
     # Offsets.
 
     def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
-        """Commit offsets; answered when they are replicated."""
+        """Commit offsets; the response comes when they are replicated."""
 
         def operation(shard: GroupShard) -> Result[OffsetCommitResponse]:
             result = offset_operations.commit(shard, request, version)
@@ -169,7 +170,7 @@ class GroupCoordinator:
         epoch: int = -1,
         require_stable: bool = False,
     ) -> Pending[FetchedOffsets]:
-        """Look up committed offsets, all if `topics` is None. Errors are in what it gives; it never fails."""
+        """Fetch committed offsets, all if `topics` is None; errors are in the result, which never fails."""
 
         def operation(shard: GroupShard) -> Result[FetchedOffsets]:
             offsets = offset_operations.fetch(
@@ -195,7 +196,7 @@ class GroupCoordinator:
         return self._write(request.group_id, operation)
 
     def on_topics_deleted(self, deleted: Collection[str]) -> None:
-        """Forget what was committed for deleted topics, in every group coordinated here."""
+        """Delete the offsets of deleted topics in all groups that this broker coordinates."""
         if deleted:
             for number in self._active():
                 self._forget_topics(number, deleted)
@@ -207,23 +208,23 @@ class GroupCoordinator:
             return Result(records, len(records) >= TOMBSTONES_MAX)
 
         def go_on(done: Pending[bool]) -> None:
-            # A new coordinator does not repeat this: what is left over expires by time.
+            # A new coordinator does not repeat this: the remaining offsets expire.
             if done.error is None and done.value:
                 self._forget_topics(number, deleted)
 
         timeout_ms = self.config.offsets_commit_timeout_ms
         self.runtime.write(number, operation, timeout_ms=timeout_ms).add_done(go_on)
 
-    # Groups as such.
+    # Groups.
 
     def groups(self) -> list[Group]:
-        """Every group that this broker coordinates, as it is now: for metrics."""
+        """Return all groups that this broker coordinates, for metrics."""
         return [group for number in self._active() for group in self.runtime.shard(number).groups.values()]
 
     def committed_offsets(self) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
-        """Iterate over what is committed: group, topic, and (partition, offset) pairs; for metrics.
+        """Iterate over committed offsets, for metrics: group, topic, and (partition, offset) pairs.
 
-        Groups may come and go between two steps; those that go meanwhile are left out.
+        Groups may be added and deleted between two steps; the iterator skips groups that were deleted.
         """
         for offsets in [self.runtime.shard(number).offsets for number in self._active()]:
             for group_id in tuple(offsets.groups()):
@@ -231,13 +232,13 @@ class GroupCoordinator:
                     yield group_id, topic, [(index, each.offset) for index, each in committed.items()]
 
     def offset_count(self) -> int:
-        """How many offsets are committed in the groups coordinated here."""
+        """Return how many offsets the groups of this broker have committed."""
         return sum(self.runtime.shard(number).offsets.count for number in self._active())
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]
     ) -> Pending[tuple[ErrorCode, list[ListedGroup]]]:
-        """List groups by state and type; the code says whether some are not known yet."""
+        """List groups by state and type; the error code reports partitions that are being loaded."""
         loading = PartitionState.LOADING in self.runtime.states().values()
         reads = [
             self.runtime.read(number, lambda shard: list_groups(shard, states, types))
@@ -257,7 +258,7 @@ class GroupCoordinator:
         return gather(reads, combine)
 
     def describe_groups(self, group_ids: Iterable[str], version: int) -> Pending[list[DescribedGroup]]:
-        """Describe classic groups; what cannot be found has an error or is Dead, by version."""
+        """Describe classic groups; an unknown group has an error or, in older versions, the state Dead."""
         ids = list(group_ids)
         reads = [self._write(each, partial(_describe, group_id=each, version=version)) for each in ids]
 
@@ -272,7 +273,7 @@ class GroupCoordinator:
         return gather(reads, combine)
 
     def delete_groups(self, group_ids: Iterable[str]) -> Pending[dict[str, ErrorCode]]:
-        """Delete empty groups with all their offsets."""
+        """Delete empty groups with all their offsets; return the outcome for each."""
         ids = list(dict.fromkeys(group_ids))
         deletions = [self._delete_group(group_id, Pending()) for group_id in ids]
 
@@ -282,7 +283,7 @@ class GroupCoordinator:
         return gather(deletions, combine)
 
     def _delete_group(self, group_id: str, deleted: Pending[ErrorCode]) -> Pending[ErrorCode]:
-        """Delete a group in as many writes as its offsets need; the group itself goes with the last."""
+        """Delete a group in as many writes as its offsets need; the last write deletes the group itself."""
 
         def operation(shard: GroupShard) -> Result[bool]:
             group = shard.group(group_id)
@@ -327,7 +328,7 @@ class GroupCoordinator:
         producer: tuple[int, int] | None = None,
         codes: Mapping[ErrorCode, ErrorCode] = _CLIENT_CODES,
     ) -> Pending[T]:
-        """Run an operation; its failure has a code that clients of groups know."""
+        """Run an operation; convert the code of its error to one that group clients handle."""
 
         def run(shard: GroupShard) -> Result[T]:
             result = operation(shard)
@@ -350,7 +351,7 @@ def _describe(shard: GroupShard, group_id: str, version: int) -> Result[Describe
 
 
 def _translated(codes: Mapping[ErrorCode, ErrorCode], done: Pending[T]) -> T:
-    """Return what was given; where that is an error, raise it with the code that stands for it."""
+    """Return the response; raise an error with the code that `codes` has for it."""
     error = done.error
     if isinstance(error, ApiError) and error.code in codes:
         raise ApiError(codes[error.code], error.message)

@@ -1,4 +1,4 @@
-"""What the group coordinator publishes, under Kafka's names; everything is read when metrics are rendered."""
+"""Registers the metrics of the group coordinator, under Kafka's names; rendering reads their values."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from kalda.coordinator.group.group_coordinator import GroupCoordinator
 
 
 def register_group_metrics(metrics: Metrics, coordinator: GroupCoordinator) -> None:
-    """Publish counts of groups and offsets, and what was done with them."""
+    """Register counts of groups and offsets, and counters of operations on them."""
     statistics = coordinator.statistics
 
     def manager(attribute: str) -> str:

@@ -38,7 +38,7 @@ from kalda.protocol.protocol_errors import ProtocolError
 
 logger: Final = logging.getLogger(__name__)
 
-SKIPPED_TOLD_MAX: Final = 10
+SKIPPED_LOGGED_MAX: Final = 10
 """How many unreadable records get a log line of their own; the others are counted."""
 
 CHECKED_WHEN_LOADED_MAX: Final = 200
@@ -111,7 +111,7 @@ class GroupShard(GroupShardState):
         Housekeeping first runs after one interval: members need time to come back after a failover.
         """
         self._context = context
-        if self._skipped > SKIPPED_TOLD_MAX:
+        if self._skipped > SKIPPED_LOGGED_MAX:
             logger.warning("__consumer_offsets-%d: %d records are skipped", self.partition, self._skipped)
         self.classic.on_loaded()
         context.schedule(_CLEANUP_TIMER, self.config.offsets_retention_check_interval_ms, self._clean_up)
@@ -179,7 +179,7 @@ class GroupShard(GroupShardState):
                 )
         except ProtocolError as error:
             self._skipped += 1
-            if self._skipped <= SKIPPED_TOLD_MAX:
+            if self._skipped <= SKIPPED_LOGGED_MAX:
                 logger.warning(
                     "__consumer_offsets-%d: the record at offset %d is skipped: %s",
                     self.partition,

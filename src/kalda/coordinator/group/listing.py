@@ -1,4 +1,4 @@
-"""ListGroups and DescribeGroups: what administrators see of the groups of one shard."""
+"""Answers ListGroups and DescribeGroups for the groups of one shard."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,11 +10,11 @@ from kalda.protocol.messages.describe_groups import DescribedGroup, DescribedGro
 from kalda.protocol.messages.list_groups import ListedGroup
 
 NOT_FOUND_FROM: Final = 6
-"""The version of DescribeGroups that may say that a group does not exist (KIP-1043); before, it is Dead."""
+"""The version of DescribeGroups from which an unknown group is an error (KIP-1043); before, it is Dead."""
 
 
 def list_groups(shard: GroupShardState, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-    """The groups in one of `states` and of one of `types`, whatever their case; empty lists mean all."""
+    """Return the groups in one of `states` and of one of `types`, ignoring case; empty lists match all."""
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {kind.strip().lower() for kind in types}
     return [
@@ -31,7 +31,7 @@ def list_groups(shard: GroupShardState, states: Sequence[str], types: Sequence[s
 
 
 def describe(shard: GroupShardState, group_id: str, version: int) -> DescribedGroup:
-    """One classic group; its members' metadata and assignment are told once it is stable."""
+    """Describe a classic group; members have metadata and an assignment only in a stable group."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ClassicGroup):
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)

@@ -1,7 +1,8 @@
-"""Committing, fetching, deleting and expiring offsets: decisions over one shard.
+"""Commits, fetches, deletes and expires offsets: decisions over one shard.
 
-Each operation says which records to write and what to answer; the offsets themselves change when the records
-are replayed. Who may do it, the group decides (see `Group`).
+Each operation returns records to write and a response; the offsets change when the records are replayed. The
+group decides whether the operation is allowed (`kalda.coordinator.group.group.Group`). Kafka's counterpart is
+``OffsetMetadataManager``.
 """
 
 import logging
@@ -49,24 +50,24 @@ logger: Final = logging.getLogger(__name__)
 Wanted = TypeVar("Wanted", OffsetCommitRequestPartition, TxnOffsetCommitRequestPartition)
 
 GROUP_ID_NOT_FOUND_FROM: Final = 9
-"""The version of OffsetCommit that may say so; before, a member of no group has an illegal generation."""
+"""The version of OffsetCommit from which an unknown group has this code; before: ILLEGAL_GENERATION."""
 
 TOMBSTONES_MAX: Final = 5000
-"""The most tombstones that housekeeping writes at once: they go out as one batch, which `max.message.bytes`
-limits to 1 MiB unless configured otherwise: 200 bytes each are reckoned with."""
+"""The most tombstones in one write of housekeeping. They are one batch, which `max.message.bytes` limits to
+1 MiB by default: this allows 200 bytes for each."""
 
 _TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
 SLICE_MAX: Final = 2000
-"""How many offsets one slice of housekeeping looks at: a millisecond or two of the event loop."""
+"""How many offsets one slice of housekeeping examines: one or two milliseconds of the event loop."""
 
 FetchedOffset: TypeAlias = tuple[int, OffsetAndMetadata | None, ErrorCode]
-"""Partition, what is committed, and UNSTABLE_OFFSET_COMMIT where a transaction is about to change it."""
+"""Partition, committed offset, and UNSTABLE_OFFSET_COMMIT if an open transaction may replace it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """The offsets of one group, or why there are none."""
+    """The offsets of one group, or an error."""
 
     group_id: str
     topics: Sequence[tuple[str, Sequence[FetchedOffset]]] = ()
@@ -82,7 +83,7 @@ def commit(
     """Commit offsets of a member, or of a simple consumer while the group is empty.
 
     Raises:
-        ApiError: nothing may be committed.
+        ApiError: the commit is refused as a whole.
     """
     _validate_commit(shard, request, version)
     now_ms = shard.context.time_ms()
@@ -126,10 +127,10 @@ def _validate_commit(shard: GroupShardState, request: OffsetCommitRequest, versi
 def transactional_commit(
     shard: GroupShardState, request: TxnOffsetCommitRequest, version: int
 ) -> Result[TxnOffsetCommitResponse]:
-    """Commit offsets that count once the producer's transaction is committed.
+    """Commit offsets that take effect when the producer's transaction is committed.
 
     Raises:
-        ApiError: nothing may be committed.
+        ApiError: the commit is refused as a whole.
     """
     group = shard.groups.get(request.group_id)
     if group is not None:
@@ -143,7 +144,7 @@ def transactional_commit(
             )
         except ApiError as error:
             if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                # Producers know the classic name only.
+                # Producers handle the code of the classic protocol only.
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION) from None
             raise
     elif request.generation_id >= 0:
@@ -177,7 +178,7 @@ def _commit_topic(
     read: Callable[[Wanted, str], OffsetAndMetadata],
     records: list[CoordinatorRecord],
 ) -> Iterator[tuple[int, ErrorCode]]:
-    """Add what commits the offsets of a topic to `records`; yield the outcome for each partition."""
+    """Append the commits of one topic to `records`; yield the outcome for each partition."""
     metadata_max = shard.config.offset_metadata_max_bytes
     for each in partitions:
         metadata = each.committed_metadata or ""
@@ -200,10 +201,10 @@ def fetch(
     epoch: int = -1,
     require_stable: bool = False,
 ) -> FetchedOffsets:
-    """Look up what a group has committed, everything if `topics` is None; an unknown group has nothing.
+    """Fetch the committed offsets of a group, all if `topics` is None; an unknown group has none.
 
     Raises:
-        ApiError: this member may not read it.
+        ApiError: this member may not fetch offsets.
     """
     offsets = shard.offsets
     group = shard.groups.get(group_id)
@@ -229,7 +230,7 @@ def fetch(
 
 
 def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
-    """Delete the offsets of topics that nobody in the group subscribes to.
+    """Delete the offsets of topics to which no member of the group subscribes.
 
     Raises:
         ApiError: the group does not exist, or none of its offsets may be deleted.
@@ -252,7 +253,7 @@ def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[Offse
 
 
 def delete_all(shard: GroupShardState, group_id: str) -> list[CoordinatorRecord]:
-    """What deletes all offsets of a group, pending ones included."""
+    """Return the tombstones of all offsets of a group, including pending ones."""
     partitions = {
         (topic, partition): None
         for topic, of_topic in shard.offsets.of_group(group_id).items()
@@ -263,7 +264,7 @@ def delete_all(shard: GroupShardState, group_id: str) -> list[CoordinatorRecord]
 
 
 def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[CoordinatorRecord]:
-    """What deletes every group's offsets in topics that no longer exist; at most `TOMBSTONES_MAX`."""
+    """Return the tombstones of all groups' offsets in deleted topics, at most `TOMBSTONES_MAX`."""
 
     def found() -> Iterator[tuple[str, str, int]]:
         for group_id in shard.groups:
@@ -285,7 +286,7 @@ def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[Coor
 
 @dataclass(slots=True)
 class Cleanup:
-    """What one slice of housekeeping deletes."""
+    """The tombstones of one slice of housekeeping, and how many offsets of them have expired."""
 
     records: list[CoordinatorRecord]
     expired_count: int = 0
@@ -294,9 +295,9 @@ class Cleanup:
 def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
     """Delete expired offsets, and groups that have neither members nor offsets.
 
-    Takes groups from `group_ids` until the slice is full: as many offsets as can be looked at without keeping
-    others waiting, or as many tombstones as may be written at once. A group that has more than that is not
-    done; its rest is found in the next round.
+    Takes groups from `group_ids` until the slice is full: as many offsets as can be examined without delaying
+    requests, or as many tombstones as one write may have. A group with more than that is finished in the next
+    round.
     """
     found = Cleanup([])
     now_ms = shard.context.time_ms()
@@ -318,7 +319,7 @@ def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
 
 
 def _expired(shard: GroupShardState, group: Group, now_ms: int) -> tuple[list[tuple[str, int]], int]:
-    """The offsets of a group whose time is over, and how many others remain."""
+    """Return the offsets of a group that have expired, and how many others remain."""
     retention_ms = shard.config.offsets_retention_ms
     has_pending = shard.offsets.has_pending(group.group_id)
     expired = []
@@ -329,7 +330,7 @@ def _expired(shard: GroupShardState, group: Group, now_ms: int) -> tuple[list[tu
             continue
         for partition, committed in partitions.items():
             since = group.offsets_expire_since(committed.commit_timestamp_ms)
-            # What the commit itself asked for counts as it was asked for, by clients of before Kafka 2.1.
+            # Clients before Kafka 2.1 may send a retention with the commit; it takes precedence.
             end_ms = committed.expire_timestamp_ms
             if end_ms == NO_EXPIRY and since is not None:
                 end_ms = since + retention_ms

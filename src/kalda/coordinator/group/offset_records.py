@@ -21,11 +21,11 @@ NO_LEADER_EPOCH: Final = -1
 _KEY_VERSION: Final = 1
 _VALUE_VERSION: Final = 3
 _VALUE_VERSION_EXPIRING: Final = 1
-"""The only version that carries an expiry of its own, which OffsetCommit up to version 4 may ask for."""
+"""The only version with an expiry timestamp, which OffsetCommit up to version 4 may request."""
 
 _INT16: Final = Struct(">h")
 _UINT16: Final = Struct(">H")
-"""Lengths are signed on the wire; read so, a negative one is longer than any record instead of a position."""
+"""Lengths are signed on the wire. Read as unsigned, a negative length exceeds every record and is refused."""
 _INT32: Final = Struct(">i")
 _OFFSET: Final = Struct(">hq")
 _OFFSET_AND_EPOCH: Final = Struct(">hqi")
@@ -35,7 +35,7 @@ _STRING_BYTES_MAX: Final = 32767
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset as it was committed. `expire_timestamp_ms` is -1 unless the commit asked for an expiry."""
+    """A committed offset; `expire_timestamp_ms` is -1 unless the request had a retention."""
 
     offset: int
     leader_epoch: int
@@ -43,11 +43,11 @@ class OffsetAndMetadata(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
     record_offset: int = -1
-    """Where the commit lies in the log: a transaction that ends late must not overwrite a newer commit."""
+    """The log offset of the commit: a transaction that ends late must not overwrite a newer commit."""
 
 
 def offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
-    """The key of a committed offset."""
+    """Return the key of a committed offset."""
     group, name = _string(group_id), _string(topic)
     return b"".join((_INT16.pack(_KEY_VERSION), group, name, _INT32.pack(partition)))
 
@@ -55,7 +55,7 @@ def offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
 def offset_commit_record(
     group_id: str, topic: str, partition: int, committed: OffsetAndMetadata
 ) -> CoordinatorRecord:
-    """The record that commits an offset."""
+    """Return the record that commits an offset."""
     metadata = _string(committed.metadata)
     if committed.expire_timestamp_ms == NO_EXPIRY:
         value = b"".join(
@@ -77,7 +77,7 @@ def offset_commit_record(
 
 
 def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """The record that removes an offset."""
+    """Return the record that removes a committed offset."""
     return CoordinatorRecord(offset_commit_key(group_id, topic, partition), None)
 
 
@@ -87,7 +87,7 @@ def read_group_id(key: bytes) -> str:
 
 
 def read_offset_commit_key(data: bytes) -> tuple[str, str, int]:
-    """Group, topic and partition of the key of a committed offset, of either version.
+    """Return group, topic and partition from the key of a committed offset, of either version.
 
     Raises:
         ProtocolError: the bytes are not such a key.
@@ -104,7 +104,7 @@ def read_offset_commit_key(data: bytes) -> tuple[str, str, int]:
 
 
 def read_offset_commit_value(data: bytes, record_offset: int) -> OffsetAndMetadata:
-    """The value of a committed offset, of any version.
+    """Decode the value of a committed offset, of any version.
 
     Raises:
         ProtocolError: the bytes are not such a value.

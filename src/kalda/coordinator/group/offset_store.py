@@ -1,9 +1,9 @@
-"""The committed offsets of one partition of ``__consumer_offsets``, in memory.
+"""Keeps the committed offsets of one partition of ``__consumer_offsets`` in memory.
 
-Three levels of plain dictionaries (group, topic, partition) end in one tuple per offset: tens of thousands of
-groups load in a second. Offsets of a transaction under way lie apart, by producer, until its marker comes.
-What is not here: who may commit, and the records. What must not break: everything here changes through
-`put`, `remove` and `end_transaction` only, which replaying calls.
+Three levels of plain dictionaries (group, topic, partition) end in one tuple per offset, so that tens of
+thousands of groups load in a second. The offsets of an open transaction are kept apart, by producer, until
+its marker is replayed. What is not here: permission to commit, and the records. What must not break: the
+store changes through `put`, `remove` and `end_transaction` only, which replaying calls.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _NOTHING: Final[Mapping[str, Mapping[int, OffsetAndMetadata]]] = {}
 
 
 class OffsetStore:
-    """Committed offsets, and those of transactions under way."""
+    """Committed offsets, and the pending offsets of open transactions."""
 
     __slots__ = ("_committed", "_open_transactions", "_pending", "count")
 
@@ -28,62 +28,62 @@ class OffsetStore:
         self._pending: dict[int, dict[str, GroupOffsets]] = {}
         """By producer id; a producer has one transaction at a time."""
         self._open_transactions: dict[str, set[int]] = {}
-        """By group, the producers that have offsets of it pending: the reverse of `_pending`."""
+        """By group, the producers that have pending offsets of the group: the reverse of `_pending`."""
         self.count = 0
-        """How many offsets are committed."""
+        """The number of committed offsets."""
 
     # Reading.
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
-        """What the group has committed."""
+        """Return the committed offsets of a group, by topic and partition."""
         return self._committed.get(group_id, _NOTHING)
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
-        """What the group has committed for a partition."""
+        """Return the committed offset of a partition, None if there is none."""
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction under way commits an offset for this partition."""
+        """Return whether an open transaction has a pending offset for this partition."""
         return any(
             partition in self._pending[producer][group_id].get(topic, ())
             for producer in self._open_transactions.get(group_id, ())
         )
 
     def has_pending(self, group_id: str) -> bool:
-        """Whether a transaction under way commits any offset of the group."""
+        """Return whether an open transaction has pending offsets of the group."""
         return group_id in self._open_transactions
 
     def pending_of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """Topic and partition of each pending offset of a group; one may come more than once."""
+        """Iterate over topic and partition of the pending offsets of a group; repeats are possible."""
         for producer in self._open_transactions.get(group_id, ()):
             for topic, partitions in self._pending[producer][group_id].items():
                 for partition in partitions:
                     yield topic, partition
 
     def has_any(self, group_id: str) -> bool:
-        """Whether anything at all is known of the group here."""
+        """Return whether the group has committed or pending offsets."""
         return group_id in self._committed or group_id in self._open_transactions
 
     def groups(self) -> Iterator[str]:
-        """The groups that have committed offsets."""
+        """Iterate over the groups that have committed offsets."""
         return iter(self._committed)
 
     # Changing, by replay.
 
     def put(self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata) -> None:
-        """Take in a commit outside transactions."""
+        """Apply a commit outside transactions."""
         if _put(self._committed, group_id, topic, partition, committed):
             self.count += 1
 
     def put_pending(
         self, producer_id: int, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata
     ) -> None:
-        """Take in a commit that counts when the producer's transaction is committed."""
+        """Apply a commit that takes effect when the producer's transaction is committed."""
         _put(self._pending.setdefault(producer_id, {}), group_id, topic, partition, committed)
         self._open_transactions.setdefault(group_id, set()).add(producer_id)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Take in a tombstone: pending offsets of the partition go with the committed one."""
+        """Apply a tombstone, which removes the committed offset and pending offsets of the partition."""
         if _remove(self._committed, group_id, topic, partition):
             self.count -= 1
         for producer in tuple(self._open_transactions.get(group_id, ())):
@@ -95,7 +95,7 @@ class OffsetStore:
                 del self._pending[producer]
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Take in a marker: pending offsets become committed, or are dropped."""
+        """Apply a marker: the producer's pending offsets become committed, or are dropped."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             self._close_transaction(group_id, producer_id)
             if not committed:
@@ -103,7 +103,7 @@ class OffsetStore:
             for topic, partitions in topics.items():
                 for partition, offset in partitions.items():
                     present = self.get(group_id, topic, partition)
-                    # A plain commit behind it in the log, before the marker, is the newer one.
+                    # A commit outside the transaction may lie between the pending offset and the marker.
                     if present is None or present.record_offset < offset.record_offset:
                         self.put(group_id, topic, partition, offset)
 
@@ -139,7 +139,7 @@ class OffsetStore:
 def _put(
     groups: dict[str, GroupOffsets], group_id: str, topic: str, partition: int, committed: OffsetAndMetadata
 ) -> bool:
-    """Store and tell whether it is new."""
+    """Store an offset; return whether the partition had none."""
     topics = groups.get(group_id)
     if topics is None:
         topics = groups[group_id] = {}
@@ -153,7 +153,7 @@ def _put(
 
 
 def _remove(groups: dict[str, GroupOffsets], group_id: str, topic: str, partition: int) -> bool:
-    """Remove and tell whether it was there; nothing empty is kept."""
+    """Remove an offset and the dictionaries that become empty; return whether it was there."""
     topics = groups.get(group_id)
     partitions = None if topics is None else topics.get(topic)
     if topics is None or partitions is None or partitions.pop(partition, None) is None:

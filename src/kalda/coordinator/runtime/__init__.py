@@ -1,1 +1,6 @@
-"""What coordinators have in common: state that is loaded from, and written to, a partition of a log."""
+"""The coordinator runtime: keeps the state of each partition of an internal topic that this broker leads.
+
+It loads shards, appends and replays their records, holds responses back until the records are committed, and
+runs timers. It does not interpret records: the group and transaction coordinators do, behind the ports in
+`coordinator_shard`. Kafka's counterpart is ``CoordinatorRuntime``.
+"""

@@ -1,7 +1,7 @@
-"""What waits in one partition until the high watermark has passed it, in the order in which it came.
+"""Holds the responses of one partition back until the high watermark has passed what they depend on.
 
-An answer is given when everything is committed that it could have seen. So the queue is first in, first out:
-a read that came after a write is answered after it, although it wrote nothing itself.
+A response is given when everything that its operation could have seen is committed. So the queue is first in,
+first out: a read that came after a write is answered after it, although the read wrote nothing.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class _Waiting:
-    """One answer that waits; `pending` is done early if its time ran out."""
+    """A response that waits; `pending` is done early if its time ran out."""
 
     __slots__ = ("deadline", "end_offset", "give", "pending")
 
@@ -31,7 +31,7 @@ class _Waiting:
 
 
 class CommitQueue:
-    """The answers of one partition that wait."""
+    """The waiting responses of one partition."""
 
     def __init__(self, timers: Timers, monotonic: Callable[[], float]) -> None:
         self._timers: Final = timers
@@ -44,7 +44,7 @@ class CommitQueue:
         return len(self._waiting)
 
     def add(self, end_offset: int, timeout_ms: int, pending: Pending[Any], give: Callable[[], None]) -> None:
-        """Call `give` when the high watermark is at `end_offset`; fail `pending` if that takes too long."""
+        """Call `give` when the high watermark reaches `end_offset`; fail `pending` if that takes too long."""
         waiting = self._waiting
         assert not waiting or waiting[-1].end_offset <= end_offset, (
             f"a response that waits for offset {end_offset} is queued behind offset {waiting[-1].end_offset}"
@@ -54,7 +54,7 @@ class CommitQueue:
         self._arm(deadline)
 
     def advance(self, high_watermark: int) -> None:
-        """Give the answers that the high watermark has passed."""
+        """Give the responses that the high watermark has passed."""
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= high_watermark:
             entry = waiting.popleft()
@@ -62,11 +62,11 @@ class CommitQueue:
                 try:
                     entry.give()
                 except Exception:
-                    # Whoever is told fails; those behind must be told all the same.
-                    logger.exception("What waited for offset %d failed when told", entry.end_offset)
+                    # A callback of this response failed; the responses behind it go on.
+                    logger.exception("The response for offset %d could not be given", entry.end_offset)
 
     def fail_all(self, error: ApiError) -> None:
-        """Fail whatever waits."""
+        """Fail all waiting responses."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,7 +76,7 @@ class CommitQueue:
                 entry.pending.fail(error)
 
     def _arm(self, deadline: float) -> None:
-        """Wake up at the earliest deadline: a timer that finds nothing to do is cheaper than one each."""
+        """Arm the timer for the earliest deadline; one timer for all is cheaper than one for each."""
         if self._timer is not None and self._timer.is_waiting:
             if self._wake_at <= deadline:
                 return
@@ -87,7 +87,7 @@ class CommitQueue:
     def _on_time(self) -> None:
         self._timer = None
         now = self._monotonic()
-        error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "What was written was not replicated in time.")
+        error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The records were not replicated in time.")
         for entry in tuple(self._waiting):
             if entry.deadline <= now and not entry.pending.is_done:
                 entry.pending.fail(error)

@@ -1,18 +1,18 @@
-"""The runtime of a coordinator: state per partition of an internal topic, written through its log.
+"""Runs the operations of a coordinator on its shards: appends their records, replays them, and then answers.
 
-An operation looks at a shard and decides: records, and a response. The records are appended as one batch and
-replayed into the shard in the same turn of the event loop, and the response is given when the high watermark
-has passed them:
+An operation reads a shard and returns records and a response. The runtime appends the records as one batch
+and replays them into the shard in the same turn of the event loop. It gives the response when the high
+watermark has passed the records:
 
     write(commit offset 7)   appended at [41]   replayed, waits for 42   <- high watermark 42: answered
     read(fetch offsets)      nothing            sees 7,   waits for 42   <- answered after it
 
-So nobody is told what could be lost, and no roll-back exists: an append that fails has changed nothing, and
-with the leadership the shard is thrown away, to be made anew from the log by whoever leads next. What is not
-here: what records mean (`CoordinatorShard`), the log (`InternalLog`), elections.
+So no client gets a response that could be lost, and nothing is ever rolled back: an append that fails has
+changed nothing, and a broker that loses the leadership drops the shard, which the next leader loads from the
+log. What is not here: the meaning of records (`CoordinatorShard`), the log (`InternalLog`), elections.
 
-What must not break: nothing but a replayed record changes what a shard would be after loading; no step
-between append and replay may fail or yield.
+What must not break: only a replayed record changes what a shard would be after loading, and no step between
+append and replay may fail or yield.
 """
 
 import logging
@@ -46,10 +46,10 @@ S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
 
 RELOAD_MS: Final = 5_000
-"""How long after a failed load the next one is tried."""
+"""The pause between a failed load and the next attempt."""
 
 _APPEND_ERRORS: Final = {
-    # The answers of a coordinator are its own: clients look for another one, or ask again.
+    # The codes of a coordinator, after which clients look the coordinator up again or retry.
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,7 +59,7 @@ _APPEND_ERRORS: Final = {
 
 
 class PartitionState(Enum):
-    """How far a partition is, by the words of Kafka's metric."""
+    """The state of a partition, with the names of Kafka's metric."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -68,19 +68,19 @@ class PartitionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """How a runtime writes and loads."""
+    """The settings of a runtime."""
 
     name: str
-    """Of the internal topic, for messages."""
+    """The internal topic, for log lines and error messages."""
     load_buffer_bytes: int = 5 * 1024 * 1024
     compression: Compression = Compression.NONE
     write_timeout_ms: int = 5_000
-    """How long reads, and writes for a shard's own sake, wait to be committed."""
+    """How long reads, and writes that a shard starts itself, wait until they are committed."""
 
 
 @dataclass(slots=True)
 class RuntimeStatistics:
-    """What a runtime did so far."""
+    """Counters of a runtime."""
 
     loads: int = 0
     load_failures: int = 0
@@ -103,9 +103,9 @@ class _Partition(Generic[S]):
         self.timers: Final = timers
         self.state = PartitionState.LOADING
         self.written_offset = -1
-        """The end of what the shard has replayed: answers wait until it is committed."""
+        """The end of what the shard has replayed: responses wait until it is committed."""
         self.is_busy = False
-        """Whether an operation runs; what it asks for comes after it."""
+        """Whether an operation runs; operations that it starts run after it."""
         self.deferred: Final[deque[Callable[[], None]]] = deque()
         self.load: Load | None = None
 
@@ -121,7 +121,7 @@ class CoordinatorRuntime(Generic[S]):
         loop: Loop,
         config: RuntimeConfig,
     ) -> None:
-        """`make_shard` makes the empty state of a partition."""
+        """`make_shard` returns the empty state of a partition."""
         self._log: Final = log
         self._make_shard: Final = make_shard
         self._clock: Final = clock
@@ -130,18 +130,19 @@ class CoordinatorRuntime(Generic[S]):
         self._timers: Final = make_timers(clock, loop)
         self._partitions: Final[dict[int, _Partition[S]]] = {}
         self._epochs: Final[dict[int, int]] = {}
-        """The newest leader epoch that each partition was led or given up in."""
+        """The newest leader epoch in which each partition was loaded or resigned."""
         self._loader: Final = LoadScheduler(config.name, clock, loop)
         self._resigned: Final[list[int]] = []
-        """What was given up since the last line about it in the log."""
+        """The partitions that were resigned since the last log line about it."""
         self.statistics: Final = RuntimeStatistics()
 
     # Leadership.
 
     def become_leader(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition, unless that was done in this epoch; older epochs than known are ignored.
+        """Load a partition, unless it is loaded already; epochs that go back are ignored.
 
-        A partition that goes on being led in a new epoch keeps its shard: nobody else wrote to its log.
+        A partition that this broker keeps leading in a new epoch keeps its shard: no other broker has
+        written to its log.
         """
         if leader_epoch < self._epochs.get(partition, -1):
             return
@@ -155,9 +156,9 @@ class CoordinatorRuntime(Generic[S]):
         self._load(partition, leader_epoch)
 
     def resign(self, partition: int, leader_epoch: int | None = None) -> None:
-        """Give a partition up, unless it is led in a newer epoch than `leader_epoch`.
+        """Drop a partition, unless this broker leads it in a newer epoch than `leader_epoch`.
 
-        Without an epoch it is gone for good: one of its name, made anew, begins with the first epoch again.
+        Without an epoch the partition was deleted: if the topic is created again, epochs begin again.
         """
         if leader_epoch is None:
             self._epochs.pop(partition, None)
@@ -173,7 +174,7 @@ class CoordinatorRuntime(Generic[S]):
             self._resigned.append(partition)
 
     def close(self) -> None:
-        """Give everything up."""
+        """Drop all partitions."""
         for partition in tuple(self._partitions.values()):
             self._unload(partition)
         self._timers.close()
@@ -181,7 +182,7 @@ class CoordinatorRuntime(Generic[S]):
     # Looking.
 
     def states(self) -> dict[int, PartitionState]:
-        """How far each partition is that this broker leads."""
+        """Return the state of each partition that this broker leads."""
         return {number: partition.state for number, partition in self._partitions.items()}
 
     def leader_epoch(self, partition: int) -> int:
@@ -200,7 +201,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._active(partition).shard
 
     def waiting_count(self) -> int:
-        """How many answers wait for the high watermark."""
+        """Return how many responses wait for the high watermark."""
         return sum(len(partition.queue) for partition in self._partitions.values())
 
     # Operations.
@@ -213,14 +214,14 @@ class CoordinatorRuntime(Generic[S]):
         timeout_ms: int,
         producer: tuple[int, int] | None = None,
     ) -> Pending[T]:
-        """Append what `operation` decides as one batch; give its response when that is committed.
+        """Append the records of `operation` as one batch; give its response when the batch is committed.
 
         With `producer`, a producer id and epoch, the batch is part of that producer's transaction. Without
-        records the response is given when everything is committed that was written before.
+        records, the response is given when everything that was written before is committed.
 
-        The result fails with ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, what `operation`
-        raises, what the log refuses, or REQUEST_TIMED_OUT if replicating takes longer than `timeout_ms`;
-        then the records may be committed yet.
+        The result fails with ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, the error that
+        `operation` raises, the error of the log, or REQUEST_TIMED_OUT if replication takes longer than
+        `timeout_ms`; in the last case the records may still be committed later.
         """
         pending: Pending[T] = Pending()
         run = partial(self._write, partition, operation, timeout_ms, producer, pending)
@@ -230,9 +231,9 @@ class CoordinatorRuntime(Generic[S]):
     def read(
         self, partition: int, operation: Callable[[S], T], *, timeout_ms: int | None = None
     ) -> Pending[T]:
-        """Give what `operation` returns when everything that it could see is committed.
+        """Give the result of `operation` when everything that it could see is committed.
 
-        The result fails as that of `write`.
+        It fails in the same ways as `write`.
         """
         if timeout_ms is None:
             timeout_ms = self._config.write_timeout_ms
@@ -241,9 +242,9 @@ class CoordinatorRuntime(Generic[S]):
     def complete_transaction(
         self, partition: int, producer_id: int, producer_epoch: int, committed: bool
     ) -> Pending[None]:
-        """Take in that a marker was appended to a partition; done when it is committed.
+        """Replay a transaction marker that was appended to a partition; done when it is committed.
 
-        While the partition loads there is nothing to do: loading comes to the marker.
+        While the partition loads there is nothing to do: the load will read the marker.
         """
         pending: Pending[None] = Pending()
         present = self._partitions.get(partition)
@@ -268,11 +269,11 @@ class CoordinatorRuntime(Generic[S]):
         return pending
 
     def on_high_watermark(self, partition: int) -> None:
-        """Give the answers that the high watermark has passed."""
+        """Give the responses that the high watermark has passed."""
         present = self._partitions.get(partition)
         if present is not None and len(present.queue):
             with suppress(ApiError):
-                # Led no longer: giving the partition up answers what waits.
+                # This broker does not lead any more: `resign` fails the responses that wait.
                 present.queue.advance(self._log.high_watermark(partition))
 
     # Loading.
@@ -304,12 +305,12 @@ class CoordinatorRuntime(Generic[S]):
         statistics.records_loaded += load.loading.record_count
 
     def _report_resigned(self) -> None:
-        """Tell of all partitions that went to others in one line."""
+        """Log all partitions that other brokers lead now, in one line."""
         logger.info("no longer coordinating %s", partitions_text(self._config.name, self._resigned))
         self._resigned.clear()
 
     def _on_load_failed(self, partition: _Partition[S], error: Exception) -> None:
-        """Try again later with a new shard: a disk, or a log directory, may come back."""
+        """Retry later with a new shard: a disk or a log directory may come back."""
         if self._partitions.get(partition.number) is not partition:
             return
         partition.state = PartitionState.FAILED
@@ -340,8 +341,8 @@ class CoordinatorRuntime(Generic[S]):
         try:
             partition.shard.on_unloaded()
         except Exception:
-            logger.exception("%s-%d: giving it up failed", self._config.name, partition.number)
-        # Whatever was asked for behind an operation under way finds the partition gone.
+            logger.exception("%s-%d: dropping its state failed", self._config.name, partition.number)
+        # Operations that were deferred behind the running one fail, because the partition is gone.
         while partition.deferred:
             partition.deferred.popleft()()
 
@@ -363,11 +364,11 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def _write_own(self, partition: int, operation: Callable[[], Result[T]]) -> Pending[T]:
-        """Write for the sake of a shard."""
+        """Run a write that a shard starts itself."""
         return self.write(partition, lambda _: operation(), timeout_ms=self._config.write_timeout_ms)
 
     def _run(self, number: int, run: Callable[[], None]) -> None:
-        """Run an operation, behind the one that runs in its partition if there is one."""
+        """Run an operation; if another one runs in the partition, run it after that."""
         partition = self._partitions.get(number)
         if partition is None:
             run()
@@ -452,7 +453,7 @@ class CoordinatorRuntime(Generic[S]):
             for offset, record in enumerate(records, first_offset):
                 replay(offset, producer_id, producer_epoch, record)
         except Exception:
-            # The shard is not what the log says any more; only a new one can be.
+            # The shard and the log disagree now, so the shard is loaded again.
             logger.exception("%s-%d: replaying failed", self._config.name, partition.number)
             self._reload(partition)
             raise

@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class InternalLog(Protocol):
-    """One internal topic as it lies on this broker; partitions are those that the broker hosts.
+    """The replicas of one internal topic on this broker.
 
-    Every method raises `ApiError` NOT_LEADER_OR_FOLLOWER for a partition that is not led here, and
-    KAFKA_STORAGE_ERROR for one whose disk fails.
+    Every method raises `ApiError` NOT_LEADER_OR_FOLLOWER for a partition that this broker does not lead, and
+    KAFKA_STORAGE_ERROR for a partition whose disk fails.
     """
 
     def append(self, partition: int, batch: bytearray) -> int:
@@ -32,30 +32,30 @@ class InternalLog(Protocol):
         ...
 
     def start_offset(self, partition: int) -> int:
-        """The first offset of the log."""
+        """Return the first offset of the log."""
         ...
 
     def end_offset(self, partition: int) -> int:
-        """The offset that the next record gets."""
+        """Return the offset that the next record gets."""
         ...
 
     def high_watermark(self, partition: int) -> int:
-        """The offset below which records are replicated."""
+        """Return the offset below which all records are committed."""
         ...
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Batches from the one that holds `offset` or the next one on, up to the log's end.
+        """Return batches from the one that holds `offset`, or the next one, up to the log's end.
 
-        The first is whole, however large; the last may be cut off. Empty at the end.
+        The first batch is complete, however large; the last may be cut off. At the end the result is empty.
         """
         ...
 
 
 class Loop(Caller, Protocol):
-    """What makes calls soon and later; an asyncio event loop is one."""
+    """Calls callbacks in the next turn or at a time, as an asyncio event loop does."""
 
     def call_soon(self, callback: Callable[[], object], /) -> Cancellable:
-        """Call in the next turn, after whatever else has become ready."""
+        """Call in the next turn, after all callbacks that are ready already."""
         ...
 
 
@@ -81,25 +81,25 @@ class Result(Generic[T]):
 
 
 class ShardContext(Protocol):
-    """What a loaded shard may do by itself."""
+    """The clock, timers and writes of a loaded shard."""
 
     def time_ms(self) -> int:
-        """The wall clock, in milliseconds since the epoch."""
+        """Return the wall clock, in milliseconds since the epoch."""
         ...
 
     def monotonic_ms(self) -> int:
-        """A clock that never goes back."""
+        """Return a clock that never goes back, in milliseconds."""
         ...
 
     def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any]]) -> None:
-        """Run `operation` after `delay_ms` and write what it decides; an earlier timer of that key is gone.
+        """Run `operation` after `delay_ms` and write its records; this replaces an earlier timer of that key.
 
         If the append fails, the timer runs again a little later. Timers end with the leadership.
         """
         ...
 
     def cancel(self, key: str) -> None:
-        """Forget the timer of that key; nothing happens if there is none."""
+        """Cancel the timer of that key, if one is set."""
         ...
 
     def is_scheduled(self, key: str) -> bool:
@@ -107,25 +107,26 @@ class ShardContext(Protocol):
         ...
 
     def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
-        """Write for the shard's own sake, as `CoordinatorRuntime.write` does for requests.
+        """Run a write that the shard starts itself, as `CoordinatorRuntime.write` does for requests.
 
-        It runs behind the operation under way if there is one.
+        If an operation is running, the write runs after it.
         """
         ...
 
 
 class CoordinatorShard(Protocol):
-    """The state of one partition of an internal topic: a function of the records that were replayed."""
+    """The state of one partition of an internal topic: a function of the replayed records."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Take one record in: the only way in which the state changes.
+        """Apply one record, which is the only way in which the state changes.
 
-        `producer_id` is -1 for records outside transactions. The others count once the transaction ends.
+        `producer_id` is -1 for a record outside transactions. A record of a transaction takes effect when the
+        transaction is committed.
         """
         ...
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """Take in that a producer's transaction ended in this partition."""
+        """Apply the marker that ends a producer's transaction in this partition."""
         ...
 
     def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
@@ -136,9 +137,9 @@ class CoordinatorShard(Protocol):
         ...
 
     def on_loaded(self, context: ShardContext) -> None:
-        """Everything in the log was replayed and this broker leads: timers may be set."""
+        """Start to act: the whole log was replayed and this broker leads, so timers may be set."""
         ...
 
     def on_unloaded(self) -> None:
-        """The leadership is gone: fail whatever waits with NOT_COORDINATOR. Once, loaded or not."""
+        """Fail all waiting requests with NOT_COORDINATOR; called once, whether or not it was loaded."""
         ...

@@ -1,6 +1,6 @@
-"""Loads partitions one after the other, in slices between which the event loop serves others.
+"""Loads partitions one after the other, in slices between which the event loop serves other work.
 
-What must not break: whatever goes wrong with one partition, the others are loaded.
+What must not break: a partition that fails to load, in whatever way, does not keep the others from loading.
 """
 
 import logging
@@ -18,17 +18,17 @@ from kalda.records.errors import RecordsError
 logger: Final = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 0.002
-"""How long loading may keep the event loop at a time, while the loop has little else to do."""
+"""How long one slice may hold the event loop while the loop has little else to do."""
 
 SLICE_SECONDS_MAX: Final = 0.010
-"""The same on a busy loop: half as long as others had it meanwhile, but no longer than this. A group whose
-coordinator moved is held up by every turn that loading waits for."""
+"""The longest slice on a busy loop, where a slice takes half as long as other work took since the last one.
+A group whose coordinator moved waits for every turn of the loop that loading waits for."""
 
 _END: Final = object()
 
 
 class Load:
-    """One partition on its way; `on_loaded` is given the seconds it took, `on_failed` why it did not work."""
+    """The load of one partition; it ends with `on_loaded` and its seconds, or `on_failed` and the error."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Load:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Let go of it: the partition was given up."""
+        """Stop the load: the partition was resigned."""
         self.is_cancelled = True
         self.steps = iter(())
 
 
 class LoadScheduler:
-    """The partitions of one runtime that are to be loaded."""
+    """Loads the partitions of one runtime."""
 
     def __init__(self, topic: str, clock: Clock, loop: Loop) -> None:
         self._topic: Final = topic
@@ -62,11 +62,11 @@ class LoadScheduler:
         self._is_running = False
         self._slice_ended = 0.0
         self._loaded: Final[list[Load]] = []
-        """What was loaded since the last line about it in the log."""
+        """The loads that were completed since the last log line about it."""
         self._began = 0.0
 
     def add(self, load: Load) -> None:
-        """Load a partition when those before it are loaded."""
+        """Load a partition after the partitions that wait already."""
         self._waiting.append(load)
         if not self._is_running:
             self._is_running = True
@@ -74,7 +74,7 @@ class LoadScheduler:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        """Load for as long as the loop may be kept."""
+        """Run one slice."""
         monotonic = self._clock.monotonic
         now = monotonic()
         deadline = now + min(max(SLICE_SECONDS, (now - self._slice_ended) / 2), SLICE_SECONDS_MAX)
@@ -93,7 +93,7 @@ class LoadScheduler:
         self._report()
 
     def _is_finished(self, load: Load, deadline: float) -> bool:
-        """Load until the deadline; tells whether the partition is done with, well or not."""
+        """Load until the deadline; return whether the partition is loaded or has failed."""
         monotonic = self._clock.monotonic
         if not load.started:
             load.started = monotonic()

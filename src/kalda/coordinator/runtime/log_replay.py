@@ -1,9 +1,9 @@
-"""Fills a shard from its log: every record from the log's start to its end, in order.
+"""Replays the log of a partition into its shard: every record from the log's start to its end, in order.
 
-The end is the log's, not the high watermark: this broker leads, so what is in its log will be committed, and
-answers wait for that (`kalda.coordinator.runtime.commit_queue`).
+The end is the log's end, not the high watermark: this broker leads, so what is in its log will be committed,
+and responses wait for that (`kalda.coordinator.runtime.commit_queue`).
 
-What must not break: the steps stay small. The loop that loads also answers every other request.
+What must not break: the steps stay small, because the loop that loads also answers all other requests.
 """
 
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from kalda.records.control import ControlRecordType, read_end_transaction_marker
 from kalda.records.key_values import iter_key_values
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""Read at a time at most: a cold disk gives so much in about a millisecond."""
+"""The most that is read at a time: a cold disk delivers this in about a millisecond."""
 
 RECORDS_PER_STEP: Final = 32
-"""Between two looks at the clock, in many small batches or in one; some 0.1 ms."""
+"""Records between two looks at the clock, in many small batches or in one: some 0.1 ms."""
 
 
 class LogReplay:
-    """The loading of one partition; `steps` does it."""
+    """The replay of one partition; iterating over `steps` performs it."""
 
     def __init__(self, log: InternalLog, partition: int, shard: CoordinatorShard, buffer_bytes: int) -> None:
-        """`buffer_bytes` are read at a time, but never more than `READ_BYTES_MAX`."""
+        """Reads `buffer_bytes` at a time, but never more than `READ_BYTES_MAX`."""
         self._log: Final = log
         self._partition: Final = partition
         self._shard: Final = shard
@@ -38,10 +38,10 @@ class LogReplay:
         self._until_step = RECORDS_PER_STEP
 
     def steps(self) -> Iterator[None]:
-        """Load; every item is an opportunity to do something else.
+        """Replay the log; each item is an opportunity to serve other work.
 
         Raises:
-            ApiError: the log cannot be read, or is not led here any more.
+            ApiError: the log cannot be read, or this broker does not lead it any more.
             RecordsError: a batch is not readable.
         """
         log, partition = self._log, self._partition
@@ -54,14 +54,14 @@ class LogReplay:
                     yield from self._batch(data, at, header)
                     position = header.next_offset
             if position == before:
-                # Nothing is there: compaction took what was at the end, or the log was truncated.
+                # Nothing follows: compaction removed the last records, or the log was truncated.
                 return
             self.byte_count += len(data)
             yield None
 
     def _batch(self, data: bytes, at: int, header: BatchHeader) -> Iterator[None]:
         shard = self._shard
-        # A batch costs something itself, if only a marker is in it.
+        # A batch counts as a record, because reading it takes time even if it holds only a marker.
         left = self._until_step - 1
         if header.is_control:
             marker = read_end_transaction_marker(data, at, header)
@@ -82,7 +82,7 @@ class LogReplay:
         count = 0
         for offset, key, value in iter_key_values(data, at, header):
             if key is None:
-                # Keyless records are refused in compacted topics; no coordinator wrote this.
+                # No coordinator has written this: compacted topics refuse records without a key.
                 continue
             replay(offset, producer_id, epoch, CoordinatorRecord(key, value))
             count += 1

@@ -1,4 +1,4 @@
-"""What a loaded shard may do by itself: look at the clock, set timers, write."""
+"""The clock, timers and writes that the runtime gives a loaded shard."""
 
 import logging
 from collections.abc import Callable
@@ -16,20 +16,20 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_MS: Final = 500
-"""How long after a refused append the operation of a timer is tried again."""
+"""The pause before the operation of a timer runs again after its append failed."""
 
 _NOT_RETRIED: Final = frozenset(
     {
-        # The partition is somebody else's.
+        # Another broker leads the partition.
         ErrorCode.NOT_COORDINATOR,
-        # It is in the log; trying again would write it twice.
+        # The records are in the log; another attempt would write them twice.
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
 
 
 class _Write(Protocol):
-    """Runs an operation and appends what it decides."""
+    """Runs an operation and appends its records."""
 
     def __call__(self, operation: Callable[[], Result[T]], /) -> Pending[T]: ...
 
@@ -45,15 +45,15 @@ class RuntimeContext:
         self._is_closed = False
 
     def time_ms(self) -> int:
-        """The wall clock, in milliseconds since the epoch."""
+        """Return the wall clock, in milliseconds since the epoch."""
         return self._clock.time_ms()
 
     def monotonic_ms(self) -> int:
-        """A clock that never goes back."""
+        """Return a clock that never goes back, in milliseconds."""
         return int(self._clock.monotonic() * 1000)
 
     def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any]]) -> None:
-        """Run `operation` after `delay_ms` and write what it decides, instead of an earlier one of `key`."""
+        """Run `operation` after `delay_ms` and write its records; replace an earlier timer of `key`."""
         if self._is_closed:
             return
         earlier = self._timers.get(key)
@@ -62,7 +62,7 @@ class RuntimeContext:
         self._timers[key] = self._all.add(partial(self._on_time, key, operation), delay_ms)
 
     def cancel(self, key: str) -> None:
-        """Forget the timer of that key, if there is one."""
+        """Cancel the timer of that key, if one is set."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -72,11 +72,11 @@ class RuntimeContext:
         return key in self._timers
 
     def write(self, operation: Callable[[], Result[T]]) -> Pending[T]:
-        """Write what `operation` decides."""
+        """Run `operation` and write its records."""
         return self._write(operation)
 
     def close(self) -> None:
-        """Forget all timers, those of the future too."""
+        """Cancel all timers; `schedule` does nothing from now on."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -85,7 +85,7 @@ class RuntimeContext:
     def _on_time(self, key: str, operation: Callable[[], Result[Any]]) -> None:
         timer = self._timers.get(key)
         if timer is None or timer.is_waiting:
-            # One that was due in the same tick has cancelled or replaced this one.
+            # A timer that was due in the same tick has cancelled or replaced this one.
             return
         del self._timers[key]
         self._write(operation).add_done(partial(self._on_done, key, operation))

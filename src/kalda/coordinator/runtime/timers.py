@@ -1,7 +1,7 @@
-"""Timers of all shards of a runtime: one wheel, woken by one call of the loop.
+"""The timers of all shards of a runtime: one timing wheel, which one call of the loop wakes.
 
-Sessions are prolonged with every heartbeat, so setting and forgetting a timer costs O(1), and the loop is
-asked for a call only when the earliest deadline moves forward.
+Every heartbeat prolongs a session, so setting and cancelling a timer costs O(1), and the loop is called only
+when the earliest deadline moves forward.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from kalda.common.timing_wheel import TimerEntry, TimingWheel
 from kalda.coordinator.runtime.coordinator_shard import Loop
 
 TICK_MS: Final = 5
-"""Time-outs of groups and transactions are seconds; coarser ticks are moved between wheels less often."""
+"""Timeouts of groups and transactions are seconds, and coarse ticks move between wheels less often."""
 
 Timer: TypeAlias = TimerEntry[Callable[[], None]]
 Timers: TypeAlias = LoopTimer[Callable[[], None]]
 
 
 def make_timers(clock: Clock, loop: Loop) -> Timers:
-    """Return the timers of a runtime; the loop's clock is the one given."""
+    """Return the timers of a runtime, whose loop must use the given clock."""
     return LoopTimer(TimingWheel(clock, TICK_MS), loop, _call)
 
 

@@ -1,7 +1,7 @@
-"""What each request to the transaction coordinator leads to: pure functions of the state and the request.
+"""Decides the requests to the transaction coordinator: pure functions of the state and the request.
 
-A `Decision` is a refusal, an answer that changes nothing, a step to write, or the word that a new producer id
-is needed to decide. Codes are those of Kafka 4.1; handlers translate them for versions that know less.
+A `Decision` is an error, a response without a change, a step to write, or the request for a new producer id.
+Codes are those of Kafka 4.1; handlers convert them for older versions of a request.
 """
 
 from collections.abc import Collection
@@ -25,16 +25,16 @@ NO_NEW_ID: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: write `after` if there is one, and answer once that is replicated."""
+    """What to do: write `after`, if set, and respond when it is replicated."""
 
     code: ErrorCode = ErrorCode.NONE
     after: TransactionMetadata | None = None
     identity: Identity = NO_IDENTITY
-    """What the producer is told to go on with."""
+    """The identity with which the producer continues."""
     ongoing: Identity = NO_IDENTITY
-    """Whose transaction was kept open for the producer (KIP-939)."""
+    """The producer whose transaction was kept open (KIP-939)."""
     needs_producer_id: bool = False
-    """Nothing can be decided without a new id; ask again with one."""
+    """Whether the decision must be repeated with a new producer id."""
 
 
 NEEDS_PRODUCER_ID: Final = Decision(needs_producer_id=True)
@@ -47,9 +47,9 @@ class Begin:
     transactional_id: str
     timeout_ms: int
     expected: Identity | None = None
-    """What the producer believes to be, if it goes on after an error (KIP-360)."""
+    """The identity that the producer sends if it continues after an error (KIP-360)."""
     keeps_prepared: bool = False
-    """Whether a transaction that is open stays so, for this producer to end (KIP-939)."""
+    """Whether an open transaction stays open, for this producer to end (KIP-939)."""
 
 
 def begin(
@@ -60,9 +60,9 @@ def begin(
     now_ms: int,
     transaction_version: int = EPOCH_BUMP_FROM,
 ) -> Decision:
-    """Give a producer its identity; a transaction that was left open is aborted first, unless it is kept.
+    """Give a producer its identity; first abort an open transaction, unless it is kept.
 
-    `transaction_version` is the level that is finalised.
+    `transaction_version` is the finalised level.
     """
     if current is None:
         if new_producer_id == NO_NEW_ID:
@@ -86,9 +86,9 @@ def begin(
         if request.keeps_prepared:
             return _take_over(current, request, new_producer_id, now_ms)
         if current.next_identity is not None and expected not in (None, current.owner):
-            # Whoever had it before it was taken over must not abort what others count on.
+            # The producer before the takeover must not abort the transaction.
             return Decision(ErrorCode.PRODUCER_FENCED)
-        # The producer asks again until the abort is complete.
+        # The producer retries until the abort is complete.
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS, current.fenced(transaction_version, now_ms))
     if _needs_new_id(current, expected):
         if new_producer_id == NO_NEW_ID:
@@ -102,19 +102,19 @@ def begin(
 
 
 def _is_plausible(current: TransactionMetadata, expected: Identity) -> bool:
-    """Whether the id that a producer believes to have is its own, or the one before a change it missed."""
+    """Return whether the producer's id is the current one, or the previous one after a lost response."""
     return expected.producer_id == current.owner.producer_id or (
         expected.producer_id == current.previous_producer_id and expected.is_exhausted
     )
 
 
 def _needs_new_id(current: TransactionMetadata, expected: Identity | None) -> bool:
-    """Whether the epochs are used up, and the producer is not one that only lost the answer to the last."""
+    """Return whether epochs are exhausted, and this is not a retry of the last one."""
     if not current.identity.is_exhausted:
         return False
     if expected is None or expected == current.identity:
         return True
-    # The last epoch of all shut the producer out, and is never given to one.
+    # The highest epoch has fenced the producer, and no producer gets it.
     return current.producer_epoch == EPOCH_MAX and expected.epoch == current.last_producer_epoch
 
 
@@ -125,7 +125,7 @@ def _raise_epoch(current: TransactionMetadata, request: Begin, now_ms: int) -> D
     elif expected.epoch == epoch:
         raised, last_epoch = epoch + 1, epoch
     elif expected.epoch == current.last_producer_epoch:
-        # It asks again, since the answer was lost; nobody else began, or the last epoch would be -1.
+        # A retry after a lost response; if another producer had begun, the last epoch would be -1.
         raised, last_epoch = epoch, current.last_producer_epoch
     else:
         return Decision(ErrorCode.PRODUCER_FENCED)
@@ -134,7 +134,7 @@ def _raise_epoch(current: TransactionMetadata, request: Begin, now_ms: int) -> D
 
 
 def _take_over(current: TransactionMetadata, request: Begin, new_producer_id: int, now_ms: int) -> Decision:
-    """Keep the transaction open and let this producer, and no other, end it."""
+    """Keep the transaction open, to be ended by this producer only."""
     owner = current.owner
     if owner.is_exhausted:
         if new_producer_id == NO_NEW_ID:
@@ -147,11 +147,11 @@ def _take_over(current: TransactionMetadata, request: Begin, new_producer_id: in
 
 
 def check_producer(current: TransactionMetadata | None, producer: Identity) -> ErrorCode:
-    """Tell what is wrong with a producer that says it is in a transaction."""
+    """Return the error for a producer that claims the transaction, or NONE."""
     if current is None or current.owner.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if current.owner.epoch != producer.epoch or producer.epoch == EPOCH_MAX:
-        # The highest epoch shuts producers out; a transaction under it could never be ended for its producer.
+        # The highest epoch fences producers; a transaction with it could not be fenced any more.
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
@@ -164,7 +164,7 @@ def add_partitions(
     client_version: int,
     now_ms: int,
 ) -> Decision:
-    """Take partitions into the transaction, which begins with the first."""
+    """Add partitions to the transaction; the first one begins it."""
     code = check_producer(current, producer)
     if code is not ErrorCode.NONE:
         return Decision(code)
@@ -173,7 +173,7 @@ def add_partitions(
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.state is TransactionState.ONGOING:
         if current.next_identity is not None:
-            # What was prepared may only be ended (KIP-939).
+            # A transaction that was taken over may only be ended (KIP-939).
             return Decision(ErrorCode.INVALID_TXN_STATE)
         if current.partitions.issuperset(partitions):
             return Decision()
@@ -183,7 +183,7 @@ def add_partitions(
 def verify_partitions(
     current: TransactionMetadata | None, producer: Identity, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Tell for each partition whether it is in the producer's transaction (KIP-890, part 1)."""
+    """Return for each partition whether it is in the producer's transaction (KIP-890, part 1)."""
     code = check_producer(current, producer)
     if code is ErrorCode.NONE:
         assert current is not None, "a producer without an id was refused"
@@ -209,7 +209,7 @@ def end(
     new_producer_id: int,
     now_ms: int,
 ) -> Decision:
-    """Decide the outcome, as the producer asks."""
+    """Commit or abort, as the producer requests."""
     if current is None:
         return Decision(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     raises_epochs = client_version >= EPOCH_BUMP_FROM
@@ -220,13 +220,13 @@ def end(
             return Decision(code)
     state = current.state
     if state.is_prepared:
-        # Either the same end, asked for again, or with epochs that grow the end of the next transaction. Both
-        # are decided once this one is complete, and clients retry until then.
+        # A retry of the same end, or in version 2 the end of the next transaction. Both are decided when this
+        # transaction is complete, and clients retry until then.
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is not TransactionState.ONGOING:
         if state.is_complete and current.is_commit == is_commit and (is_retry or not raises_epochs):
             return Decision(identity=current.owner)
-        # With epochs that grow, an abort need not have a transaction: what was written may be unknown here.
+        # In version 2 an abort needs no transaction: the coordinator may not have seen its partitions.
         if is_retry or is_commit or not raises_epochs:
             return Decision(ErrorCode.INVALID_TXN_STATE)
     if raises_epochs and current.owner.is_exhausted and new_producer_id == NO_NEW_ID:
@@ -238,7 +238,7 @@ def end(
 
 
 def _is_retry(current: TransactionMetadata, producer: Identity) -> bool:
-    """Whether a producer asks for an end again that raised its epoch, and whose answer it never got."""
+    """Return whether a producer retries an end that raised its epoch, after a lost response."""
     if not current.raises_epochs or not (current.state.is_prepared or current.state.is_complete):
         return False
     owner = current.owner
@@ -255,14 +255,14 @@ def time_out(
     now_ms: int,
     transaction_version: int = EPOCH_BUMP_FROM,
 ) -> Decision:
-    """Abort a transaction that has been open for too long, and fence its producer."""
+    """Abort a transaction that has timed out, and fence its producer."""
     if current is None or not current.is_timed_out(open_ms) or current.producer_epoch >= EPOCH_MAX:
         return Decision()
     return Decision(after=current.fenced(transaction_version, now_ms))
 
 
 def complete(current: TransactionMetadata | None, prepared: TransactionMetadata, *, now_ms: int) -> Decision:
-    """Note that every marker of `prepared` is written; nothing if the transaction is no longer that one."""
+    """Complete `prepared`, whose markers are written; an error if the transaction is another one."""
     if (
         current is None
         or current.state is not prepared.state

@@ -1,12 +1,12 @@
-"""The transaction coordinator: requests in, decisions written through the runtime, markers sent after them.
+"""The transaction coordinator of one broker: decides requests, and has markers written after decisions.
 
-It owns no state: that is in the shards, one per partition of ``__transaction_state`` that this broker leads.
-Answers are pending values that come once everything they tell is replicated.
+It owns no state: the state is in the shards, one for each partition of ``__transaction_state`` that this
+broker leads. Responses are pending values, which complete when the records they depend on are replicated.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -18,18 +18,17 @@ from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
-from kalda.coordinator.transaction.ports import MarkerSender, MarkerWork, ProducerIdSource
 from kalda.coordinator.transaction.transaction_metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
 from kalda.coordinator.transaction.transaction_shard import NOTHING, TransactionShard
 
 logger: Final = logging.getLogger(__name__)
 
 EXPIRED_PER_WRITE: Final = 1000
-"""Ids that are forgotten in one batch: some 100 kB, far below any limit of a batch."""
+"""The most expired ids that one batch deletes: some 100 kB, far below any limit of a batch."""
 
 T = TypeVar("T")
 Decide = Callable[[TransactionMetadata | None, int], Decision]
-"""A decision on the present state of an id, with a new producer id or -1."""
+"""Decides from the current state of an id and a new producer id, or -1."""
 
 
 class Runtime(Protocol):
@@ -38,11 +37,11 @@ class Runtime(Protocol):
     def write(
         self, partition: int, operation: Callable[[TransactionShard], Result[T]], *, timeout_ms: int
     ) -> Pending[T]:
-        """Write what an operation decides, and give its response when that is replicated."""
+        """Write the records of an operation, and give its response when they are replicated."""
         ...
 
     def read(self, partition: int, operation: Callable[[TransactionShard], T]) -> Pending[T]:
-        """Give what an operation found, when what it saw is replicated."""
+        """Give the result of an operation when what it read is replicated."""
         ...
 
     def leader_epoch(self, partition: int) -> int:
@@ -56,17 +55,54 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """The settings; the words are Kafka's."""
+    """The settings of the transaction coordinator, under Kafka's names."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     two_phase_commit_enable: bool = False
     request_timeout_ms: int = 30_000
-    """How long a record may take to be replicated before the request is answered with an error."""
+    """How long a record may take to be replicated before the response is an error."""
+
+
+@dataclass(eq=False, slots=True)
+class MarkerWork:
+    """The markers to write for one transaction; `remaining` shrinks as they are written."""
+
+    state_partition: int
+    """The partition of ``__transaction_state`` that the transaction belongs to."""
+    coordinator_epoch: int
+    """The leader epoch of that partition: logs refuse markers of an earlier one."""
+    metadata: TransactionMetadata
+    on_done: Callable[["MarkerWork"], None]
+    """Called once, when no partition remains; never for a transaction that another coordinator took over."""
+    remaining: set[TopicPartition] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.remaining = set(self.metadata.partitions)
+
+
+class MarkerSender(Protocol):
+    """Writes markers to the leaders of partitions, and retries until it succeeds."""
+
+    def send(self, work: MarkerWork) -> None:
+        """Begin to write the markers; returns at once."""
+        ...
+
+    def drop(self, state_partition: int) -> None:
+        """Drop the markers of a partition that this broker does not coordinate any more."""
+        ...
+
+
+class ProducerIdSource(Protocol):
+    """Allocates producer ids."""
+
+    def take(self, on_done: Callable[[int | None], None]) -> None:
+        """Call `on_done` with a new id, at once or later; with None if none can be allocated now."""
+        ...
 
 
 class TransactionCoordinator:
-    """Every transactional id whose partition this broker leads."""
+    """Coordinates the transactional ids whose partitions this broker leads."""
 
     def __init__(
         self,
@@ -90,13 +126,13 @@ class TransactionCoordinator:
         self._partition_for: Final = partition_for
         self._transaction_version: Final = transaction_version
         self._shards: Final[dict[int, TransactionShard]] = {}
-        """The partitions that are loaded."""
+        """The loaded partitions."""
         self._works: Final[dict[str, MarkerWork]] = {}
-        """By transactional id: the markers on their way."""
+        """The markers that are being written, by transactional id."""
         self._runtime: Final = make_runtime(self._make_shard)
 
     def _make_shard(self, partition: int) -> TransactionShard:
-        """Make the empty state of a partition, for the runtime to fill."""
+        """Return the empty state of a partition, which the runtime loads."""
         return TransactionShard(partition, self, self._clock, self._transaction_version)
 
     def partition_for(self, transactional_id: str) -> int:
@@ -145,7 +181,7 @@ class TransactionCoordinator:
         *,
         client_version: int = 0,
     ) -> Pending[Decision]:
-        """Take partitions into a producer's transaction (AddPartitionsToTxn, AddOffsetsToTxn)."""
+        """Add partitions to a producer's transaction (AddPartitionsToTxn, AddOffsetsToTxn)."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
 
@@ -163,7 +199,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
     ) -> Pending[dict[TopicPartition, ErrorCode]]:
-        """Return whether partitions are in a producer's transaction."""
+        """Return for each partition whether it is in a producer's transaction."""
         if not transactional_id:
             return Pending.of(dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
 
@@ -180,7 +216,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer: Identity, *, is_commit: bool, client_version: int = 0
     ) -> Pending[Decision]:
-        """Commit or abort (EndTxn); the answer comes before the markers are written, as in Kafka."""
+        """Commit or abort (EndTxn); the response comes before the markers are written, as in Kafka."""
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
 
@@ -197,7 +233,7 @@ class TransactionCoordinator:
         return self._decide(transactional_id, decide)
 
     def describe(self, transactional_id: str) -> Pending[tuple[ErrorCode, TransactionMetadata | None]]:
-        """Tell everything about one id, and which of its partitions still lack their marker."""
+        """Return the state of one id, or an error code."""
         if not transactional_id:
             return Pending.of((ErrorCode.INVALID_REQUEST, None))
 
@@ -216,14 +252,14 @@ class TransactionCoordinator:
         return read.then(found)
 
     def remaining_partitions(self, metadata: TransactionMetadata) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction; those without a marker while it is being ended."""
+        """Return the partitions of a transaction; while it ends, those without a marker."""
         work = self._works.get(metadata.transactional_id)
         if work is None or not metadata.state.is_prepared:
             return metadata.partitions
         return frozenset(work.remaining)
 
     def transactions(self) -> list[TransactionMetadata]:
-        """Return every transactional id that is coordinated here."""
+        """Return all transactional ids that this broker coordinates."""
         return [each for shard in self._shards.values() for each in shard.transactions.values()]
 
     @property
@@ -234,7 +270,7 @@ class TransactionCoordinator:
     # Periodic work.
 
     def abort_timed_out(self) -> int:
-        """Abort what was open for too long; return how many transactions that were."""
+        """Abort transactions that have timed out; return how many there were."""
         overdue = [(shard, name) for shard in tuple(self._shards.values()) for name in shard.timed_out()]
         for shard, transactional_id in overdue:
             logger.info('transaction of "%s" is aborted: it timed out', transactional_id)
@@ -252,7 +288,7 @@ class TransactionCoordinator:
         )
 
     def forget_expired(self) -> int:
-        """Forget the ids that were idle for too long; return how many."""
+        """Delete transactional ids that have expired; return how many there were."""
         now_ms, expiration_ms = self._clock.time_ms(), self._config.transactional_id_expiration_ms
         count = 0
         for partition, shard in tuple(self._shards.items()):
@@ -270,7 +306,7 @@ class TransactionCoordinator:
         return count
 
     def _forget(self, transactional_ids: list[str], shard: TransactionShard) -> Result[None]:
-        """Decide again, with the state as it is now, and write the tombstones."""
+        """Check the ids again, with their current state, and write the tombstones."""
         now_ms, expiration_ms = self._clock.time_ms(), self._config.transactional_id_expiration_ms
         records = []
         for transactional_id in transactional_ids:
@@ -279,14 +315,14 @@ class TransactionCoordinator:
                 records.append(transaction_log.encode_tombstone(transactional_id))
         return Result(records, None)
 
-    # What shards report.
+    # Callbacks of shards (`ShardOwner`).
 
     def on_shard_loaded(self, shard: TransactionShard) -> None:
-        """Take over a partition."""
+        """Start to coordinate a partition."""
         self._shards[shard.partition] = shard
 
     def on_shard_unloaded(self, shard: TransactionShard) -> None:
-        """Give a partition up, with the markers that were on their way."""
+        """Stop to coordinate a partition, and drop its markers."""
         if self._shards.get(shard.partition) is shard:
             del self._shards[shard.partition]
         self._markers.drop(shard.partition)
@@ -295,7 +331,7 @@ class TransactionCoordinator:
                 del self._works[transactional_id]
 
     def on_prepared(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
-        """Send the markers of a transaction whose outcome is decided for good."""
+        """Send the markers of a transaction whose outcome is replicated."""
         assert metadata.state.is_prepared, f"markers of {metadata}, whose outcome is not decided"
         epoch = self._runtime.leader_epoch(shard.partition)
         work = MarkerWork(shard.partition, epoch, metadata, self._on_markers_written)
@@ -332,7 +368,7 @@ class TransactionCoordinator:
     def _try(
         self, transactional_id: str, decide: Decide, new_producer_id: int, answer: Pending[Decision]
     ) -> None:
-        """Decide and write; once more if only a new producer id was missing."""
+        """Decide and write; decide again if a new producer id was needed."""
 
         def operation(shard: TransactionShard) -> Result[Decision]:
             decision = decide(shard.get(transactional_id), new_producer_id)
@@ -350,7 +386,7 @@ class TransactionCoordinator:
 
         def with_id(producer_id: int | None) -> None:
             if producer_id is None:
-                # Retriable: the next try may find coordination well again.
+                # Producers retry this code; by then ZooKeeper may be reachable again.
                 answer.complete(Decision(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             else:
                 self._try(transactional_id, decide, producer_id, answer)
@@ -370,11 +406,11 @@ _CODES: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What the log says, in the words that producers know from a coordinator."""
+"""The codes that producers handle, for errors of the log."""
 
 
 def coordinator_error(error: Exception) -> ErrorCode:
-    """Return the code that a producer is told for an error of the log or of the runtime."""
+    """Return the code to send a producer for an error of the log or of the runtime."""
     if not isinstance(error, ApiError):
         logger.error("a decision on a transaction failed", exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR

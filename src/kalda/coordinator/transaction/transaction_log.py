@@ -1,7 +1,7 @@
-"""The records of ``__transaction_state``, exactly as Kafka writes them.
+"""Encodes and decodes the records of ``__transaction_state``, byte for byte as Kafka writes them.
 
-The key is the transactional id. The value's version 1 is flexible (KIP-915): brokers that do not know a
-tagged field skip it. `next_producer_epoch` is KIP-939's. A value of None forgets the id.
+The key is the transactional id. Version 1 of the value is flexible (KIP-915): brokers skip tagged fields that
+they do not know. `next_producer_epoch` belongs to KIP-939. A tombstone deletes the id.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ RECORD_TYPES: Final[RecordTypes] = {KEY_VERSION: (TransactionLogKey, Transaction
 
 
 def encode(metadata: TransactionMetadata, transaction_version: int) -> CoordinatorRecord:
-    """Encode a state; flexible from transaction version 1 on, and where its fields ask for it."""
+    """Encode a state: flexible from transaction version 1 on, or if a tagged field is set."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         partitions = [
@@ -54,12 +54,12 @@ def encode(metadata: TransactionMetadata, transaction_version: int) -> Coordinat
 
 
 def encode_tombstone(transactional_id: str) -> CoordinatorRecord:
-    """The record that forgets an id."""
+    """Return the record that deletes an id."""
     return encode_record(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION, None)
 
 
 def decode(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None] | None:
-    """The id and state of a record, None for a tombstone's state; None for a key of a later version.
+    """Return id and state of a record, without state for a tombstone; None for a key of a later version.
 
     Raises:
         ProtocolError: the record is not one of ``__transaction_state``.

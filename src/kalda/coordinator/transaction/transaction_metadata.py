@@ -1,11 +1,11 @@
-"""What the coordinator knows of one transactional id, and how each step changes it.
+"""The state of one transactional id, and the steps that lead from one state to the next.
 
-A `TransactionMetadata` never changes; each step gives the next one, which is what is written to
-``__transaction_state``. Because a record is appended and replayed in one turn of the loop, Kafka's "pending"
-states do not exist: the next step already sees this one, and its answer waits until both are replicated.
+A `TransactionMetadata` is immutable; each step returns the next one, which is written to
+``__transaction_state``. A record is appended and replayed in one turn of the loop, so Kafka's pending states
+do not exist: the next step already sees this one, and its response waits until both are replicated.
 
-What a maintainer must not break: (id, epoch) never goes back, and once a state is prepared only the matching
-complete state follows. `check_step` says so for every step that is written.
+What must not break: (id, epoch) never goes back, and a prepared state is followed only by the matching
+complete state. `check_step` asserts this for every step that is written.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 EPOCH_MAX: Final = 2**15 - 1
 TIMEOUT_NEVER: Final = 2**31 - 1
-"""The time-out of a producer that takes part in a two-phase commit (KIP-939): only its owner ends it."""
+"""The timeout of a producer in a two-phase commit (KIP-939): only its owner ends the transaction."""
 EPOCH_BUMP_FROM: Final = 2
 """The transaction version from which every end raises the epoch (KIP-890, part 2)."""
 NO_TIME: Final = -1
@@ -33,7 +33,7 @@ class Identity:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the epoch may not be raised for the producer: one above is kept free for fencing it."""
+        """Whether the producer gets no higher epoch: the highest one is reserved for fencing it."""
         return self.epoch >= EPOCH_MAX - 1
 
 
@@ -42,7 +42,7 @@ NO_IDENTITY: Final = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """One transactional id at one moment."""
+    """The state of one transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -51,18 +51,18 @@ class TransactionMetadata:
     state: TransactionState
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
-    """When its first partition was added; -1 before the first transaction."""
+    """When the first partition was added; -1 before the first transaction."""
     update_ms: int = NO_TIME
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before, if its producer raised it itself: it may ask again (KIP-360). Not written."""
+    """The previous epoch, if the producer raised it itself: it may retry (KIP-360). Not written."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id before this step, so that a producer whose epoch was exhausted may ask again."""
+    """The producer id before this step, so that a producer whose epoch was exhausted may retry."""
     next_producer_id: int = NO_PRODUCER_ID
-    """What the producer goes on with when the transaction is complete; -1: the same id."""
+    """The producer id after the transaction is complete; -1: the same id."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Goes with `next_producer_id`. While ongoing: what took over a prepared transaction (KIP-939)."""
+    """The epoch of `next_producer_id`. While ongoing: of the producer that took over (KIP-939)."""
     client_version: int = 0
-    """The transaction version that its last end was asked for in."""
+    """The transaction version of the last end."""
 
     @property
     def identity(self) -> Identity:
@@ -71,29 +71,29 @@ class TransactionMetadata:
 
     @property
     def next_identity(self) -> Identity | None:
-        """Who may end a transaction that was taken over, or who goes on after an end; None: nobody new."""
+        """The producer that took the transaction over, or continues after its end; None: the same."""
         if self.next_producer_id == NO_PRODUCER_ID:
             return None
-        # Kafka writes no epoch beside an id that follows an exhausted one: it is 0.
+        # Kafka writes no epoch for an id that follows an exhausted one: the epoch is 0.
         return Identity(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
     def owner(self) -> Identity:
-        """Whom the id belongs to: the last identity that was given to a producer."""
+        """The last identity that a producer was given."""
         return self.next_identity or self.identity
 
     @property
     def raises_epochs(self) -> bool:
-        """Whether its last end raised the epoch."""
+        """Whether the last end raised the epoch."""
         return self.client_version >= EPOCH_BUMP_FROM
 
     @property
     def is_commit(self) -> bool:
-        """Whether it was decided to commit."""
+        """Whether the decision is to commit."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def is_timed_out(self, open_ms: int) -> bool:
-        """Return whether `open_ms` milliseconds are longer than its producer lets a transaction be open."""
+        """Return whether a transaction that has been open for `open_ms` has timed out."""
         return (
             self.state is TransactionState.ONGOING
             and self.timeout_ms != TIMEOUT_NEVER
@@ -101,7 +101,7 @@ class TransactionMetadata:
         )
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id was idle for so long that it is forgotten."""
+        """Return whether the id was idle for `expiration_ms`."""
         return self.state.may_expire and self.update_ms <= now_ms - expiration_ms
 
     def check_invariants(self) -> None:
@@ -117,7 +117,7 @@ class TransactionMetadata:
     def begun(
         self, identity: Identity, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> "TransactionMetadata":
-        """A producer that starts, under the identity that it is given."""
+        """Return the state after a producer starts with an identity."""
         return TransactionMetadata(
             self.transactional_id,
             identity.producer_id,
@@ -132,7 +132,7 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> "TransactionMetadata":
-        """More partitions in the transaction, which begins with the first."""
+        """Return the state with more partitions; the first one begins the transaction."""
         is_first = self.state is not TransactionState.ONGOING
         return replace(
             self,
@@ -145,7 +145,7 @@ class TransactionMetadata:
         )
 
     def taken_over(self, identity: Identity, timeout_ms: int, now_ms: int) -> "TransactionMetadata":
-        """The transaction stays open, but somebody new decides how it ends (KIP-939)."""
+        """Return the state after another producer took the open transaction over (KIP-939)."""
         return replace(
             self,
             previous_producer_id=self.producer_id,
@@ -156,13 +156,13 @@ class TransactionMetadata:
         )
 
     def fenced(self, transaction_version: int, now_ms: int) -> "TransactionMetadata":
-        """The abort of a transaction that its producer did not ask for; it is shut out by a higher epoch.
+        """Return the state that aborts a transaction and fences its producer with a higher epoch.
 
-        Where every end raises the epoch, it may still learn that epoch, if nobody begins before: then its
-        transaction has ended as if it had asked for it.
+        Where every end raises the epoch, the producer can still get that epoch, if no other producer begins
+        before: then its transaction has ended as if it had requested the abort.
         """
         assert self.producer_epoch < EPOCH_MAX, f"{self.transactional_id} cannot be fenced at {EPOCH_MAX}"
-        # Whoever took the transaction over is shut out as well, by going above its epoch too.
+        # A producer that took the transaction over is fenced as well, by an epoch above its own.
         taken = self.next_identity
         successor = None if taken is None else Identity(taken.producer_id, taken.epoch + 1)
         raises = transaction_version >= EPOCH_BUMP_FROM
@@ -181,9 +181,9 @@ class TransactionMetadata:
     def ended(
         self, *, is_commit: bool, client_version: int, new_producer_id: int, now_ms: int
     ) -> "TransactionMetadata":
-        """The decision to commit or to abort. With epochs that grow, the markers carry the next one.
+        """Return the state after the decision to commit or abort; in version 2 it has the next epoch.
 
-        `new_producer_id` takes over if the owner's epoch is exhausted.
+        `new_producer_id` follows if the owner's epoch is exhausted.
         """
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         successor = self.next_identity
@@ -208,7 +208,7 @@ class TransactionMetadata:
         )
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
-        """Every marker is written."""
+        """Return the state after all markers are written."""
         owner = self.owner
         return replace(
             self,
@@ -228,12 +228,12 @@ class TransactionMetadata:
 
 
 def _written_epoch(identity: Identity) -> int:
-    """Kafka writes no epoch beside an id that begins at 0."""
+    """Return the epoch to write: Kafka writes none for an id that begins at epoch 0."""
     return identity.epoch or NO_PRODUCER_EPOCH
 
 
 def check_step(before: TransactionMetadata | None, after: TransactionMetadata) -> None:
-    """Assert that one state may follow the other: a wrong step must end the broker, not a transaction."""
+    """Assert that `after` may follow `before`: no wrong step may be written."""
     assert after.producer_id >= 0, f"{after} has no producer id"
     assert 0 <= after.producer_epoch <= EPOCH_MAX, f"{after} has an epoch that does not exist"
     if before is None:

@@ -1,8 +1,8 @@
-"""The transactions of one partition of ``__transaction_state``.
+"""The transactional ids of one partition of ``__transaction_state``.
 
-State changes only in `replay`, so that loading and running are one path. A prepared transaction is handed to
-the owner once its record is replicated, after loading as well: that is all there is to the recovery of a
-half-done commit.
+State changes only in `replay`, so that loading and running are one path. The shard hands a prepared
+transaction to the coordinator when its record is replicated, also after loading: no other recovery of a
+half-finished commit is needed. Kafka's counterpart is ``TransactionStateManager``.
 """
 
 import logging
@@ -23,18 +23,18 @@ from kalda.protocol.protocol_errors import ProtocolError
 logger: Final = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""Pause before a record is written again that could not be."""
+"""The pause before a failed write is repeated."""
 
 
 class ShardOwner(Protocol):
-    """The coordinator, as a shard sees it."""
+    """The coordinator, which a shard notifies."""
 
     def on_shard_loaded(self, shard: "TransactionShard") -> None:
-        """The shard's state is complete, and this broker coordinates it."""
+        """The shard is loaded, and this broker coordinates it."""
         ...
 
     def on_shard_unloaded(self, shard: "TransactionShard") -> None:
-        """It is no longer coordinated here."""
+        """This broker does not coordinate the shard any more."""
         ...
 
     def on_prepared(self, shard: "TransactionShard", metadata: TransactionMetadata) -> None:
@@ -54,40 +54,37 @@ class TransactionShard:
         self._transaction_version: Final = transaction_version
         self._transactions: Final[dict[str, TransactionMetadata]] = {}
         self._ongoing: Final[dict[str, float]] = {}
-        """When each open transaction began, in monotonic seconds: the wall clock may jump."""
+        """When each open transaction began, in monotonic seconds, because the wall clock may jump."""
         self._step: TransactionMetadata | None = None
-        """The step whose record is about to be appended: it knows what the record has no field for."""
+        """The step whose record is about to be appended; it has values that the record has no field for."""
         self._context: ShardContext | None = None
 
     @property
     def transactions(self) -> Mapping[str, TransactionMetadata]:
-        """Every transactional id of the partition."""
+        """All transactional ids of the partition."""
         return self._transactions
 
     def open_ms(self, transactional_id: str) -> int:
-        """Return for how long the transaction of an id has been open, 0 if none is."""
+        """Return for how long the transaction of an id has been open, 0 if it is not open."""
         now = self._clock.monotonic()
         return round((now - self._ongoing.get(transactional_id, now)) * 1000)
 
     def timed_out(self) -> list[str]:
-        """Return the ids whose transactions have been open for too long."""
+        """Return the ids whose transactions have timed out."""
         return [name for name in self._ongoing if self._transactions[name].is_timed_out(self.open_ms(name))]
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
-        """Return the state of an id, None for one that was never seen or is forgotten."""
+        """Return the state of an id, None for an id that is unknown or deleted."""
         return self._transactions.get(transactional_id)
 
     def record(self, after: TransactionMetadata) -> CoordinatorRecord:
-        """Return the record of a step from the present state; it must be appended in this turn, or never.
-
-        A step that is not allowed is a bug, and none may be written.
-        """
+        """Return the record of a step from the current state; it must be appended in this turn, or never."""
         check_step(self._transactions.get(after.transactional_id), after)
         self._step = after
         return transaction_log.encode(after, self._transaction_version())
 
     def write_complete(self, transactional_id: str, operation: Callable[[], Result[None]]) -> None:
-        """Write a record that must be written in the end, however often the log refuses."""
+        """Write a record, and retry until the log accepts it."""
         context = self._context
         if context is None:
             return
@@ -103,10 +100,10 @@ class TransactionShard:
 
         context.write(operation).add_done(done)
 
-    # What the runtime calls.
+    # The interface `CoordinatorShard`.
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Take one record in; one that cannot be read is logged and left out."""
+        """Apply one record; skip and log it if it cannot be read."""
         step, self._step = self._step, None
         try:
             decoded = transaction_log.decode(record)
@@ -130,7 +127,7 @@ class TransactionShard:
                 last_producer_epoch=step.last_producer_epoch,
                 previous_producer_id=step.previous_producer_id,
             )
-            # The record says all that was decided: another broker would go on from the same state.
+            # The record holds everything that was decided: another broker loads the same state.
             assert metadata == step, f"{step} was decided, {metadata} is replayed"
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
@@ -142,10 +139,10 @@ class TransactionShard:
                 self._announce(self._context, [metadata])
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """Nothing: the topic is never written in a transaction."""
+        """Do nothing: no transaction writes to this topic."""
 
     def on_loaded(self, context: ShardContext) -> None:
-        """Go on with what was decided and not completed."""
+        """Complete the transactions whose outcome was decided."""
         self._context = context
         self._step = None
         prepared = [each for each in self._transactions.values() if each.state.is_prepared]
@@ -160,7 +157,7 @@ class TransactionShard:
             self._announce(context, prepared)
 
     def on_unloaded(self) -> None:
-        """Let go; whoever coordinates next goes on."""
+        """Drop everything; the next coordinator continues."""
         self._context = None
         self._owner.on_shard_unloaded(self)
 
@@ -178,13 +175,13 @@ class TransactionShard:
     def _began(self, metadata: TransactionMetadata) -> float:
         """Return when a transaction began by the monotonic clock.
 
-        What is loaded has the time of another run, so that the wall clock decides, once. If that was set back
-        since, the transaction counts as one that begins now.
+        A loaded record has the wall-clock time of another process, which is compared once. If the clock was
+        set back since, the transaction begins now.
         """
         return self._clock.monotonic() - max(self._clock.time_ms() - metadata.start_ms, 0) / 1000
 
     def _announce(self, context: ShardContext, prepared: list[TransactionMetadata]) -> None:
-        """Have the markers of transactions written as soon as their records are replicated."""
+        """Notify the owner of prepared transactions as soon as their records are replicated."""
 
         def committed(pending: Pending[None]) -> None:
             if self._context is not context:
@@ -192,7 +189,7 @@ class TransactionShard:
             if pending.error is not None:
                 if _is_lost(pending.error):
                     return
-                # A wait that was too long says nothing: the record is in the log, and counts.
+                # The wait timed out, but the record is in the log and may still be replicated.
                 context.schedule(f"announce-{prepared[0].transactional_id}", RETRY_MS, again)
                 return
             for each in prepared:
@@ -208,7 +205,7 @@ class TransactionShard:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether the leadership is gone, and with it all that was to be done."""
+    """Return whether the error means that this broker lost the leadership."""
     return isinstance(error, ApiError) and error.code is ErrorCode.NOT_COORDINATOR
 
 

@@ -1,24 +1,24 @@
-"""The states of a transaction, with the numbers and names that Kafka writes and shows."""
+"""The states of a transaction, with the numbers that Kafka writes and the names that its tools show."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands; the numbers are those in ``__transaction_state``."""
+    """The state of a transactional id; the numbers are those in ``__transaction_state``."""
 
     EMPTY = 0
-    """Nothing was written since the producer began."""
+    """The producer has begun no transaction."""
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """Decided; the markers are on their way. There is no way back from here."""
+    """The commit is decided and cannot be taken back; its markers are being written."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """Expired: the id's record is about to be deleted. Never written."""
+    """The id has expired and its record is about to be deleted. Never written."""
     PREPARE_EPOCH_FENCE = 7
-    """The producer is about to be fenced. Never written: here the abort follows in the same step."""
+    """The producer is about to be fenced. Never written: here the same step aborts."""
 
     @property
     def title(self) -> str:
@@ -27,7 +27,7 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided and its markers are not all written."""
+        """Whether the outcome is decided and some markers are not written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -37,7 +37,7 @@ class TransactionState(IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether an id that was idle for long may be forgotten in this state."""
+        """Whether an idle id may expire in this state."""
         return self is TransactionState.EMPTY or self.is_complete
 
 
@@ -64,7 +64,7 @@ VALID_PREVIOUS: Final = {
         (
             TransactionState.ONGOING,
             TransactionState.PREPARE_EPOCH_FENCE,
-            # With epochs that grow at every end, a producer aborts what it never told the coordinator of.
+            # In version 2 a producer may abort a transaction that the coordinator has not seen.
             TransactionState.EMPTY,
             TransactionState.COMPLETE_COMMIT,
             TransactionState.COMPLETE_ABORT,
@@ -77,4 +77,4 @@ VALID_PREVIOUS: Final = {
     ),
     TransactionState.PREPARE_EPOCH_FENCE: frozenset((TransactionState.ONGOING,)),
 }
-"""From which states each can be reached."""
+"""The states from which each state can be reached."""

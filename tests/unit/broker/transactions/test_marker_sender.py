@@ -14,7 +14,7 @@ from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.coordinator.transaction.ports import MarkerWork
+from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.protocol.messages.write_txn_markers import (

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord
-from kalda.coordinator.group.group_shard import SKIPPED_TOLD_MAX
+from kalda.coordinator.group.group_shard import SKIPPED_LOGGED_MAX
 from kalda.coordinator.group.offset_records import OffsetAndMetadata, offset_commit_record
 from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from tests.unit.coordinator.group.group_simulation import GROUP, GroupSimulation
@@ -41,6 +41,6 @@ def test_very_much_junk_is_told_of_in_few_lines(caplog: pytest.LogCaptureFixture
     simulation = GroupSimulation()
     simulation.log.add(0, *[CoordinatorRecord(b"\0", b"")] * 1000, GOOD)
     simulation.fail_over()
-    assert SKIPPED_TOLD_MAX + 1 == len(caplog.records)
+    assert SKIPPED_LOGGED_MAX + 1 == len(caplog.records)
     assert "1000 records are skipped" in caplog.records[-1].message
     assert simulation.shard.offsets.get(GROUP, "t", 0) is not None

@@ -1,1 +1,5 @@
-"""Groups of the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+A member that the coordinator names leader assigns partitions; the coordinator only distributes the
+assignment. The package decides over the state of one shard and imports nothing of the consumer protocol.
+"""

@@ -1,8 +1,7 @@
-"""A classic group: its members, its generation, and the rules that need nothing else.
+"""The state of a classic group: members, generation, and the rules that need nothing else.
 
-Pure state. When it changes is decided by `rebalance`; this module keeps the numbers consistent and knows
-which change of state is possible. What must not break: `members_awaiting_join` equals the members that wait,
-and the count in `_supporters` of each protocol equals the members that offer it.
+`rebalance` decides when the state changes; this module defines which transitions are possible and keeps the
+counts consistent. What must not break is in `ClassicGroup.check_invariants`.
 """
 
 from collections import Counter
@@ -30,7 +29,7 @@ _GROUP_METADATA_VALUE_VERSION: Final = 3
 
 
 class GroupState(StrEnum):
-    """The states of a classic group; the values are what clients are told."""
+    """The states of a classic group; the values are their names in responses."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -48,11 +47,11 @@ _PREVIOUS: Final[dict[GroupState, frozenset[GroupState]]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-"""From which states each may be entered."""
+"""The states from which each state may be entered."""
 
 
 class ClassicGroup:
-    """One group. A group that only commits offsets ("simple") has no protocol type and no members."""
+    """One group. A simple group, which only commits offsets, has no protocol type and no members."""
 
     __slots__ = (
         "_checked_generation_id",
@@ -89,53 +88,53 @@ class ClassicGroup:
         """None without members, and in a group that was a consumer group until its members join again."""
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        """Instance id to member id, of the static ones among `members`."""
+        """The member ids of static members, by instance id."""
         self.pending_join: set[str] = set()
-        """Ids given out with MEMBER_ID_REQUIRED whose owners have not come back yet; never in `members`."""
+        """Member ids that were sent with MEMBER_ID_REQUIRED and have not joined yet; never in `members`."""
         self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self.members_awaiting_join = 0
         self.new_member_added = False
-        """During the initial delay: somebody joined since it was last extended."""
+        """During the initial delay: whether a member has joined since the delay was last extended."""
         self.topics: frozenset[str] | None = None
-        """What the members subscribe to; None where that cannot be known."""
+        """The topics that the members subscribe to; None if a subscription cannot be read."""
         self._supporters: dict[str, int] = {}
         self._checked_generation_id = 0
         """The generation of the last `check_invariants`."""
 
-    # What the rest of the coordinator asks (see `Group`).
+    # The interface `Group`.
 
     @property
     def state_name(self) -> str:
-        """The state as clients are told."""
+        """The name of the state in responses."""
         return self.state.value
 
     @property
     def member_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
         return len(self.members)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members and none is on the way in."""
+        """Whether the group has no members and no member is joining."""
         return self.state is GroupState.EMPTY
 
     @property
     def is_consumer_group(self) -> bool:
-        """Whether its members are consumers, whose subscriptions can be read."""
+        """Whether the members are consumers, whose subscriptions have a known format."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic; of consumers whose subscription is unknown, every one."""
+        """Return whether a member subscribes to the topic; a subscription that cannot be read matches all."""
         return topic in self.topics if self.topics is not None else self.is_consumer_group
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, api_version: int
     ) -> None:
-        """Check that a commit may pass: members of this generation, and anybody while the group is empty.
+        """Check that a member may commit: of this generation, or any client while the group is empty.
 
         Raises:
-            ApiError: it may not.
+            ApiError: the member may not commit.
         """
         del api_version  # The classic protocol has the same rules in every version.
         if self.state is GroupState.DEAD:
@@ -149,24 +148,24 @@ class ClassicGroup:
         elif not transactional and self.state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
         if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows the new generation, so it has given up its partitions: let it sync first.
+            # A member of the new generation has revoked its partitions, and must sync before it commits.
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Check that offsets may be read: always.
+        """Check that offsets may be fetched, which is always so.
 
         Raises:
-            ApiError: the group is gone.
+            ApiError: the shard was unloaded.
         """
         del member_id, epoch
         if self.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
 
     def validate_offset_delete(self) -> None:
-        """Check that offsets may be deleted: with members, only if their subscriptions can be read.
+        """Check that offsets may be deleted: if there are members, these must be consumers.
 
         Raises:
-            ApiError: they may not.
+            ApiError: no offset may be deleted.
         """
         if self.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -177,7 +176,7 @@ class ClassicGroup:
         """Check that the group may be deleted: only while it is empty.
 
         Raises:
-            ApiError: it may not.
+            ApiError: the group may not be deleted.
         """
         if self.state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -185,11 +184,11 @@ class ClassicGroup:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
-        """From when on the retention of an offset counts (KIP-211).
+        """Return the time from which the retention of an offset counts (KIP-211), None if it does not expire.
 
-        Of a simple group since the commit; of an empty one since it became empty, or since a later commit
-        (an administrator set the offset; Kafka forgets such a one at once); of a stable group of
-        consumers since the commit, for topics that nobody subscribes to any more. Otherwise not at all.
+        In a simple group this is the commit. In an empty group it is the time the group became empty, or a
+        later commit (by an administrator; Kafka expires such an offset at once). In a stable group of
+        consumers it is the commit, for topics without a subscriber. Other groups' offsets do not expire.
         """
         if self.protocol_type is None:
             return commit_timestamp_ms
@@ -200,7 +199,7 @@ class ClassicGroup:
         return None
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What deletes the group from the log."""
+        """Return the record that deletes the group."""
         return [group_metadata_record(self.group_id, None)]
 
     # Members.
@@ -221,7 +220,7 @@ class ClassicGroup:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def supports(self, protocol_type: str, protocols: "dict[str, bytes]") -> bool:
-        """Whether somebody with these protocols could be a member: all must have one in common."""
+        """Return whether a client with these protocols could be a member: all members must share one."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return self.protocol_type == protocol_type and any(
@@ -229,7 +228,7 @@ class ClassicGroup:
         )
 
     def add(self, member: ClassicMember, answer: Pending[JoinGroupResponse] | None) -> None:
-        """Take a member in, waiting if there is an `answer` to give; the first one leads."""
+        """Add a member, which waits for a generation if there is an `answer`; the first member leads."""
         assert member.member_id not in self.members, f"{member} is in {self}"
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -245,7 +244,7 @@ class ClassicGroup:
         self.set_awaiting_join(member, answer)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Take a member or a pending id out; if it led, whoever joined first leads now."""
+        """Remove a member or a pending id; if the leader goes, the member that joined first leads."""
         self.pending_join.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -261,7 +260,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, old: ClassicMember, new_member_id: str) -> ClassicMember:
-        """Give a static member another id; what the old one waits for is the caller's to answer first."""
+        """Give a static member a new id; the caller has answered what the old one waited for."""
         assert old.awaiting_join is None, f"{old} still waits in {self}"
         assert old.awaiting_sync is None, f"{old} still waits in {self}"
         assert old.instance_id is not None, f"{old} is not static"
@@ -293,7 +292,7 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take in what a member says when it joins again."""
+        """Replace the protocols and timeouts of a member that joins again."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -301,7 +300,7 @@ class ClassicGroup:
         member.session_timeout_ms = session_timeout_ms
 
     def set_awaiting_join(self, member: ClassicMember, answer: Pending[JoinGroupResponse] | None) -> None:
-        """Note that a member waits for the next generation, or does not any more."""
+        """Set or clear the response that a member waits for until the next generation begins."""
         self.members_awaiting_join += (answer is not None) - (member.awaiting_join is not None)
         member.awaiting_join = answer
 
@@ -309,12 +308,12 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member waits for the next generation and nobody was told to come back."""
+        """Whether all members wait for the next generation and no member id is pending."""
         return len(self.members) == self.members_awaiting_join and not self.pending_join
 
     @property
@@ -323,7 +322,7 @@ class ClassicGroup:
         return self.state in _PREVIOUS[GroupState.PREPARING_REBALANCE]
 
     def elect_joined_leader(self) -> bool:
-        """Have somebody lead who waits for the next generation; false if nobody does."""
+        """Make a member lead that waits for the next generation; return false if no member waits."""
         leader = self.members.get(self.leader_id or "")
         if leader is None or leader.awaiting_join is None:
             leader = next((each for each in self.members.values() if each.awaiting_join is not None), None)
@@ -333,7 +332,7 @@ class ClassicGroup:
         return True
 
     def begin_generation(self, now_ms: int) -> None:
-        """Count the next generation and choose its protocol; without members the group is empty."""
+        """Start the next generation and select its protocol; without members the group becomes empty."""
         self.generation_id += 1
         self.pending_sync.clear()
         if self.members:
@@ -353,7 +352,7 @@ class ClassicGroup:
         self.state_timestamp_ms = now_ms
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all have."""
+        """Return the protocol that most members prefer among those that all members support."""
         candidates = frozenset(name for name, count in self._supporters.items() if count == len(self.members))
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -362,7 +361,7 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def joined_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told to assign by."""
+        """Return the metadata of all members, by which the leader assigns."""
         name = self.protocol_name
         assert name is not None, f"{self} has no protocol"
         return [
@@ -385,7 +384,7 @@ class ClassicGroup:
     # The record.
 
     def record(self, assignments: "dict[str, bytes] | None" = None) -> CoordinatorRecord:
-        """What the log keeps of the group: this generation, with the assignments given or those in force."""
+        """Return the record of this generation, with `assignments` or the assignments in force."""
         members = []
         for member in self.members.values():
             assert self.protocol_name is not None, f"{self} has no protocol"
@@ -415,7 +414,7 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, group_id: str, value: GroupMetadataValue) -> "ClassicGroup":
-        """The group as a record describes it: stable with members, empty without.
+        """Make the group that a record describes: stable if it has members, otherwise empty.
 
         Raises:
             ProtocolError: the record contradicts itself.
@@ -423,7 +422,7 @@ class ClassicGroup:
         ids = [member.member_id for member in value.members]
         instances = [m.group_instance_id for m in value.members if m.group_instance_id is not None]
         if len(set(ids)) != len(ids) or len(set(instances)) != len(instances):
-            raise ProtocolError(f"group {group_id}: a member comes twice in one generation")
+            raise ProtocolError(f"group {group_id}: a member id is repeated in one generation")
         if ids and value.protocol is None:
             raise ProtocolError(f"group {group_id}: it has members and no protocol")
         group = cls(group_id, value.current_state_timestamp)

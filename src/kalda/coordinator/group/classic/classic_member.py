@@ -1,4 +1,4 @@
-"""A member of a classic group, and what it subscribes to if it is a consumer."""
+"""A member of a classic group, and the subscription in a consumer's metadata."""
 
 from collections.abc import Iterable, Mapping
 from struct import Struct
@@ -17,7 +17,7 @@ _VERSION: Final = Struct(">h")
 
 
 class ClassicMember:
-    """A member and what it waits for; `ClassicGroup` alone changes it."""
+    """A member and the responses it waits for; only `ClassicGroup` and `Rebalance` change it."""
 
     __slots__ = (
         "assignment",
@@ -49,7 +49,7 @@ class ClassicMember:
     ) -> None:
         self.member_id: Final = member_id
         self.instance_id: Final = instance_id
-        """Given by the user to a static member, which may come back under another member id (KIP-345)."""
+        """The `group.instance.id` of a static member, which may return with another member id (KIP-345)."""
         self.client_id: Final = client_id
         self.client_host: Final = client_host
         self.rebalance_timeout_ms = rebalance_timeout_ms
@@ -61,33 +61,33 @@ class ClassicMember:
         self.awaiting_join: Pending[JoinGroupResponse] | None = None
         self.awaiting_sync: Pending[SyncGroupResponse] | None = None
         self.is_new = False
-        """Joined for the first time and was not answered yet: it cannot send heartbeats."""
+        """Whether it has no response to its first JoinGroup yet: it cannot send heartbeats."""
 
     @property
     def is_static(self) -> bool:
-        """Whether it has an instance id."""
+        """Whether the member has an instance id."""
         return self.instance_id is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether it may be silent: one that waits for an answer sends no heartbeats.
+        """Whether the member may omit heartbeats: a member that waits for a response sends none.
 
-        A new member is not trusted for ever: it may be gone, and nobody would notice while its join waits.
+        A new member may not: it may have failed, which would go unnoticed while its join waits.
         """
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def matches(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether it offers just these protocols, in this order."""
+        """Return whether the member supports exactly these protocols, in this order."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What it says for the protocol; the group chose one that every member has."""
+        """Return the metadata for a protocol, which every member supports."""
         return self.protocols[protocol_name]
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The first protocol of its preference among those that every member has."""
+        """Return the protocol that the member prefers among those that all members support."""
         return next(name for name in self.protocols if name in candidates)
 
     def __repr__(self) -> str:

@@ -211,7 +211,7 @@ class ClassicProtocol:
     def _assign(
         self, group: ClassicGroup, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]
     ) -> Result[SyncGroupResponse]:
-        """Write the leader's assignment; all members get their part once it is committed."""
+        """Write the leader's assignment; all members get their part when it is committed."""
         assignments = {each.member_id: each.assignment for each in request.assignments}
         generation_id = group.generation_id
         logger.info(

@@ -1,7 +1,7 @@
 """Decides JoinGroup: who may become or stay a member of a classic group, and what that does to the group.
 
 A new dynamic member of JoinGroup version 4 and above first gets a member id and joins again with it, so that
-a client whose response was lost leaves no member behind that nobody owns (KIP-394); older clients would take
+a client whose response was lost leaves no orphaned member behind (KIP-394); older clients would take
 MEMBER_ID_REQUIRED for a failure. A static member that returns without a member id replaces its former self;
 if nothing else changes, the group does not rebalance (KIP-345, KIP-814).
 """

@@ -1,14 +1,14 @@
-"""How a classic group gets from one generation to the next.
+"""Moves a classic group from one generation to the next.
 
     Empty --join--> PreparingRebalance --all joined, or time is up--> CompletingRebalance
     CompletingRebalance --the leader's assignment is committed--> Stable
-    Stable, CompletingRebalance --a member comes, goes or changes--> PreparingRebalance
+    Stable, CompletingRebalance --a member joins, leaves or changes--> PreparingRebalance
     PreparingRebalance --all members gone--> Empty
 
-A state machine over `ClassicGroup`: time comes from the shard's context, timers are operations that the
-context runs, and answers leave through `Answers` when an operation is through, so that whoever is woken by
-an answer finds the group in order. What must not break: every member that waits is answered once, and every
-member either waits or has a timer.
+This is a state machine over `ClassicGroup`. The shard's context provides the clock and runs the timers, which
+are operations. Responses leave through `Answers` at the end of an operation, so that a client that a response
+wakes finds the group in order. What must not break: every waiting request is answered once, and every member
+either waits for a response or has a session timer.
 """
 
 import logging
@@ -32,32 +32,32 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-"""How long a new member may wait for its first generation. It cannot send heartbeats yet, and nobody would
-notice that it is gone; one that is still there joins again."""
+"""How long a new member may wait for its first generation. It cannot send heartbeats yet, so a failure would
+go unnoticed; a member that still lives joins again."""
 
 
 class Answers:
-    """Answers that were decided and not given yet."""
+    """Responses that an operation has decided and not sent yet."""
 
     def __init__(self) -> None:
         self._decided: list[tuple[Pending[Any], Any]] = []
 
     def add(self, waiting: Pending[T], response: T) -> None:
-        """Decide an answer."""
+        """Add a response to send when the operation ends."""
         self._decided.append((waiting, response))
 
     def give(self) -> None:
-        """Give all answers, those included that are decided meanwhile."""
+        """Send all responses, including those that are added meanwhile."""
         while self._decided:
             decided, self._decided = self._decided, []
             for waiting, response in decided:
                 if not waiting.is_done:
-                    # Else the request failed on its way, and was answered there.
+                    # Otherwise the request has failed, and its error was the response.
                     waiting.complete(response)
 
 
 class Rebalance:
-    """Moves the groups of one shard; methods return the records to write."""
+    """Moves the classic groups of one shard; methods return the records to write."""
 
     def __init__(self, shard: GroupShardState, completed_rebalance: Callable[[], None]) -> None:
         self._shard: Final = shard
@@ -67,13 +67,13 @@ class Rebalance:
     # Towards the next generation.
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
-        """Begin a rebalance, or complete the one under way if this was what it waited for."""
+        """Begin a rebalance, or complete the one under way if it waited for this."""
         if group.can_rebalance:
             return self.prepare(group, reason)
         return self.maybe_complete_join(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
-        """Begin a rebalance: all members shall join again. A first one waits for more members to come."""
+        """Begin a rebalance: all members must join again. The first one waits for more members."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._propagate_failure(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -99,7 +99,7 @@ class Rebalance:
         return []
 
     def maybe_complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Begin the next generation if everybody has joined; a first one waits for its delay all the same."""
+        """Begin the next generation if all members have joined; the first one always waits for its delay."""
         if (
             group.state is not GroupState.PREPARING_REBALANCE
             or group.previous_state is GroupState.EMPTY
@@ -109,7 +109,7 @@ class Rebalance:
         return self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Begin the next generation with those who joined; static members stay in spite of being away."""
+        """Begin the next generation with the members that joined; absent static members stay."""
         context = self._shard.context
         context.cancel(_join_timer(group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
@@ -120,7 +120,7 @@ class Rebalance:
             names = ", ".join(member.member_id for member in absent)
             logger.info("Group %s continues without the members that did not join: %s", group.group_id, names)
         if group.members and not group.elect_joined_leader():
-            # Static members only, and all away: their sessions will decide.
+            # All members are static and absent; they stay until their sessions expire.
             logger.warning("Group %s: no member joined, waiting for another round", group.group_id)
             self._schedule_join(group)
             return []
@@ -148,7 +148,7 @@ class Rebalance:
         return []
 
     def generation_for(self, group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
-        """What a member is told of the generation; the leader gets the others' metadata to assign by."""
+        """Return a member's JoinGroup response; the leader's has the metadata of all members."""
         return JoinGroupResponse(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -161,7 +161,7 @@ class Rebalance:
     # The assignment.
 
     def store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """Make the assignment that the log holds now everybody's, and the group stable."""
+        """Give all members their part of the committed assignment; the group becomes stable."""
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} expects no assignment"
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
@@ -170,7 +170,7 @@ class Rebalance:
         self._completed_rebalance()
 
     def refuse_assignment(self, group: ClassicGroup, code: ErrorCode) -> None:
-        """The assignment could not be written: all shall join again."""
+        """Have all members join again, because the assignment could not be written."""
         self._propagate_failure(group, code)
         records = self.prepare_or_complete(group, f"the assignment could not be stored: {code.name}")
         assert not records, "a group with members writes nothing before its assignment"
@@ -180,22 +180,22 @@ class Rebalance:
             member.assignment = NO_ASSIGNMENT
             self._answer_sync(group, member, SyncGroupResponse(error_code=code))
 
-    # Members that go.
+    # Members that leave.
 
     def remove_member(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Take a member out and end what it waits for; the group moves on by `after_removal`."""
+        """Remove a member and fail its waiting requests; the caller calls `after_removal` next."""
         self.answer_both(group, member, ErrorCode.UNKNOWN_MEMBER_ID, member_id="")
         group.remove(member.member_id)
         self._shard.context.cancel(_heartbeat_timer(group.group_id, member.member_id))
 
     def after_removal(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
-        """Go on without those who left."""
+        """Begin or complete a rebalance after members were removed."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             return self.prepare_or_complete(group, reason)
         return self.maybe_complete_join(group)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
-        """Drop a group of which nothing is in the log and whose last comer is gone."""
+        """Delete a group that has no record in the log and no members or pending ids."""
         if (
             group.state is GroupState.EMPTY
             and group.generation_id == 0
@@ -209,7 +209,7 @@ class Rebalance:
     # Answers.
 
     def answer_join(self, group: ClassicGroup, member: ClassicMember, response: JoinGroupResponse) -> None:
-        """Answer a member that waits for a generation; nothing happens if it does not."""
+        """Answer the JoinGroup that a member waits for, if any."""
         if member.awaiting_join is not None:
             self.answers.add(member.awaiting_join, response)
             group.set_awaiting_join(member, None)
@@ -228,7 +228,7 @@ class Rebalance:
         if member.awaiting_sync is not None:
             self.answers.add(member.awaiting_sync, response)
             member.awaiting_sync = None
-            # Its session may have run out while it waited, which was not held against it.
+            # The session timer may have fired while the member waited, without effect.
             self.schedule_heartbeat(group, member)
 
     # Timers.
@@ -236,13 +236,13 @@ class Rebalance:
     def schedule_heartbeat(
         self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
     ) -> None:
-        """Expect to hear of a member within its session timeout."""
+        """Start or prolong a member's session."""
         self.schedule_expiry(
             group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms
         )
 
     def schedule_expiry(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Expect to hear of a member, or of one that was told to come back, within a time."""
+        """Start the timer that removes a member or a pending member id."""
         self._shard.context.schedule(
             _heartbeat_timer(group.group_id, member_id),
             timeout_ms,
@@ -250,7 +250,7 @@ class Rebalance:
         )
 
     def cancel_expiry(self, group: ClassicGroup, member_id: str) -> None:
-        """Expect nothing of a member any more."""
+        """Cancel the session timer of a member."""
         self._shard.context.cancel(_heartbeat_timer(group.group_id, member_id))
 
     def _schedule_join(self, group: ClassicGroup) -> None:

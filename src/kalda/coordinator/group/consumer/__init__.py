@@ -1,1 +1,6 @@
-"""Groups of the consumer protocol (KIP-848): the coordinator assigns, members reconcile one by one."""
+"""The consumer group protocol (KIP-848): the coordinator assigns partitions, members reconcile one by one.
+
+A heartbeat joins, changes or leaves a group and moves the member towards its target assignment. Members of
+the classic protocol can be in the same group, and groups can change their protocol. The package decides over
+the state of one shard; it sees the cluster's topics through the port in `topics`.
+"""

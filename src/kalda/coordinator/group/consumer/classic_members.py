@@ -1,8 +1,8 @@
-"""Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Serves the members of consumer groups that use the classic protocol.
 
-JoinGroup is a heartbeat that tells everything; the member epoch is its generation, SyncGroup fetches what the
-member may use, and Heartbeat says REBALANCE_IN_PROGRESS when there is something to fetch or to give back. No
-member leads: the coordinator assigns.
+JoinGroup acts as a full heartbeat, and the member epoch is the generation. SyncGroup returns the partitions
+that the member may use. Heartbeat answers REBALANCE_IN_PROGRESS when there are partitions to fetch or to
+revoke. No member leads: the coordinator assigns.
 """
 
 import logging
@@ -85,8 +85,8 @@ class ClassicMembers:
         subscription = _subscription(request)
         records: list[CoordinatorRecord] = []
         before = self._joining(group, member_id, instance_id, is_unknown, records)
-        told = _told(before, request, requester, subscription)
-        step = self._heartbeats.update(group, before, told, records)
+        updated = _changed(before, request, requester, subscription)
+        step = self._heartbeats.update(group, before, updated, records)
         owned = owned_assignment(subscription.owned_partitions, self._groups.topics)
         member = self._heartbeats.assign(step, owned, records)
         answer: Pending[JoinGroupResponse] = Pending()
@@ -119,7 +119,7 @@ class ClassicMembers:
         answer.complete(response)
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> None:
-        """Check that there is room, and that one of the protocols is everybody's."""
+        """Check that the group has room, and that all classic members support one of the protocols."""
         if (
             len(group.members) >= self._groups.config.group_consumer_max_size
             and member_id not in group.members
@@ -194,7 +194,7 @@ class ClassicMembers:
     # Heartbeat.
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Note that the member lives; have it join again if it has something to take or to give back."""
+        """Prolong the member's session; have it join again if it has partitions to get or to revoke."""
         try:
             group, member, _ = self._member(
                 request.group_id, request.member_id, request.group_instance_id, request.generation_id
@@ -242,7 +242,7 @@ class ClassicMembers:
         return Result(records, LeaveGroupResponse(members=responses))
 
     def _leaving(self, group: ConsumerGroup, identity: MemberIdentity) -> Member:
-        """Who leaves; an administrator names a static member by its instance id alone."""
+        """Return the member that leaves; an administrator may name a static member by instance id only."""
         instance_id = identity.group_instance_id
         if instance_id is None:
             member = group.member(identity.member_id)
@@ -260,10 +260,10 @@ class ClassicMembers:
     def _member(
         self, group_id: str, member_id: str, instance_id: str | None, generation_id: int
     ) -> tuple[ConsumerGroup, Member, ClassicSide]:
-        """The classic member that sends a request.
+        """Return the classic member that sends a request.
 
         Raises:
-            ApiError: it is none, or of another generation.
+            ApiError: the sender is no classic member, or has another generation.
         """
         group = self._groups.group(group_id)
         if instance_id is None:
@@ -288,15 +288,15 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
 
 
-def _told(
+def _changed(
     member: Member,
     request: JoinGroupRequest,
     requester: Requester,
     subscription: ConsumerProtocolSubscription,
 ) -> Member:
-    """The member with what its request says; before JoinGroup v1 its session is its rebalance timeout."""
+    """Return the member with the fields of its request; JoinGroup v0 has one timeout for both uses."""
     rebalance_timeout_ms = request.rebalance_timeout_ms
-    told = replace(
+    updated = replace(
         member,
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
@@ -312,11 +312,11 @@ def _told(
             tuple(ClassicProtocolOffer(each.name, bytes(each.metadata)) for each in request.protocols),
         ),
     )
-    return member if told == member else told
+    return member if updated == member else updated
 
 
 def _waits_for_others(group: ConsumerGroup, member: Member) -> bool:
-    """Whether something of its target is still somebody else's."""
+    """Return whether another member still owns a partition of this member's target."""
     for topic_id, partitions in group.target_of(member.member_id).items():
         missing = partitions - member.assigned.get(topic_id, frozenset())
         if any(group.owner_of(topic_id, partition) is not None for partition in missing):

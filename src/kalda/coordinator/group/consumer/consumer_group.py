@@ -1,8 +1,8 @@
-"""A consumer group: its state as the records tell it, and what follows from that.
+"""The state of a consumer group: what its records say, and what follows from that.
 
-`replay` changes it, nothing else does; decisions are taken in `heartbeat` and its like, which read this. What
-must not break: `owner_of` knows every partition that a member uses or has not given back yet, because that is
-what keeps two members from using one partition.
+Only replaying records changes a group; `heartbeats` and `consumer_groups` read it and decide. What must not
+break: `owner_of` returns the owner of every partition that a member uses or has not revoked yet, because this
+keeps two members from using one partition.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from kalda.coordinator.group.group import GroupType
 PROTOCOL_TYPE: Final = "consumer"
 
 _COMMIT_WITH_MEMBER_EPOCH: Final = 9
-"""The first version of OffsetCommit and OffsetFetch whose generation means a member epoch."""
+"""The first version of OffsetCommit whose generation field can carry a member epoch."""
 
 
 class ConsumerGroup:
@@ -41,32 +41,32 @@ class ConsumerGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
         self.epoch = 0
-        """Grows when members, subscriptions or their topics change."""
+        """The group epoch, which grows when members, subscriptions or subscribed topics change."""
         self.assignment_epoch = 0
-        """The group epoch that the target assignment is for; never above `epoch`."""
+        """The group epoch of the target assignment; never above `epoch`."""
         self.members: Final[dict[str, Member]] = {}
         self.static_members: Final[dict[str, str]] = {}
         """Member ids by instance id."""
         self.targets: Final[dict[str, Assignment]] = {}
         self.topics: Mapping[str, TopicMetadata] = {}
-        """The subscribed topics as they were when the group epoch was bumped last."""
+        """The subscribed topics as they were when the group epoch was last bumped."""
         self.regexes: Final[dict[str, RegularExpression]] = {}
         self.refreshed = (-1, 0)
-        """Not in the log: the generation of the cluster's topics that `topics` is known to hold for, and the
-        group epoch then. A group epoch below it means that the write failed."""
+        """Not in the log: the generation of `TopicsView` with which `topics` was last compared, and the group
+        epoch then. A group epoch below it means that the write failed."""
         self._owners: Final[dict[UUID, dict[int, str]]] = {}
         self._names: Final[Counter[str]] = Counter()
         self._regex_members: Final[Counter[str]] = Counter()
         self._assignors: Final[Counter[str]] = Counter()
         self._classic_protocols: Final[Counter[str]] = Counter()
         self.classic_count = 0
-        """Members that speak the classic protocol."""
+        """The number of members that use the classic protocol."""
 
-    # What it is.
+    # The interface `Group`.
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Its state; follows from epochs and members."""
+        """The state, which follows from epochs and members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -77,29 +77,29 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Its state as clients are told."""
+        """The name of the state in responses."""
         return self.state.value
 
     @property
     def member_count(self) -> int:
-        """How many members it has."""
+        """The number of members."""
         return len(self.members)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
         return not self.members
 
     @property
     def is_all_classic(self) -> bool:
-        """Whether every member speaks the classic protocol."""
+        """Whether all members use the classic protocol."""
         return self.classic_count == len(self.members)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic, by name or by expression."""
+        """Return whether a member subscribes to the topic, by name or by expression."""
         return topic in self._names or any(topic in resolved.topics for resolved in self.regexes.values())
 
-    # Members and what they have.
+    # Members and their assignments.
 
     def member(self, member_id: str) -> Member:
         """Return a member.
@@ -115,32 +115,32 @@ class ConsumerGroup:
         return found
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member of that instance id."""
+        """Return the member with that instance id, None if there is none."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return self.members.get(member_id) if member_id is not None else None
 
     def target_of(self, member_id: str, instance_id: str | None = None) -> Assignment:
-        """What a member shall have; one that takes over an instance id inherits the target."""
+        """Return a member's target assignment; a member that takes over an instance id inherits it."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, member_id)
         return self.targets.get(member_id, EMPTY_ASSIGNMENT)
 
     def owner_of(self, topic_id: UUID, partition: int) -> str | None:
-        """The member that uses a partition or has not given it back yet."""
+        """Return the member that uses a partition or has not revoked it yet, None if it is free."""
         owners = self._owners.get(topic_id)
         return owners.get(partition) if owners is not None else None
 
     def regex_member_count(self, regex: str) -> int:
-        """How many members subscribe by that expression."""
+        """Return how many members subscribe by that expression."""
         return self._regex_members[regex]
 
     @property
     def subscribed_regexes(self) -> list[str]:
-        """The expressions that members subscribe by, in order."""
+        """The expressions by which members subscribe, in order."""
         return sorted(self._regex_members)
 
     def subscription_of(self, member: Member) -> frozenset[str]:
-        """The topics that a member subscribes to, by name and by what its expression matched last."""
+        """Return the topics that a member subscribes to, by name and by the last match of its expression."""
         resolved = self.regexes.get(member.subscribed_regex) if member.subscribed_regex else None
         return member.subscribed_names | resolved.topics if resolved is not None else member.subscribed_names
 
@@ -178,9 +178,9 @@ class ConsumerGroup:
         return found
 
     def supports_classic_protocols(self, names: Sequence[str], *, without: str | None = None) -> bool:
-        """Whether one of the names is offered by all members that speak the classic protocol.
+        """Return whether all members that use the classic protocol support one of the names.
 
-        `without` leaves one of them out: the one that asks.
+        The member `without`, which joins, does not count.
         """
         counts = self._classic_protocols
         others = self.classic_count
@@ -191,7 +191,7 @@ class ConsumerGroup:
         return any(counts[name] == others for name in names)
 
     def preferred_assignor(self, before: Member | None = None, after: Member | None = None) -> str | None:
-        """The assignor that most members want; `before` and `after` are a change about to be made."""
+        """Return the assignor that most members request, after the member `before` becomes `after`."""
         counts = self._assignors.copy()
         if before is not None and before.member_id in self.members and before.server_assignor is not None:
             counts[before.server_assignor] -= 1
@@ -203,7 +203,7 @@ class ConsumerGroup:
     # Replaying.
 
     def put_member(self, member: Member) -> None:
-        """Take in a member as it is now."""
+        """Add or replace a member."""
         before = self.members.get(member.member_id)
         if before is not None:
             self._forget(before)
@@ -225,7 +225,7 @@ class ConsumerGroup:
                     owners[partition] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Take in that a member is gone."""
+        """Remove a member."""
         member = self.members.pop(member_id, None)
         if member is None:
             return
@@ -248,7 +248,7 @@ class ConsumerGroup:
                 if owners is None:
                     continue
                 for partition in partitions:
-                    # A compacted log may show the next owner before it shows that this one let go.
+                    # A compacted log may have the next owner's record before the record of this revocation.
                     if owners.get(partition) == member.member_id:
                         del owners[partition]
                 if not owners:
@@ -309,10 +309,10 @@ class ConsumerGroup:
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, api_version: int
     ) -> None:
-        """Let members of the right epoch commit, and anybody without one while the group is empty.
+        """Check that a member of the current epoch commits, or any client while the group is empty.
 
         Raises:
-            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION for a member that speaks the
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION for a member that uses the
                 classic protocol), UNSUPPORTED_VERSION: this version cannot carry a member epoch.
         """
         del instance_id
@@ -328,7 +328,7 @@ class ConsumerGroup:
         _check_epoch(member, epoch)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Let members of the right epoch read, and whoever names none.
+        """Check that a member of the current epoch fetches, or a client that names no member.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION.
@@ -338,10 +338,10 @@ class ConsumerGroup:
         _check_epoch(self.member(member_id or ""), epoch)
 
     def validate_offset_delete(self) -> None:
-        """Offsets may always be deleted, subscribed topics aside."""
+        """Allow the deletion of offsets; `is_subscribed` excludes topics."""
 
     def validate_delete(self) -> None:
-        """Let the group be deleted when it is empty.
+        """Check that the group is empty.
 
         Raises:
             ApiError: NON_EMPTY_GROUP.
@@ -352,11 +352,11 @@ class ConsumerGroup:
             )
 
     def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:
-        """From the commit on: topics that the group subscribes to are not asked about."""
+        """Return the time of the commit: callers skip topics that the group subscribes to."""
         return commit_timestamp_ms
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """What deletes the group, its offsets aside."""
+        """Return the records that delete the group, without its offsets."""
         return group_removal(self.group_id, self.members.keys() | self.targets.keys(), self.regexes)
 
 

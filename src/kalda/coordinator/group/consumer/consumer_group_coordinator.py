@@ -1,4 +1,7 @@
-"""What request handlers call for consumer groups: finds the shard, answers failures in the response."""
+"""The consumer groups of one broker, which request handlers call.
+
+It runs requests on the shard of their group and turns errors into responses.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
@@ -17,10 +20,10 @@ T = TypeVar("T")
 
 
 class ConsumerOperations(Protocol):
-    """Runs operations on consumer groups where they belong."""
+    """Runs operations on the shards of consumer groups."""
 
     def __call__(self, group_id: str, operation: Callable[[ConsumerProtocol], Result[T]], /) -> Pending[T]:
-        """Run one in the shard of the group; what it gives fails with the code for the client."""
+        """Run an operation in the shard of a group; its error has a code for the client."""
         ...
 
 
@@ -28,14 +31,14 @@ class ConsumerGroupCoordinator:
     """The consumer groups that this broker coordinates."""
 
     def __init__(self, run: ConsumerOperations, *, is_enabled: bool = True) -> None:
-        """`is_enabled` is whether `group.coordinator.rebalance.protocols` has ``consumer``."""
+        """`is_enabled` is whether `group.coordinator.rebalance.protocols` contains ``consumer``."""
         self._run: Final = run
         self._is_enabled: Final = is_enabled
 
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
-        """Join, stay or leave; answered when what it changes is replicated."""
+        """Decide a heartbeat; the response comes when its records are replicated."""
         if not self._is_enabled:
             return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
@@ -48,7 +51,7 @@ class ConsumerGroupCoordinator:
         return self._run(request.group_id, operation).then(answer)
 
     def describe(self, group_ids: Iterable[str]) -> Pending[list[DescribedGroup]]:
-        """Describe groups in the order asked for; an entry may be an error."""
+        """Describe groups in the order of the request; an entry may be an error."""
         ids = list(group_ids)
         if not self._is_enabled:
             error = ApiError(ErrorCode.UNSUPPORTED_VERSION)

@@ -34,13 +34,13 @@ Partitions = TypeVar("Partitions", messages.TopicPartition, messages.TopicPartit
 
 
 def group_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
-    """The group and its epoch; None removes the group."""
+    """Return the record of the group epoch; None deletes the group."""
     value = None if epoch is None else messages.ConsumerGroupMetadataValue(epoch=epoch)
     return encode_record(messages.ConsumerGroupMetadataKey(group_id=group_id), GROUP_KEY, value)
 
 
 def topics_record(group_id: str, topics: Mapping[str, TopicMetadata] | None) -> CoordinatorRecord:
-    """The topics that the group is subscribed to, as it saw them last."""
+    """Return the record of the subscribed topics."""
     value = None
     if topics is not None:
         value = messages.ConsumerGroupPartitionMetadataValue(
@@ -53,7 +53,7 @@ def topics_record(group_id: str, topics: Mapping[str, TopicMetadata] | None) -> 
 
 
 def member_record(group_id: str, member: Member) -> CoordinatorRecord:
-    """What a member told of itself."""
+    """Return the record of a member's metadata."""
     classic = None
     if member.classic is not None:
         classic = messages.ClassicMemberMetadata(
@@ -79,14 +79,14 @@ def member_record(group_id: str, member: Member) -> CoordinatorRecord:
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member is gone; its assignments go first."""
+    """Return the tombstone of a member, which follows those of its assignments."""
     return encode_record(
         messages.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), MEMBER_KEY, None
     )
 
 
 def target_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
-    """The target assignment of that group epoch is complete; None removes it with the group."""
+    """Return the record that completes the target assignment of a group epoch; None deletes it."""
     value = (
         None if epoch is None else messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
     )
@@ -96,7 +96,7 @@ def target_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, target: Assignment | None) -> CoordinatorRecord:
-    """What a member shall have; None with the member."""
+    """Return the record of a member's target assignment; None deletes it."""
     value = None
     if target is not None:
         value = messages.ConsumerGroupTargetAssignmentMemberValue(
@@ -107,7 +107,7 @@ def target_record(group_id: str, member_id: str, target: Assignment | None) -> C
 
 
 def current_record(group_id: str, member: Member) -> CoordinatorRecord:
-    """What a member has now, and what it must give back."""
+    """Return the record of a member's current assignment and of what it must revoke."""
     value = messages.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
@@ -120,13 +120,13 @@ def current_record(group_id: str, member: Member) -> CoordinatorRecord:
 
 
 def current_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member has nothing any more."""
+    """Return the tombstone of a member's current assignment."""
     key = messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)
     return encode_record(key, CURRENT_KEY, None)
 
 
 def regex_record(group_id: str, regex: str, resolved: RegularExpression | None) -> CoordinatorRecord:
-    """The topics that a regular expression matched; None when nobody subscribes by it any more."""
+    """Return the record of the topics that an expression matched; None deletes it."""
     value = None
     if resolved is not None:
         value = messages.ConsumerGroupRegularExpressionValue(
@@ -137,7 +137,7 @@ def regex_record(group_id: str, regex: str, resolved: RegularExpression | None) 
 
 
 def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """All that removes a member."""
+    """Return the records that delete a member."""
     return [
         current_tombstone(group_id, member_id),
         target_record(group_id, member_id, None),
@@ -148,7 +148,7 @@ def member_removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 def group_removal(
     group_id: str, member_ids: Iterable[str], regexes: Iterable[str]
 ) -> list[CoordinatorRecord]:
-    """All that removes a group, its offsets aside."""
+    """Return the records that delete a group, without its offsets."""
     ids = sorted(member_ids)
     return [
         *(current_tombstone(group_id, member_id) for member_id in ids),
@@ -162,10 +162,10 @@ def group_removal(
 
 
 def read_member(base: Member, value: messages.ConsumerGroupMemberMetadataValue) -> Member:
-    """The member with what the record says of it; its assignment stays that of `base`."""
+    """Return the member with the metadata of a record and the assignment of `base`."""
     metadata = value.classic_member_metadata
     classic = None
-    # One without protocols is what a record says that does not mention it.
+    # A record without the tagged field decodes to a struct without protocols.
     if metadata is not None and metadata.supported_protocols:
         classic = ClassicSide(
             metadata.session_timeout_ms,
@@ -191,12 +191,12 @@ def read_member(base: Member, value: messages.ConsumerGroupMemberMetadataValue) 
 
 
 def read_assigned(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> tuple[Assignment, Assignment]:
-    """What a record says that a member has, and that it must give back."""
+    """Return the assigned partitions in a record, and those to revoke."""
     return assignment_of(value.assigned_partitions), assignment_of(value.partitions_pending_revocation)
 
 
 def read_state(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> MemberState:
-    """The state in a record."""
+    """Return the member state in a record."""
     return MemberState.read(value.state)
 
 

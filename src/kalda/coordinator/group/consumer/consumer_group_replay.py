@@ -33,15 +33,15 @@ Reader: TypeAlias = Callable[[bytes, bytes | None], None]
 
 
 class ConsumerReplay:
-    """Reads records into the groups of one shard."""
+    """Replays records into the groups of one shard."""
 
     def __init__(self, groups: dict[str, Group], on_removed: Callable[[str, str], None]) -> None:
-        """`on_removed` is told the group and the id of a member that is gone."""
+        """`on_removed` is called with the group id and the member id of each removed member."""
         self._groups: Final = groups
         self._on_removed: Final = on_removed
 
     def readers(self) -> dict[int, Reader]:
-        """How a record is taken in, by the version of its key; each raises ProtocolError for other bytes."""
+        """Return the replay functions by key version; they raise ProtocolError for bytes of another kind."""
         return {
             GROUP_KEY: self._read_group,
             TOPICS_KEY: self._read_topics,
@@ -57,7 +57,7 @@ class ConsumerReplay:
         return group if isinstance(group, ConsumerGroup) else None
 
     def _group(self, group_id: str) -> ConsumerGroup:
-        """The group; made where there is none, or in the place of a classic one, whose tombstone is lost."""
+        """Return the group; create it if it is missing, or is a classic group whose tombstone is missing."""
         group = self._present(group_id)
         if group is None:
             group = ConsumerGroup(group_id)

@@ -1,8 +1,8 @@
-"""Consumer groups as part of a group shard: what all operations share, and what happens by itself.
+"""The consumer groups of one shard: finds them, runs their timers and removes members.
 
-Sessions that run out, revocations that take too long, and regular expressions that are due are timers here.
-Timers are set while an operation decides, before its records are written; one that was set for a change that
-did not come about finds nothing to do.
+Sessions that expire, revocations that take too long and joins of classic members have timers here. An
+operation sets timers while it decides, before its records are written; a timer of a change that was not
+written finds nothing to do.
 """
 
 import logging
@@ -50,7 +50,7 @@ class ConsumerGroups:
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(shard, topics)
         self.migration: Final = migration
-        self._told_to_join: Final[set[str]] = set()
+        self._join_required: Final[set[str]] = set()
 
     # Groups.
 
@@ -58,7 +58,7 @@ class ConsumerGroups:
         """Return a consumer group.
 
         Raises:
-            ApiError: GROUP_ID_NOT_FOUND: there is none of that id, or it speaks another protocol.
+            ApiError: GROUP_ID_NOT_FOUND: no group has that id, or the group is of another type.
         """
         found = self.shard.group(group_id)
         if not isinstance(found, ConsumerGroup):
@@ -83,14 +83,14 @@ class ConsumerGroups:
                     self.watch_revocation(group.group_id, member)
 
     def on_unloaded(self) -> None:
-        """Forget what was under way."""
+        """Drop everything that is not in the log."""
         self.regexes.clear()
-        self._told_to_join.clear()
+        self._join_required.clear()
 
-    # Time.
+    # Timers.
 
     def touch_session(self, group_id: str, member: Member) -> None:
-        """The member gave a sign of life: its session begins anew."""
+        """Start or prolong a member's session."""
         timeout_ms = self.config.group_consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
@@ -101,7 +101,7 @@ class ConsumerGroups:
         )
 
     def watch_revocation(self, group_id: str, member: Member) -> None:
-        """Give the member its rebalance timeout to leave the epoch that it is in."""
+        """Start the timer that fences a member if it stays in its epoch for its rebalance timeout."""
         self.shard.context.schedule(
             _revocation_key(group_id, member.member_id),
             member.rebalance_timeout_ms,
@@ -109,19 +109,19 @@ class ConsumerGroups:
         )
 
     def unwatch_revocation(self, group_id: str, member_id: str) -> None:
-        """The member has revoked what it had to."""
+        """Cancel the timer: the member has revoked its partitions."""
         self.shard.context.cancel(_revocation_key(group_id, member_id))
 
     def watch_classic(self, group_id: str, member: Member, phase: str) -> None:
         """Give a classic member its rebalance timeout to join again or to sync (`phase` join or sync).
 
-        The time for joining counts from when it was first told to.
+        The time for joining counts from the first response that required it.
         """
         key = _classic_key(group_id, member.member_id, phase)
         if phase == _JOIN:
-            if key in self._told_to_join:
+            if key in self._join_required:
                 return
-            self._told_to_join.add(key)
+            self._join_required.add(key)
         self.shard.context.schedule(
             key,
             member.rebalance_timeout_ms,
@@ -129,13 +129,13 @@ class ConsumerGroups:
         )
 
     def unwatch_classic(self, group_id: str, member_id: str, phase: str) -> None:
-        """The classic member did what it was to do."""
+        """Cancel the timer: the classic member has joined or synced."""
         key = _classic_key(group_id, member_id, phase)
-        self._told_to_join.discard(key)
+        self._join_required.discard(key)
         self.shard.context.cancel(key)
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
-        """The member is gone: the log says so. Before, the log may still refuse to say it."""
+        """Cancel a member's timers, once its removal is replayed: until then the write may still fail."""
         if not self.shard.is_loaded:
             return
         context = self.shard.context
@@ -147,7 +147,7 @@ class ConsumerGroups:
     def _on_expired(self, group_id: str, member_id: str, reason: str) -> Result[None]:
         group = self.find(group_id)
         member = group.members.get(member_id) if group is not None else None
-        self._told_to_join.discard(_classic_key(group_id, member_id, _JOIN))
+        self._join_required.discard(_classic_key(group_id, member_id, _JOIN))
         if group is None or member is None:
             return Result((), None)
         logger.info("group %s: member %s is fenced because %s", group_id, member_id, reason)
@@ -167,14 +167,14 @@ class ConsumerGroups:
         )
         return Result(self.remove(group, [member]), None)
 
-    # Members that go.
+    # Removing members.
 
     def remove(self, group: ConsumerGroup, members: Sequence[Member]) -> list[CoordinatorRecord]:
-        """The records that remove members, of which there is one at least.
+        """Return the records that remove members, of which there is at least one.
 
-        They bump the epoch of the group, or make it a classic group if only such members stay.
+        They bump the group epoch, or downgrade the group if only classic members stay.
         """
-        assert members, f"nobody leaves group {group.group_id}"
+        assert members, f"no member leaves group {group.group_id}"
         downgraded = self.migration.downgrade(group, members)
         if downgraded is not None:
             return downgraded

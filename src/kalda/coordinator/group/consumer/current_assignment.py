@@ -1,9 +1,9 @@
-"""One member's next step towards its target: give back first, then take what is free (KIP-848).
+"""Computes a member's next step towards its target: first revoke partitions, then take free ones (KIP-848).
 
-A pure function. An example: A has p0 and p1, and the target of the new epoch gives p1 to B. A is told to give
-p1 back and stays in its epoch (UNREVOKED_PARTITIONS); B goes to the new epoch with nothing
-(UNRELEASED_PARTITIONS). When A's heartbeat does not name p1 any more, A goes to the new epoch, and B's next
-heartbeat gets p1.
+A pure function; Kafka's counterpart is ``CurrentAssignmentBuilder``. Example: A owns p0 and p1, and the
+target of the new epoch gives p1 to B. A's response lacks p1, and A stays in its epoch
+(UNREVOKED_PARTITIONS); B goes to the new epoch without partitions (UNRELEASED_PARTITIONS). When A's heartbeat
+does not name p1 any more, A goes to the new epoch, and B's next heartbeat gets p1.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,13 @@ def reconcile(
     owned: Assignment | None,
     owner_of: Callable[[UUID, int], str | None],
 ) -> Member:
-    """The member after the step; the same object if there is none to take.
+    """Return the member after the step, or the same object if there is no step.
 
-    `owned` is what the member says that it has, None if it did not say; `owner_of` who has a partition now.
+    `owned` are the partitions that the member reports, None if it reports none; `owner_of` returns the
+    current owner of a partition.
 
     Raises:
-        ApiError: FENCED_MEMBER_EPOCH: a newer broker left it in a state that is not known here.
+        ApiError: FENCED_MEMBER_EPOCH: a newer broker wrote a state that is unknown here.
     """
     match member.state:
         case MemberState.STABLE:
@@ -57,7 +58,7 @@ def _advance(
     owned: Assignment | None,
     owner_of: Callable[[UUID, int], str | None],
 ) -> Member:
-    """Compute what stays, what must go and what can come; `epoch` is where the member is while it revokes."""
+    """Compute what the member keeps, revokes and gets; `epoch` is its epoch while it revokes."""
     keep: dict[UUID, frozenset[int]] = {}
     revoke: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in member.assigned.items():
@@ -71,8 +72,8 @@ def _advance(
     has_unreleased = False
     for topic_id, partitions in target.items():
         wanted = partitions - keep.get(topic_id, frozenset())
-        # What it gives back just now counts as owned still: it becomes free with this very change, and only
-        # others want it.
+        # Partitions that this step revokes still have this member as owner: they become free with its record,
+        # and only other members want them.
         free = frozenset(partition for partition in wanted if owner_of(topic_id, partition) is None)
         has_unreleased = has_unreleased or len(free) < len(wanted)
         if free:
@@ -84,7 +85,7 @@ def _advance(
 def _changed(
     member: Member, state: MemberState, epoch: int, assigned: Assignment, pending_revocation: Assignment
 ) -> Member:
-    """The member with all that; its epoch before becomes the previous one, even if it is the same."""
+    """Return the changed member; its epoch becomes the previous epoch, even if it stays the same."""
     changed = replace(
         member,
         state=state,

@@ -1,4 +1,7 @@
-"""The consumer's own protocol inside the opaque bytes of the classic one, as the coordinator reads it."""
+"""Reads and writes the consumer's own protocol, which classic requests carry as opaque bytes.
+
+Kafka's counterpart is the clients' ``ConsumerProtocol``.
+"""
 
 from struct import Struct
 from typing import Final
@@ -19,19 +22,19 @@ _VERSION_MAX: Final = 3
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """What a member subscribes to and owns.
+    """Decode a member's subscription.
 
     Raises:
-        ProtocolError: the bytes are not that.
+        ProtocolError: the bytes cannot be decoded.
     """
     return codec.decode(ConsumerProtocolSubscription, _version(data), _body(data), allow_excess=True)
 
 
 def read_assignment(data: bytes, topics: TopicsView) -> Assignment:
-    """What a leader has assigned; without bytes nothing. Topics that are gone are left out.
+    """Decode a leader's assignment, empty without bytes; leave out topics that do not exist any more.
 
     Raises:
-        ProtocolError: the bytes are not that.
+        ProtocolError: the bytes cannot be decoded.
     """
     if not data:
         return {}
@@ -40,7 +43,7 @@ def read_assignment(data: bytes, topics: TopicsView) -> Assignment:
 
 
 def owned_assignment(partitions: list[TopicPartition], topics: TopicsView) -> Assignment:
-    """Partitions by name as partitions by id; leaders may name a topic more than once."""
+    """Convert topic names to ids; a leader may name a topic more than once."""
     found: dict[UUID, frozenset[int]] = {}
     for each in partitions:
         topic = topics.topic(each.topic)
@@ -50,8 +53,8 @@ def owned_assignment(partitions: list[TopicPartition], topics: TopicsView) -> As
 
 
 def assignment_bytes(member: Member, assigned: Assignment, topics: TopicsView) -> bytes:
-    """An assignment in the version that the member subscribed in."""
-    assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
+    """Encode an assignment in the version of the member's subscription."""
+    assert member.classic is not None, f"{member.member_id} does not use the classic protocol"
     named = ((topics.topic_name(topic_id), numbers) for topic_id, numbers in assigned.items())
     value = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -66,7 +69,7 @@ def assignment_bytes(member: Member, assigned: Assignment, topics: TopicsView) -
 
 
 def _version(data: bytes) -> int:
-    """The version of some bytes; what is newer than we know begins with the fields that we know."""
+    """Return the version to decode with; newer versions begin with the fields of the newest known one."""
     if len(data) < _VERSION.size:
         raise ProtocolError(f"{len(data)} bytes of the consumer protocol have no version")
     version: int = _VERSION.unpack_from(data)[0]

@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat, decided: join, stay, leave (KIP-848).
+"""Decides ConsumerGroupHeartbeat: members join, stay and leave (KIP-848).
 
-A heartbeat goes through up to three steps, each of which may write: the member's metadata, with a new group
-epoch if subscriptions changed; a new target assignment for that epoch; the member's own step towards its
-target. Nothing is changed here: the records that come out do that when they are replayed.
+A heartbeat goes through up to three steps, each of which may write records: the member's metadata, with a new
+group epoch if subscriptions changed; a new target assignment for that epoch; the member's step towards its
+target. Nothing is changed here: replaying the records changes the group.
 """
 
 import logging
@@ -57,7 +57,7 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A member before and after, with the group epoch and the topics that it leads to."""
+    """The outcome of the first step: the member before and after, the group epoch and the topics."""
 
     group: ConsumerGroup
     before: Member
@@ -67,7 +67,7 @@ class Step:
 
 
 class Heartbeats:
-    """The operations on consumer groups that members of the consumer protocol ask for."""
+    """Decides the requests of members that use the consumer protocol."""
 
     def __init__(self, groups: ConsumerGroups) -> None:
         self._groups: Final = groups
@@ -75,10 +75,10 @@ class Heartbeats:
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
     ) -> Result[ConsumerGroupHeartbeatResponse]:
-        """Decide a heartbeat of whatever kind.
+        """Decide a heartbeat.
 
         Raises:
-            ApiError: with the code and text for the response.
+            ApiError: the request is refused, with the code and text of the response.
         """
         check_heartbeat(request, api_version, self._groups.assignors)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
@@ -103,8 +103,8 @@ class Heartbeats:
             )
         owned = None if request.topic_partitions is None else assignment_of(request.topic_partitions)
         before = self._member(group, member_id, request, owned, joins, records)
-        told = _told(before, request, client_id, client_host)
-        step = self.update(group, before, told, records)
+        updated = _changed(before, request, client_id, client_host)
+        step = self.update(group, before, updated, records)
         member = self.assign(step, owned, records)
         groups.touch_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
@@ -148,7 +148,7 @@ class Heartbeats:
         joins: bool,
         records: list[CoordinatorRecord],
     ) -> Member:
-        """The member as it was: known, new, or about to take over an instance id."""
+        """Return the member before the heartbeat: known, new, or about to take over an instance id."""
         instance_id = request.instance_id
         if instance_id is None:
             member = group.members.get(member_id) if joins else group.member(member_id)
@@ -172,7 +172,7 @@ class Heartbeats:
             and present.epoch != LEAVE_STATIC_EPOCH
             and not present.speaks_classic
         ):
-            # The answer to its first request may be lost, so it asks again.
+            # The response to its first request may be lost, so that it sends the request again.
             check_epoch(present, request.member_epoch, owned)
             return present
         if not present.speaks_classic:
@@ -186,24 +186,24 @@ class Heartbeats:
         )
         return takeover(group, present, member_id, records)
 
-    # The three steps, which classic members go through as well.
+    # The three steps, which members of the classic protocol take as well.
 
     def update(
-        self, group: ConsumerGroup, before: Member, told: Member, records: list[CoordinatorRecord]
+        self, group: ConsumerGroup, before: Member, updated: Member, records: list[CoordinatorRecord]
     ) -> Step:
-        """The first step: write what the member tells, bump the group epoch if it makes a difference."""
+        """Take the first step: write the member's metadata, bump the group epoch if subscriptions change."""
         groups = self._groups
         bumps = group.is_empty
-        if told != before:
-            records.append(member_record(group.group_id, told))
-            bumps = bumps or told.subscribed_names != before.subscribed_names
-            bumps = self._update_regex(group, before, told, records) or bumps
-        groups.regexes.maybe_start(group, told.subscribed_regex)
-        replaced = group.static_member(told.instance_id) or before
+        if updated != before:
+            records.append(member_record(group.group_id, updated))
+            bumps = bumps or updated.subscribed_names != before.subscribed_names
+            bumps = self._update_regex(group, before, updated, records) or bumps
+        groups.regexes.maybe_start(group, updated.subscribed_regex)
+        replaced = group.static_member(updated.instance_id) or before
         generation, at_epoch = group.refreshed
         epoch, topics = group.epoch, group.topics
         if bumps or generation != groups.topics.generation or group.epoch < at_epoch:
-            topics = group.subscribed_topics(groups.topics, without=replaced, member=told)
+            topics = group.subscribed_topics(groups.topics, without=replaced, member=updated)
             if topics != group.topics:
                 bumps = True
                 records.append(topics_record(group.group_id, topics))
@@ -213,13 +213,13 @@ class Heartbeats:
                 logger.info("group %s: epoch %d", group.group_id, epoch)
             group.refreshed = (groups.topics.generation, epoch)
         elif group.epoch > group.assignment_epoch:
-            topics = group.subscribed_topics(groups.topics, without=replaced, member=told)
+            topics = group.subscribed_topics(groups.topics, without=replaced, member=updated)
             if topics != group.topics:
                 records.append(topics_record(group.group_id, topics))
-        return Step(group, before, told, epoch, topics)
+        return Step(group, before, updated, epoch, topics)
 
     def assign(self, step: Step, owned: Assignment | None, records: list[CoordinatorRecord]) -> Member:
-        """The second and third step: a target for the epoch if there is none, and the member's way to it."""
+        """Take the other steps: compute a target for a new epoch, and move the member towards its target."""
         group, member = step.group, step.member
         if step.epoch > group.assignment_epoch:
             replaced = group.static_member(member.instance_id) or step.before
@@ -244,10 +244,10 @@ class Heartbeats:
         return reconciled
 
     def _update_regex(
-        self, group: ConsumerGroup, before: Member, told: Member, records: list[CoordinatorRecord]
+        self, group: ConsumerGroup, before: Member, updated: Member, records: list[CoordinatorRecord]
     ) -> bool:
-        """Write that an expression is not used any more, check a new one; whether it is resolved already."""
-        old, new = before.subscribed_regex, told.subscribed_regex
+        """Delete an unused expression, check a new one; return whether this changes subscriptions now."""
+        old, new = before.subscribed_regex, updated.subscribed_regex
         if old == new:
             return False
         if old and old in group.regexes and group.regex_member_count(old) == 1:
@@ -295,10 +295,12 @@ def takeover(
     return taken
 
 
-def _told(member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str) -> Member:
-    """The member with what the request says; what it does not say stays."""
+def _changed(
+    member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
+) -> Member:
+    """Return the member with the fields of the request; fields that are null stay."""
     names = request.subscribed_topic_names
-    told = replace(
+    updated = replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
@@ -320,7 +322,7 @@ def _told(member: Member, request: ConsumerGroupHeartbeatRequest, client_id: str
         ),
         classic=None,
     )
-    return member if told == member else told
+    return member if updated == member else updated
 
 
 def _assignment(assigned: Assignment) -> AssignmentStruct:

@@ -1,6 +1,6 @@
-"""Members of a consumer group and what they have: values that never change but are replaced.
+"""The members of a consumer group and their assignments: immutable values that are replaced.
 
-An assignment maps a topic's id to its partitions; a topic without partitions is not in it, so that equal
+An assignment maps a topic id to a set of partitions. A topic without partitions is not in it, so that equal
 assignments compare equal.
 """
 
@@ -12,25 +12,25 @@ from uuid import UUID
 
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
 TopicMetadata = NewType("TopicMetadata", tuple[UUID, int])
-"""Id and number of partitions of a topic, as the group last saw it."""
+"""Id and partition count of a topic, as of the last group epoch."""
 
 EMPTY_ASSIGNMENT: Final[Assignment] = {}
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-"""The epoch of a static member that has left and will be back."""
+"""The epoch of a static member that has left temporarily."""
 
 
 class PartitionsOfTopic(Protocol):
-    """Some partitions of one topic, as messages and records have them."""
+    """Partitions of one topic, as in messages and records."""
 
     topic_id: UUID
     partitions: list[int]
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target; the numbers are those of the records."""
+    """The progress of a member towards its target; the numbers are those of the records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -39,7 +39,7 @@ class MemberState(IntEnum):
 
     @classmethod
     def read(cls, value: int) -> "MemberState":
-        """The state of that number; UNKNOWN if only a newer broker knows it."""
+        """Return the state with that number, UNKNOWN for a number of a newer broker."""
         try:
             return cls(value)
         except ValueError:
@@ -47,7 +47,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerGroupState(StrEnum):
-    """The state of a group as clients are told."""
+    """The state of a group; the values are the names in responses."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -58,7 +58,7 @@ class ConsumerGroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocolOffer:
-    """A way of assigning that a classic member offers, and what it says of itself in it."""
+    """A protocol that a classic member supports, with its metadata."""
 
     name: str
     metadata: bytes
@@ -66,7 +66,7 @@ class ClassicProtocolOffer:
 
 @dataclass(frozen=True, slots=True)
 class ClassicSide:
-    """What is known besides of a member that speaks the classic protocol."""
+    """What a member that uses the classic protocol has in addition."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocolOffer, ...]
@@ -76,7 +76,7 @@ class ClassicSide:
 class RegularExpression:
     """The topics that an expression matched.
 
-    `version` counts changes of the topics there are; `timestamp_ms` is when it was resolved.
+    `version` is the generation of the cluster's topics; `timestamp_ms` is the time of the match.
     """
 
     topics: frozenset[str]
@@ -88,8 +88,8 @@ class RegularExpression:
 class Member:
     """One member.
 
-    The first half comes from the member's metadata, the second from its current assignment. `assigned` is
-    what it may use, `pending_revocation` what it still holds and must give back; nobody else may have either.
+    The first half comes from the member's metadata record, the second from its current assignment record. The
+    member may use `assigned` and must revoke `pending_revocation`; no other member may own either.
     """
 
     member_id: str
@@ -111,22 +111,22 @@ class Member:
 
     @property
     def speaks_classic(self) -> bool:
-        """Whether it is a classic member that the consumer group serves."""
+        """Whether the member uses the classic protocol."""
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Whether it has all that the target assignment of that epoch gives it, and nothing else."""
+        """Return whether the member owns exactly its target of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def without_assignment(self) -> "Member":
-        """The member as if it had just come: in no epoch, with nothing."""
+        """Return the member without an epoch and an assignment, as if it had just joined."""
         return replace(
             self, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned={}, pending_revocation={}
         )
 
 
 def assignment_of(topics: Iterable[PartitionsOfTopic]) -> Assignment:
-    """Read an assignment from a message or a record, where a topic may come more than once."""
+    """Return the assignment in a message or a record, where a topic may be repeated."""
     found: dict[UUID, frozenset[int]] = {}
     for topic in topics:
         if topic.partitions:
@@ -137,10 +137,10 @@ def assignment_of(topics: Iterable[PartitionsOfTopic]) -> Assignment:
 
 
 def is_within(owned: Assignment, target: Assignment) -> bool:
-    """Whether every partition of `owned` is in `target`."""
+    """Return whether `target` contains all partitions of `owned`."""
     return all(partitions <= target.get(topic_id, frozenset()) for topic_id, partitions in owned.items())
 
 
 def overlaps(owned: Assignment, other: Assignment) -> bool:
-    """Whether the two share a partition."""
+    """Return whether the two have a partition in common."""
     return any(not partitions.isdisjoint(other.get(topic_id, ())) for topic_id, partitions in owned.items())

@@ -1,12 +1,13 @@
-"""A live group changes its protocol: up when its first consumer member joins, down when the last one leaves.
+"""Changes the protocol of a live group, when its first consumer member joins or its last one leaves.
 
-Up: the generation becomes the epoch, the leader's last assignment what members have and shall have; they stay
-members and speak the classic protocol on (see `classic_members`). Down: the other way round, and the members
-are told to join again, because what the last consumer member had is free. Until they have, the record says
-what they hold, not what they were to get (as in Kafka): a group that goes up again goes by it.
+An upgrade turns the generation into the epoch, and the leader's last assignment into the current and the
+target assignment of the members, which go on with the classic protocol (see `classic_members`). A downgrade
+does the reverse and has the members join again, because the partitions of the last consumer member are free.
+Until they have joined, the record holds the partitions that they own, not their target: a group that is
+upgraded again starts from it.
 
-What must not break: the record of a group that went down has members and no leader, which no generation has.
-Whoever reads it, now or after a failover, knows by that that the members must be told.
+What must not break: the record of a downgraded group has members and no leader, which no generation has. A
+broker that replays it, live or after a failover, finds by this that the members must join again.
 """
 
 import logging
@@ -52,7 +53,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Migration:
-    """Both ways, as far as `group.consumer.migration.policy` allows."""
+    """Upgrades and downgrades groups, as far as `group.consumer.migration.policy` allows."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Migration:
     # Up.
 
     def upgrade(self, group: Group, records: list[CoordinatorRecord]) -> ConsumerGroup | None:
-        """The consumer group that a classic one becomes when `records` are replayed; None if it may not."""
+        """Add the records of an upgrade to `records` and return the group, None if it is not allowed."""
         config = self._config
         if (
             not isinstance(group, ClassicGroup)
@@ -96,7 +97,7 @@ class Migration:
         return upgraded
 
     def _upgraded(self, group: ClassicGroup, member: ClassicMember) -> Member:
-        """A member as the last generation left it."""
+        """Return a member as it is in the last generation."""
         name = group.protocol_name
         metadata = member.protocols.get(name or "") or next(iter(member.protocols.values()), b"")
         subscription = read_subscription(metadata)
@@ -114,7 +115,7 @@ class Migration:
             ),
             epoch=group.generation_id,
             previous_epoch=group.generation_id,
-            # While a rebalance is repeated nobody has an assignment, but cooperative members have partitions.
+            # During a rebalance members have no assignment, but cooperative members still own partitions.
             assigned=(
                 read_assignment(member.assignment, self._topics)
                 or owned_assignment(subscription.owned_partitions, self._topics)
@@ -122,7 +123,7 @@ class Migration:
         )
 
     def _end_waits(self, group: ClassicGroup) -> None:
-        """Have members that wait for a generation or an assignment join again."""
+        """Have members join again that wait for a generation or an assignment."""
         for member in group.members.values():
             self._rebalance.answer_both(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
         self._rebalance.answers.give()
@@ -130,7 +131,7 @@ class Migration:
     # Down.
 
     def downgrade(self, group: ConsumerGroup, leaving: Collection[Member]) -> list[CoordinatorRecord] | None:
-        """The records that make it a classic group without those who leave; None if it is to stay."""
+        """Return the records that downgrade a group when members leave, None if it stays a consumer group."""
         going = {member.member_id for member in leaving}
         staying = [member for member_id, member in group.members.items() if member_id not in going]
         if (
@@ -145,7 +146,7 @@ class Migration:
         return [*group.tombstones(), self._downgraded(group, staying).record()]
 
     def check(self, group_id: str) -> None:
-        """See soon whether only classic members are left: one may have taken the place of the last other."""
+        """Soon downgrade the group if all members are classic: one may have replaced the last other."""
         self._shard.context.schedule(f"consumer-downgrade/{group_id}", 0, partial(self._check, group_id))
 
     def _check(self, group_id: str) -> Result[None]:
@@ -158,7 +159,7 @@ class Migration:
         classic = ClassicGroup(group.group_id, self._shard.context.time_ms())
         classic.generation_id = group.epoch
         for member in members:
-            assert member.classic is not None, f"{member.member_id} does not speak the classic protocol"
+            assert member.classic is not None, f"{member.member_id} does not use the classic protocol"
             classic.add(
                 ClassicMember(
                     member_id=member.member_id,
@@ -180,7 +181,7 @@ class Migration:
 
 
 def _held(member: Member) -> Assignment:
-    """What a member uses or has not given back."""
+    """Return the partitions that a member uses or has not revoked."""
     held = dict(member.assigned)
     for topic_id, partitions in member.pending_revocation.items():
         held[topic_id] = held.get(topic_id, frozenset()) | partitions
@@ -188,7 +189,7 @@ def _held(member: Member) -> Assignment:
 
 
 def _without_conflicts(members: Iterable[Member]) -> Iterator[Member]:
-    """The members, each without what one before has: leaders make mistakes, and claims grow old."""
+    """Yield the members without partitions of a member before: leaders make mistakes, reports get stale."""
     taken: set[tuple[UUID, int]] = set()
     for member in members:
         assigned: dict[UUID, frozenset[int]] = {}
@@ -201,7 +202,7 @@ def _without_conflicts(members: Iterable[Member]) -> Iterator[Member]:
 
 
 def _group_records(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """All that makes a group from nothing."""
+    """Return all records of a group."""
     group_id = group.group_id
     members = [member for _, member in sorted(group.members.items())]
     return [

@@ -1,7 +1,8 @@
-"""A new target assignment for a whole group: what the assignor says, and the records that make it so.
+"""Computes the target assignment of a group for a new group epoch, with the records that store it.
 
-It is computed before the change that asks for it is replayed: members and subscriptions are those of the
-group, but for the one that is about to be put or removed.
+It is computed before the records of the heartbeat that requires it are replayed: members and subscriptions
+are those of the group, except for the member that the heartbeat changes. Kafka's counterpart is
+``TargetAssignmentBuilder``.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target assignment and the records that differ from the one before."""
+    """A target assignment, and the records of members whose target changes."""
 
     assignments: Mapping[str, Assignment]
     records: list[CoordinatorRecord]
@@ -30,7 +31,7 @@ def compute_target(
     topics: Mapping[str, TopicMetadata],
     member: Member | None,
 ) -> Target:
-    """Assign anew for that group epoch; `member` joins, changes, or takes over its instance id."""
+    """Compute the target for a group epoch; `member` joins, changes, or takes over its instance id."""
     members = dict(group.members)
     inherited: str | None = None
     if member is not None:

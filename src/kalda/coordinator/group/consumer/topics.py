@@ -16,21 +16,21 @@ class TopicInfo:
 
 
 class TopicsView(Protocol):
-    """The topics of the cluster, as this broker knows them."""
+    """The topics of the cluster, in the metadata cache of this broker."""
 
     def topic(self, name: str) -> TopicInfo | None:
-        """The topic of that name, None if there is none."""
+        """Return the topic of that name, None if there is none."""
         ...
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with that id, None if there is none."""
+        """Return the name of the topic with that id, None if there is none."""
         ...
 
     @property
     def generation(self) -> int:
-        """Grows whenever a topic comes, goes, or gets partitions."""
+        """A number that grows whenever a topic is created, deleted, or gets partitions."""
         ...
 
     def names(self) -> Collection[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         ...

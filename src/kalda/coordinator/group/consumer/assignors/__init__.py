@@ -1,4 +1,4 @@
-"""Server-side assignors: pure functions from subscriptions and the assignment so far to a new assignment."""
+"""The server-side assignors: pure functions from subscriptions and the current target to a new assignment."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,14 +18,14 @@ KNOWN_ASSIGNORS: Final[Mapping[str, type[UniformAssignor] | type[RangeAssignor]]
         "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RangeAssignor,
     }
 )
-"""By what `group.consumer.assignors` may call them: their names, or Kafka's class names."""
+"""The assignors by the values of `group.consumer.assignors`: their names, or Kafka's class names."""
 
 
 def assignor_named(name: str) -> Assignor:
-    """The assignor that a setting names.
+    """Return the assignor that a setting names.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no assignor has that name.
     """
     found = KNOWN_ASSIGNORS.get(name)
     if found is None:

@@ -1,7 +1,7 @@
-"""What an assignor is given, and what it is.
+"""The interface of an assignor, and its input.
 
-The laws that every assignor keeps: each partition of a topic that somebody subscribes to goes to exactly one
-of its subscribers; the same input gives the same output, in whatever order members are listed.
+Every assignor keeps these laws: each partition of a subscribed topic goes to exactly one subscriber of the
+topic; the same input gives the same output, whatever the order of the members.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from kalda.coordinator.group.consumer.member import Assignment
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member: the topics it subscribes to, of those there are, and its assignment so far."""
+    """One member: the existing topics it subscribes to, and its current target assignment."""
 
     topics: frozenset[UUID]
     assigned: Assignment = field(default_factory=dict)
@@ -25,7 +25,7 @@ class MemberSpec:
 
 @dataclass(frozen=True)
 class GroupSpec:
-    """The group: members by id, and how many partitions each subscribed topic has."""
+    """The group: its members by id, and the number of partitions of each subscribed topic."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[UUID, int]
@@ -41,7 +41,7 @@ class GroupSpec:
 
     @cached_property
     def ordered_ids(self) -> list[str]:
-        """The members in the order that decides ties: by instance id, then those without one by member id."""
+        """The members in the order that decides ties: by instance id, then the others by member id."""
         members = self.members
         return sorted(members, key=lambda member_id: _order(member_id, members[member_id].instance_id))
 
@@ -51,13 +51,13 @@ def _order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
 
 
 class Assignor(Protocol):
-    """A way of assigning."""
+    """Assigns the partitions of a group."""
 
     @property
     def name(self) -> str:
-        """Its name, as members ask for it."""
+        """The name by which members request it."""
         ...
 
     def assign(self, group: GroupSpec) -> dict[str, Assignment]:
-        """The new assignment, with an entry for every member."""
+        """Return the new assignment, with an entry for every member."""
         ...

@@ -1,8 +1,8 @@
-"""The range assignor: each topic is cut into one contiguous range per subscriber.
+"""The range assignor: cuts each topic into one contiguous range for each subscriber.
 
-Members are taken in the same order for every topic, so that partition n of topics with equal counts and equal
-subscribers goes to the same member (co-partitioning). As in Kafka it looks at neither what members had before
-nor their racks: the order is stable, and so are the ranges while the members stay.
+The order of members is the same for all topics, so that partition n of topics with equal partition counts and
+equal subscribers goes to the same member (co-partitioning). As in Kafka, neither the current assignment nor
+racks matter: the order is stable, and so are the ranges while the members stay.
 """
 
 from typing import ClassVar
@@ -13,12 +13,12 @@ from kalda.coordinator.group.consumer.member import Assignment
 
 
 class RangeAssignor:
-    """Ranges of partitions, topic by topic."""
+    """Assigns ranges of partitions, topic by topic."""
 
     name: ClassVar[str] = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, Assignment]:
-        """Cut each topic among its subscribers; the first get one more where it does not come out even."""
+        """Divide each topic among its subscribers; with a remainder, the first ones get one more."""
         subscribers = _subscribers(group)
         assignments: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in group.members}
         for topic_id, member_ids in subscribers.items():
@@ -35,11 +35,11 @@ class RangeAssignor:
 
 
 def _subscribers(group: GroupSpec) -> dict[UUID, list[str]]:
-    """Who subscribes to a topic, in the group's order."""
+    """Return the subscribers of each topic, in the group's order."""
     if group.is_homogeneous:
-        everybody = group.ordered_ids
+        member_ids = group.ordered_ids
         return {
-            topic_id: everybody for member in list(group.members.values())[:1] for topic_id in member.topics
+            topic_id: member_ids for member in list(group.members.values())[:1] for topic_id in member.topics
         }
     subscribers: dict[UUID, list[str]] = {}
     for member_id in group.ordered_ids:

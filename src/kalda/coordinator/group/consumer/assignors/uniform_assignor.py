@@ -1,7 +1,7 @@
-"""The uniform assignor: everybody gets as many partitions as everybody else, and keeps what it has.
+"""The uniform assignor: all members get the same number of partitions and keep those that they have.
 
-With equal subscriptions the counts differ by one at most and no partition moves that need not; see
-`_assign_homogeneous`. With differing subscriptions see `heterogeneous`.
+With equal subscriptions the counts differ by one at most, and no partition moves without need
+(`_assign_homogeneous`). Different subscriptions are handled by `uniform_heterogeneous`.
 """
 
 from typing import ClassVar
@@ -13,12 +13,12 @@ from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment
 
 
 class UniformAssignor:
-    """Equal counts, fewest moves."""
+    """Assigns equal counts with the fewest moves."""
 
     name: ClassVar[str] = "uniform"
 
     def assign(self, group: GroupSpec) -> dict[str, Assignment]:
-        """Assign by the rule that fits the subscriptions."""
+        """Assign by the algorithm that fits the subscriptions."""
         if not group.members:
             return {}
         if group.is_homogeneous:
@@ -64,7 +64,7 @@ def _assign_homogeneous(group: GroupSpec) -> dict[str, Assignment]:
         space = quota + (member_id in larger) - sizes[member_id]
         if space > 0 and free:
             kept[member_id] = _with_free(assigned, space, free)
-    assert not free, f"{len(free)} partitions have nobody although the quotas add up to all"
+    assert not free, f"{len(free)} partitions are not assigned although the quotas add up to all partitions"
     return dict(kept)
 
 
@@ -73,7 +73,7 @@ def _by_number(topic_id: UUID) -> int:
 
 
 def _valid(assigned: Assignment, taken: dict[UUID, bytearray]) -> Assignment:
-    """What of an assignment may stay: existing partitions of subscribed topics that nobody before has."""
+    """Return the part of an assignment that may stay: partitions that exist, are subscribed and not taken."""
     valid: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in assigned.items():
         marks = taken.get(topic_id)
@@ -93,7 +93,7 @@ def _same(one: Assignment, other: Assignment) -> bool:
 
 
 def _without_surplus(assigned: Assignment, surplus: int, taken: dict[UUID, bytearray]) -> Assignment:
-    """Give back `surplus` partitions, the highest of the last topics first."""
+    """Remove `surplus` partitions, the highest of the last topics first."""
     result = dict(assigned)
     for topic_id in sorted(assigned, key=_by_number, reverse=True):
         if surplus == 0:

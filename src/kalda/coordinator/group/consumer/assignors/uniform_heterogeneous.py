@@ -1,9 +1,10 @@
-"""The uniform assignor where members subscribe to different topics.
+"""The uniform assignor for members with different subscriptions.
 
-Members keep what they may; what is free goes to the subscriber that has least, topics with the fewest
-subscribers first as they have the least choice; then partitions move from a member to another subscriber
-that has at least two fewer, until there is no such pair. Each move lowers the sum of the squared counts, so
-it ends. What must not break is that last law: no partition could move and make two members more equal.
+Members keep what they may. A free partition goes to the subscriber with the fewest partitions; topics with
+the fewest subscribers come first, as they have the least choice. Then partitions move from a member to
+another subscriber with at least two fewer, until no such pair is left. Each move lowers the sum of the
+squared counts, so this ends. What must not break: in the result no move makes two members more equal. Kafka's
+counterpart is ``UniformHeterogeneousAssignmentBuilder``.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ from kalda.coordinator.group.consumer.member import Assignment
 
 
 def assign_heterogeneous(group: GroupSpec) -> dict[str, Assignment]:
-    """Assign as the module says; ties go by the order of members and of topics' ids."""
+    """Assign the partitions of a group; the order of members and of topic ids decides ties."""
     return _Builder(group).build()
 
 
 class _Builder:
-    """Members are numbered in their order; `owned[topic][member]` are the partitions it has so far."""
+    """Builds one assignment; members are numbered, `owned[topic][member]` are the partitions so far."""
 
     def __init__(self, group: GroupSpec) -> None:
         self._group = group
@@ -36,7 +37,7 @@ class _Builder:
         )
 
     def build(self) -> dict[str, Assignment]:
-        """Keep, fill, balance."""
+        """Keep, fill and balance."""
         free = self._keep()
         for topic_id in self._topics:
             if free[topic_id]:
@@ -51,7 +52,7 @@ class _Builder:
         return dict(result)
 
     def _keep(self) -> dict[UUID, Sequence[int]]:
-        """Take over what members had and may have; return what is free."""
+        """Assign what members have and may keep; return the free partitions."""
         taken = {topic_id: bytearray(self._group.partition_counts[topic_id]) for topic_id in self._topics}
         self._owned = {topic_id: {} for topic_id in self._topics}
         for number, member_id in enumerate(self._ids):
@@ -71,7 +72,7 @@ class _Builder:
         }
 
     def _fill(self, topic_id: UUID, partitions: Sequence[int]) -> None:
-        """Give each free partition to the subscriber that has least."""
+        """Assign each free partition to the subscriber with the fewest partitions."""
         loads = self._loads
         owners = self._owned[topic_id]
         heap = [(loads[number], number) for number in self._subscribers[topic_id]]
@@ -83,7 +84,7 @@ class _Builder:
             heapreplace(heap, (load + 1, number))
 
     def _balance(self, topic_id: UUID) -> int:
-        """Move partitions of one topic from who has most to who has least; return how many moved."""
+        """Move partitions of a topic from the fullest to the emptiest subscriber; return how many moved."""
         loads = self._loads
         owners = self._owned[topic_id]
         most = [(-loads[number], number) for number, partitions in owners.items() if partitions]
@@ -95,7 +96,7 @@ class _Builder:
         heapify(most)
         heapify(least)
         moved = 0
-        # An entry whose load is not the member's any more is put right when it comes up.
+        # An entry with an outdated load is corrected when it comes to the top.
         while most:
             negative, giver = most[0]
             if -negative != loads[giver]:
