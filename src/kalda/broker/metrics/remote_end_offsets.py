@@ -9,11 +9,11 @@ scrape interval and `REFRESH_SECONDS` old.
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
-from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_batches import PeerBatches
 from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
@@ -58,13 +58,13 @@ class RemoteEndOffsets:
         self._peers: Final = PeerBatches[TopicPartition](
             "end offsets",
             dialer,
-            client_id=str(broker_id),
-            endpoint=lambda other: cache.endpoint(other, listener),
+            broker_id,
+            cache,
+            listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,
             failed=self._settle,
         )
-        cache.on_change(lambda _: self._peers.drop_gone())
 
     async def run(self) -> None:
         """Send requests to leaders, until cancelled."""

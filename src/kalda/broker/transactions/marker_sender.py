@@ -13,12 +13,12 @@ from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
-from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_batches import PeerBatches
 from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -96,13 +96,13 @@ class TransactionMarkers:
         self._peers: Final = PeerBatches[_Piece](
             "transaction markers",
             dialer,
-            client_id=str(broker_id),
-            endpoint=lambda other: metadata_cache.endpoint(other, listener),
+            broker_id,
+            metadata_cache,
+            listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,
             failed=self._retry_all,
         )
-        metadata_cache.on_change(lambda _: self._peers.drop_gone())
 
     @property
     def waiting_count(self) -> int:

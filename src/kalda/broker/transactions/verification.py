@@ -11,7 +11,6 @@ from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
-from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -20,6 +19,7 @@ from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.net.peer.dialer import Dialer
+from kalda.net.peer.peer_batches import PeerBatches
 from kalda.net.peer.peer_connection import PeerConnection
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -88,13 +88,13 @@ class TransactionVerification:
         self._peers: Final = PeerBatches[Question](
             "transaction verification",
             dialer,
-            client_id=str(broker_id),
-            endpoint=lambda other: cache.endpoint(other, listener),
+            broker_id,
+            cache,
+            listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,
             failed=_fail_all,
         )
-        cache.on_change(lambda _: self._peers.drop_gone())
 
     def ask(
         self,

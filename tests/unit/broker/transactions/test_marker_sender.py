@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.marker_sender import UNKNOWN_SECONDS_MAX, TransactionMarkers
-from kalda.broker.transactions.peer_batches import PeerBatches
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -17,6 +17,7 @@ from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.coordinator.transaction.transaction_state import TransactionState
+from kalda.net.peer.peer_batches import PeerBatches
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -243,8 +244,9 @@ async def test_work_that_piles_up_goes_out_together_and_comes_back_if_nobody_is_
     peers = PeerBatches[int](
         "numbers",
         cast("Any", peer),
-        client_id="1",
-        endpoint=endpoints.get,
+        1,
+        cast("Any", SimpleNamespace(endpoint=lambda id, _: endpoints.get(id), on_change=lambda _: None)),
+        listener="PLAINTEXT",
         timeout_ms=1000,
         request=cast("Any", request),
         failed=failed.append,

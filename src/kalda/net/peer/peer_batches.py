@@ -1,13 +1,14 @@
-"""Work for other brokers, in batches: one connection and one request in flight per broker.
+"""Sends work to other brokers in batches, over one connection and with one request in flight per broker.
 
-What piles up while a request is under way goes out in the next one. Nothing is retried here: work whose
-broker cannot be reached comes back as failed, since its place may be elsewhere by then.
+Work that arrives while a request is in flight goes out in the next one. `PeerBatches` retries nothing: work
+for a broker that cannot be reached is returned as failed, because another broker may be responsible for it by
+then.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.dialer import Dialer
@@ -16,31 +17,44 @@ from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 logger: Final = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 500
-"""Pieces of work in one request, so that no request is decoded in one go for longer than milliseconds."""
+"""Pieces of work in one request: the receiver decodes so many within milliseconds."""
 
 T = TypeVar("T")
 
 
+class PeerEndpoints(Protocol):
+    """Where the other brokers are reached; the broker's metadata cache."""
+
+    def endpoint(self, broker_id: int, listener: str) -> BrokerEndpoint | None:
+        """Return where a live broker is reached on a listener, or None."""
+        ...
+
+    def on_change(self, listener: Callable[[object], None]) -> None:
+        """Call the listener after each change."""
+        ...
+
+
 class PeerBatches(Generic[T]):
-    """One kind of work for all brokers; `run` does it for as long as the broker lives."""
+    """Sends one kind of work to all brokers while `run` is running."""
 
     def __init__(
         self,
         name: str,
         dialer: Dialer,
+        broker_id: int,
+        endpoints: PeerEndpoints,
         *,
-        client_id: str,
-        endpoint: Callable[[int], BrokerEndpoint | None],
+        listener: str,
         timeout_ms: int,
         request: Callable[[PeerConnection, list[T]], Awaitable[None]],
         failed: Callable[[list[T]], None],
     ) -> None:
-        """`request` sends a batch and takes its answer in; `failed` gets back what could not be sent."""
+        """`request` sends a batch and handles its response; `failed` gets the work that could not be sent."""
         self._name: Final = name
         self._dialer: Final = dialer
-        self._client_id: Final = client_id
-        self._endpoint: Final = endpoint
-        self._timeout_seconds: Final = timeout_ms / 1000
+        self._endpoints: Final = endpoints
+        self._listener: Final = listener
+        self._options: Final = DialOptions(client_id=str(broker_id), timeout_seconds=timeout_ms / 1000)
         self._request: Final = request
         self._failed: Final = failed
         self._queues: Final[dict[int, list[T]]] = {}
@@ -48,19 +62,20 @@ class PeerBatches(Generic[T]):
         self._connections: Final[dict[int, tuple[PeerConnection, BrokerEndpoint]]] = {}
         """The open ones, and the address that each was opened for."""
         self._tasks: asyncio.TaskGroup | None = None
+        endpoints.on_change(lambda _: self.drop_gone())
 
     def drop_gone(self) -> None:
-        """Close the connections to brokers that are gone, or elsewhere now.
+        """Close the connections to brokers that are no longer alive at the address that was dialled.
 
-        What is under way there fails at once, instead of when its time is up: a broker that stands still
-        takes no end of a request.
+        A request in flight there fails at once instead of at its time-out: a broker that has stopped
+        responding never closes the connection itself.
         """
         for broker_id, (connection, opened_for) in self._connections.items():
-            if self._endpoint(broker_id) != opened_for:
+            if self._endpoints.endpoint(broker_id, self._listener) != opened_for:
                 connection.close()
 
     def submit(self, broker_id: int, work: T) -> None:
-        """Have a piece of work sent to a broker."""
+        """Send a piece of work to a broker, with the next request that has room for it."""
         queue = self._queues.get(broker_id)
         if queue is None:
             queue = self._queues[broker_id] = []
@@ -71,12 +86,12 @@ class PeerBatches(Generic[T]):
         self._wakers[broker_id].set()
 
     async def run(self) -> None:
-        """Send until cancelled; what was submitted before waits for this."""
+        """Send until cancelled; work that was submitted before `run` waits for it."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for broker_id in self._queues:
                 self._start(tasks, broker_id)
-            # The group ends with its tasks, and they come later.
+            # A task group without tasks ends at once, and most tasks start later.
             await asyncio.Event().wait()
 
     def _start(self, tasks: asyncio.TaskGroup, broker_id: int) -> None:
@@ -102,8 +117,8 @@ class PeerBatches(Generic[T]):
                 present[0].close()
 
     async def _connection(self, broker_id: int) -> PeerConnection:
-        """The connection to a broker where it is now, opened if there is none."""
-        endpoint = self._endpoint(broker_id)
+        """Return the connection to a broker's current address; open it if there is none."""
+        endpoint = self._endpoints.endpoint(broker_id, self._listener)
         present = self._connections.get(broker_id)
         if present is not None:
             if not present[0].is_closed and present[1] == endpoint:
@@ -112,10 +127,6 @@ class PeerBatches(Generic[T]):
             del self._connections[broker_id]
         if endpoint is None:
             raise ConnectionError(f"broker {broker_id} is not known to be alive")
-        connection = await self._dialer.dial(
-            endpoint.host,
-            endpoint.port,
-            DialOptions(client_id=self._client_id, timeout_seconds=self._timeout_seconds),
-        )
+        connection = await self._dialer.dial(endpoint.host, endpoint.port, self._options)
         self._connections[broker_id] = connection, endpoint
         return connection
