@@ -1,7 +1,8 @@
-"""How much of its time a thread is busy: a loop that is busy all the time is a broker at its limit.
+"""Measures the share of time in which a thread is busy; an event loop near 100 % is a broker at its limit.
 
-The kernel counts it, so nothing is measured while the thread works. Two readings of the clock for each turn
-of the loop, which would count waits for a disk too, cost a tenth of a small request over one connection.
+The kernel counts the time, so the measurement costs nothing while the thread works. Reading a clock twice in
+each turn of the loop would cost a tenth of a small request over one connection, and would count waits for a
+disk.
 """
 
 from collections import deque

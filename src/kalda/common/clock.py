@@ -1,4 +1,4 @@
-"""Time as a port: everything that needs "now" is given a `Clock`, so tests can hold time still."""
+"""Defines the port for time: code that needs the time takes a `Clock`, so that tests can control it."""
 
 import time
 from typing import Protocol
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; both readings advance together, unless the wall clock jumps."""
+    """A clock that moves only in `advance` and `jump`; `advance` moves both readings together."""
 
     def __init__(self, time_ms: int = 1_700_000_000_000) -> None:
         self._time_ms = time_ms

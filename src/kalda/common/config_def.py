@@ -1,8 +1,8 @@
-"""Settings declared once: name, type, default, what is allowed, what it does. Parsing and docs come from it.
+"""Defines settings by name, type, default, allowed values and documentation; parses and formats values.
 
-It knows nothing about brokers or topics: those declare their settings with it. Its rules of reading a value
-are Kafka's (trimmed, ``true``/``false`` in any case, lists split at commas), because the same properties
-file must mean the same here.
+It knows nothing about brokers or topics; they declare their settings with `kalda.common.settings`. Values are
+parsed by Kafka's rules (trimmed, ``true`` and ``false`` in any case, lists split at commas), because the same
+properties file must mean the same here.
 """
 
 import re
@@ -68,13 +68,13 @@ class MissingFeature:
 
     name: str
     consequence: str
-    """What holds without the feature, for the user, e.g. "connections are plaintext"."""
+    """What this means for the user, e.g. "connections are plaintext"."""
 
 
 class ConfigError(ValueError):
     """A setting is unknown or its value is not allowed.
 
-    The message names the setting, the value found and what is allowed; values of passwords are hidden.
+    The message names the setting, the value and the allowed values; values of passwords are hidden.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -83,12 +83,12 @@ class ConfigError(ValueError):
 
 
 class MissingFeatureError(ConfigError):
-    """Settings ask for features that Kalda does not have; accepting them would promise what nothing keeps."""
+    """Settings ask for features that Kalda does not have, and that it must not seem to provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A rule beyond the type: `accepts` decides, `allowed` tells a person, e.g. "at least 1"."""
+    """A rule beyond the type: `accepts` decides, `allowed` describes the rule, e.g. "at least 1"."""
 
     allowed: str
     accepts: Callable[[ConfigValue], bool]

@@ -1,4 +1,4 @@
-"""Exceptions as text for log lines and messages, in place of Python's own spelling of them."""
+"""Formats exceptions for log lines and messages, without Python's ``[Errno 28]`` and quotes."""
 
 import os
 import re
@@ -10,7 +10,7 @@ _ERRNO: Final = re.compile(r"\[Errno \d+\] ")
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an exception says, or its class where it says nothing.
+    """Return the text of an exception, or its class where the text is empty.
 
     Example: ``No space left on device: /data/kalda`` for an `OSError` with that file name.
     """

@@ -1,7 +1,7 @@
-"""Kafka's error codes: the one table that every answer on the wire takes its code from.
+"""Lists Kafka's error codes, the only source of the codes in responses; the counterpart of Kafka's `Errors`.
 
-The numbers and whether a client may retry are the protocol's; the sentences are ours. What is *not*
-here: the exceptions of single layers (storage, codec), which live beside what raises them.
+Numbers and retriability are the protocol's; the messages are Kalda's. Exceptions of single layers (storage,
+codecs) are not here; they are defined in those layers.
 """
 
 from enum import IntEnum
@@ -306,7 +306,7 @@ _MESSAGES: Final[dict[ErrorCode, str]] = {
     ErrorCode.DUPLICATE_VOTER: "The voter is part of the voter set already.",
     ErrorCode.VOTER_NOT_FOUND: "The voter is not part of the voter set.",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "The regular expression is not valid.",
-    ErrorCode.REBOOTSTRAP_REQUIRED: "The client has to start anew from its bootstrap servers.",
+    ErrorCode.REBOOTSTRAP_REQUIRED: "The client has to connect to its bootstrap servers again.",
 }
 
 _RETRIABLE: Final = frozenset(

@@ -1,8 +1,8 @@
-"""Bounds on log lines that a peer can cause.
+"""Limits the log lines that a peer can cause.
 
-`LogLimiter` is for call sites that serve a peer: it logs a burst of lines for each kind and each address,
-counts the rest and reports the count. `FloodFilter` is the safety net of the whole process: it bounds the
-lines of every call site, including those of libraries.
+`LogLimiter` is for code that serves peers: it logs a burst of lines for each kind of line and each address,
+and counts and reports the suppressed ones. `FloodFilter` protects the whole process: it limits the lines of
+every call site, including those of libraries.
 
 What a maintainer must not break: both hold a bounded number of counters, whatever peers send.
 """

@@ -1,4 +1,4 @@
-"""Values as text for log lines and error messages, in place of Python's own spelling of them."""
+"""Formats values for log lines and error messages, without Python's ``b''``, brackets and quotes."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,9 +1,9 @@
-"""Logging with context, one line for each event.
+"""Configures logging: one line for each event, with a context prefix and with the text of peers escaped.
 
-`LogContext` puts one prefix before every line of a component, as Kafka's does. `OneLineFormatter` keeps what
-peers say from looking like lines of our own. `FloodFilter`, in `kalda.common.log_limiter`, bounds the number
-of lines. `JsonFormatter` writes an object a line, for programs that collect logs. `configure` chooses for the
-process; all that it writes to stderr goes through the chosen one, `report_failure` included.
+`LogContext` puts one prefix before every line of a component, as Kafka's `LogContext` does.
+`OneLineFormatter` escapes line breaks, so that text from a peer cannot imitate a log line. `JsonFormatter`
+writes one JSON object a line, for programs that collect logs. `configure` sets up the process;
+`report_failure` uses the same format. `kalda.common.log_limiter` limits the number of lines.
 """
 
 import json
@@ -147,7 +147,7 @@ def configure(
 
 
 def report_failure(message: str) -> None:
-    """Write one line to stderr that says why the command ends.
+    """Write one line to stderr with the reason why the command ends.
 
     In text the line is ``kalda: MESSAGE``, without a timestamp, as commands do; in JSON it is an event as all
     others, of level ERROR.

@@ -1,6 +1,6 @@
-"""A timing wheel driven from the event loop: one ``call_at``, for the earliest deadline.
+"""Drives a timing wheel from the event loop with one ``call_at``, for the earliest deadline.
 
-The wheel's clock has to be the loop's: `kalda.common.clock.SystemClock`, or a test's own for both.
+The wheel must use the loop's clock: `kalda.common.clock.SystemClock`, or in tests one clock for both.
 """
 
 import logging
@@ -26,7 +26,7 @@ class Cancellable(Protocol):
 
 
 class Caller(Protocol):
-    """What makes calls later; an asyncio event loop is one."""
+    """Schedules calls; an asyncio event loop does."""
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Cancellable:
         """Call at a monotonic second."""
@@ -34,7 +34,7 @@ class Caller(Protocol):
 
 
 class LoopTimer(Generic[T]):
-    """Has `expire` called with each task when its time is up, unless its entry was cancelled."""
+    """Calls `expire` with each task when its delay has passed, unless its entry was cancelled."""
 
     def __init__(self, wheel: TimingWheel[T], loop: Caller, expire: Callable[[T], None]) -> None:
         self._wheel: Final = wheel
@@ -64,8 +64,8 @@ class LoopTimer(Generic[T]):
             return
         if self._wake is not None:
             if self._wake_at <= deadline:
-                # Tasks are mostly cancelled, or put off, before their time, so waking up for one that is gone
-                # is the rarer cost than setting the alarm anew for each.
+                # Most tasks are cancelled, or put off, before their time, so waking up for a cancelled one is
+                # rarer, and cheaper in all, than moving the call for each.
                 return
             self._wake.cancel()
         self._wake_at = deadline
@@ -77,6 +77,6 @@ class LoopTimer(Generic[T]):
             try:
                 self._expire(task)
             except Exception:
-                # The fault of one must not stop the others.
+                # The failure of one task must not stop the others.
                 logger.exception("a %s failed when its time was up", type(task).__name__)
         self._arm()

@@ -1,10 +1,11 @@
-"""Metrics: counters, gauges and histograms that cost an addition on the hot path.
+"""Defines counters, gauges and histograms whose update on the hot path costs one addition.
 
-An instrument is a plain object whose user adds to it; nothing is locked, as one event loop owns them all.
-`kalda.net.metrics_text` walks the registry and writes the figures for Prometheus. What there are many of,
-such as partitions, is a `Table`: a function that lists rows, called for each scrape.
+An instrument is a plain object that its user increments. It has no lock, because one event loop owns all of
+them. `kalda.net.metrics_text` walks the registry and writes the values for Prometheus. Metrics of many
+things of one kind, such as partitions, are a `Table`: a function that lists rows, called for each scrape.
 
-Names come from Kafka's MBeans by one rule, see `metric_name`; ``docs/reference/metrics.md`` lists them.
+Names are derived from Kafka's MBeans by one rule, see `metric_name`; ``docs/reference/metrics.md`` lists
+them.
 """
 
 from bisect import bisect_left
@@ -25,8 +26,8 @@ def metric_name(domain: str, kind: str, name: str) -> str:
     """Turn the parts of a Kafka MBean into a Prometheus name.
 
     Everything is lower-cased and joined by underscores. ``PerSec`` is dropped from meters, since Prometheus
-    derives rates itself, and so is ``-total``; whoever renders a counter appends ``_total``. ``Percent`` at
-    the end of a camel-case name becomes a word of its own, as in the rules that Strimzi ships for the JMX
+    derives rates itself, and so is ``-total``; `kalda.net.metrics_text` appends ``_total`` to counters.
+    ``Percent`` at the end of a camel-case name is separated, as in the rules that Strimzi ships for the JMX
     exporter.
 
     ``kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec`` -> ``kafka_server_brokertopicmetrics_bytesin``
@@ -78,7 +79,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class DerivedHistogram:
-    """A histogram that is made from others when the figures are collected."""
+    """A histogram that is computed from others when the metrics are collected."""
 
     read: Callable[[], Histogram]
 
@@ -108,9 +109,9 @@ class Column:
 
 
 Rows = Callable[[], Iterable[tuple[Labels, Sequence[float | None]] | None]]
-"""Returns one row for each thing there is: its labels, and a value for each column; None leaves it out.
+"""Returns one row for each thing: its labels, and a value for each column; None leaves the value out.
 
-A None instead of a row lets other work of the event loop run, where a row takes long to come.
+A None in place of a row lets the event loop run other work, for rows that take long to compute.
 """
 
 
@@ -141,14 +142,14 @@ class Metrics:
         return found
 
     def counter_function(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
-        """Register a count that somebody else keeps; `function` reads it when the figures are collected.
+        """Register a counter whose value `function` returns when the metrics are collected.
 
-        Like that of a gauge it replaces an earlier one of the same name and labels.
+        It replaces an earlier function of the same name and labels, as `gauge` does.
         """
         self._samples(name, "counter", text)[_sorted_labels(labels)] = function
 
     def gauge(self, name: str, text: str, function: Callable[[], float], **labels: str) -> None:
-        """Register a value that is read when the figures are collected."""
+        """Register a value that `function` returns when the metrics are collected."""
         self._samples(name, "gauge", text)[_sorted_labels(labels)] = function
 
     def histogram(
@@ -161,13 +162,13 @@ class Metrics:
         return found
 
     def histogram_function(self, name: str, text: str, read: Callable[[], Histogram], **labels: str) -> None:
-        """Register a histogram that is made from others when the figures are collected."""
+        """Register a histogram that `read` makes from others when the metrics are collected."""
         self._samples(name, "histogram", text)[_sorted_labels(labels)] = DerivedHistogram(read)
 
     def table(self, rows: Rows, *columns: Column) -> None:
-        """Register a function that lists the values of several names when the figures are collected.
+        """Register a function that lists the values of several names when the metrics are collected.
 
-        For what is many and changes, such as the sizes of logs: 4,000 partitions cost nothing between scrapes
+        It is for many things that come and go, such as logs: 4,000 partitions cost nothing between scrapes
         and need no removal.
         """
         for column in columns:
@@ -204,7 +205,7 @@ class RequestMetrics:
 
     Most requests are answered before their handler returns: their time is one observation. One that waits,
     for followers or for records to come, has a part before the wait and the wait itself. Kafka's three
-    histograms (total, local, remote) are put together from these when somebody reads them.
+    histograms (total, local, remote) are computed from these for each scrape.
     """
 
     __slots__ = ("_errors", "_metrics", "_request", "_waited_ms", "at_once_ms", "before_wait_ms", "wait_ms")

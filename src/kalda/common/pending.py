@@ -1,6 +1,6 @@
-"""A value that arrives later, without a task or a future: what delayed operations hand to whoever waits.
+"""Defines `Pending`, a one-shot result without a task or a future, returned by delayed operations.
 
-It knows no loop and no clock: whoever completes it runs the callbacks.
+It uses no event loop and no clock: the code that completes a `Pending` runs its callbacks.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,20 +24,20 @@ class Pending(Generic[T]):
         self.is_done = False
         self.error: Exception | None = None
         self.on_abandoned: Callable[[], None] | None = None
-        """Set by whoever completes it: called when nobody waits any more, because the peer is gone."""
+        """Set by the code that completes it; called when no caller waits any more: the peer is gone."""
         self._value: T | None = None
         self._callbacks: list[Callable[[Pending[T]], None]] = []
 
     @classmethod
     def of(cls, value: T) -> "Pending[T]":
-        """Return one whose value is there already."""
+        """Return one that is completed with `value`."""
         pending = cls()
         pending.complete(value)
         return pending
 
     @property
     def value(self) -> T:
-        """The value, once it is there.
+        """The value; only once `is_done`.
 
         Raises:
             Exception: what `fail` was called with.
@@ -64,16 +64,16 @@ class Pending(Generic[T]):
         self._finish()
 
     def add_done(self, callback: "Callable[[Pending[T]], None]") -> None:
-        """Have `callback` called with this object when it is done."""
+        """Call `callback` with this object when it is done."""
         if self.is_done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def then(self, make: "Callable[[Pending[T]], R]") -> "Pending[R]":
-        """Return one that gets what `make` makes of this one when it is done, or fails with what that raises.
+        """Return one that completes with the result of `make(self)`, or fails with the exception it raises.
 
-        Where `make` takes the `value`, a failure is thus passed on.
+        `make` is called when this one is done. If it reads `value`, a failure of this one is passed on.
         """
         made: Pending[R] = Pending()
 
@@ -89,7 +89,7 @@ class Pending(Generic[T]):
         return made
 
     def abandon(self) -> None:
-        """Say that nobody waits for the value any more."""
+        """Call `on_abandoned`: no caller waits for the value any more."""
         if not self.is_done and self.on_abandoned is not None:
             self.on_abandoned()
 
@@ -101,7 +101,7 @@ class Pending(Generic[T]):
 
 
 def gather(parts: Sequence[Pending[T]], combine: Callable[[list[Pending[T]]], R]) -> Pending[R]:
-    """Complete with what `combine` makes of the parts, failed ones included, once the last is done."""
+    """Return one that completes with `combine(parts)`, failed parts included, once the last part is done."""
     last: Pending[None] = Pending()
     missing = len(parts)
 

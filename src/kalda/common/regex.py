@@ -1,4 +1,4 @@
-"""Regular expressions that clients send, in RE2's syntax: none takes more than linear time."""
+"""Compiles regular expressions that clients send, in RE2's syntax; matching takes linear time at most."""
 
 from typing import Final, Protocol, cast
 

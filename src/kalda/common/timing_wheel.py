@@ -17,13 +17,14 @@ first expires. At 3 bucket [3..5] begins; its task is put in again, and level 0,
 task goes to level 1 bucket [12..14], at 12 to level 0 bucket [13], and expires at 13.
 
 A task never expires before its delay has passed, and expires within one tick after it, provided that
-`advance` is called when `next_deadline` says. What a maintainer must not break: a bucket is in the queue of
-begins exactly while it holds an entry that was put in since its last begin.
+`advance` is called at `next_deadline`. What a maintainer must not break: every bucket with an entry is in the
+queue of begins.
 """
 
 import heapq
 from typing import Final, Generic, TypeVar
 
+from kalda.common import invariants
 from kalda.common.clock import Clock
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class TimerEntry(Generic[T]):
         self._bucket = None
         del bucket.entries[self]
         bucket.wheel.waiting_count -= 1
+        assert bucket.wheel.waiting_count >= 0, f"{bucket.wheel.waiting_count} tasks wait"
         return True
 
 
@@ -91,7 +93,7 @@ class _Level(Generic[T]):
 
 
 class TimingWheel(Generic[T]):
-    """Tasks with delays; whoever owns it calls `advance`."""
+    """Holds tasks with delays; its owner calls `advance` to expire them."""
 
     def __init__(self, clock: Clock, tick_ms: int = TICK_MS, wheel_size: int = WHEEL_SIZE) -> None:
         assert tick_ms >= 1, f"tick_ms={tick_ms}"
@@ -119,7 +121,7 @@ class TimingWheel(Generic[T]):
         return count
 
     def add(self, task: T, delay_ms: int) -> TimerEntry[T]:
-        """Have `task` expire after `delay_ms`; 0 or less means with the next tick."""
+        """Add a task that expires after `delay_ms`; 0 or less means with the next tick."""
         tick_ms = self._lowest.tick_ms
         due_ms = self._now_ms() + min(max(delay_ms, 0), DELAY_MS_MAX)
         # Rounded up to a tick, so that it cannot be early.
@@ -146,6 +148,8 @@ class TimingWheel(Generic[T]):
                 else:
                     self._put(entry)
         self._move_to(int(now_ms))
+        if invariants.enabled:
+            self.check_invariants()
         return expired
 
     def next_deadline(self) -> float | None:
@@ -157,10 +161,28 @@ class TimingWheel(Generic[T]):
             return None
         begins = self._begins
         while not begins[0][2].entries:
-            # All its tasks were cancelled; waking up for it would be for nothing.
+            # All its tasks were cancelled, so there is no reason to wake up.
             _, _, bucket = heapq.heappop(begins)
             bucket.begin_ms = -1
         return self._start + begins[0][0] / 1000
+
+    def check_invariants(self) -> None:
+        """Assert that every waiting task is in the bucket of its time, and every such bucket has a begin."""
+        begins = {id(bucket): begin_ms for begin_ms, _, bucket in self._begins}
+        count = 0
+        level: _Level[T] | None = self._lowest
+        while level is not None:
+            for bucket in level.buckets:
+                begin_ms = bucket.begin_ms
+                queued_ms = begins.get(id(bucket), -1)
+                assert begin_ms == queued_ms, f"a bucket of {begin_ms} ms begins at {queued_ms} ms"
+                for entry in bucket.entries:
+                    late_ms = entry.deadline_ms - begin_ms
+                    assert 0 <= late_ms < level.tick_ms, f"{entry.deadline_ms} in the bucket of {begin_ms}"
+                    assert entry._bucket is bucket, f"a task of {entry.deadline_ms} ms is in two buckets"
+                count += len(bucket.entries)
+            level = level.overflow
+        assert count == self.waiting_count, f"{self.waiting_count} tasks wait instead of {count}"
 
     def _now_ms(self) -> float:
         return (self._clock.monotonic() - self._start) * 1000

@@ -1,4 +1,4 @@
-"""Small frozen values that every layer speaks of."""
+"""Defines small values that all layers share: partitions, broker endpoints, ids in Kafka's text form."""
 
 import base64
 import uuid

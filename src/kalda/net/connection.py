@@ -1,17 +1,18 @@
-"""One client connection without its transport: frames in, replies out in the order of the requests.
+"""Implements a client connection without its transport: splits input into frames, keeps replies in order.
 
-`Connection` cuts received bytes into frames and hands each to the frame handler, keeps the order of replies
-and enforces the bounds. How bytes reach the peer is a subclass's business: `SocketConnection` uses a raw
-non-blocking socket, a TLS connection can sit on an asyncio transport and call `_received` from there.
+`Connection` splits received bytes into frames, passes each to the frame handler, keeps the order of replies
+and enforces the limits. A subclass moves the bytes: `SocketConnection` uses a raw non-blocking socket; a TLS
+connection could use an asyncio transport and call `_received` from there.
 
-Requests are handled as they arrive and may finish in any order; replies leave in the order of the requests:
+Requests are handled in order of arrival and may finish in any order; replies leave in the order of the
+requests:
 
     frames   A (a fetch that waits)   B (answered at once)   C (acks=0: no answer)
     tickets  [A]                      [A, B*]                [A, B*]
     A is answered: the peer gets A, then B.
 
 What a maintainer must not break: while output is pending (the peer does not read), no further frame is
-handled. Every bound on memory for a connection rests on it.
+handled. Every limit on the memory of a connection depends on it.
 """
 
 import logging
@@ -20,9 +21,10 @@ from mmap import mmap
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
+from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import FOREIGN_SIZE_MIN, ForeignProtocol, recognise
-from kalda.net.receive_buffers import ReceiveBuffers
+from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 
 
@@ -77,7 +79,7 @@ STASH_LARGE_BYTES_MAX: Final = 4 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs from the server that accepted it."""
+    """What a connection uses of the server that accepted it."""
 
     buffers: ReceiveBuffers
     limiter: LogLimiter
@@ -87,7 +89,7 @@ class ConnectionOwner(Protocol):
     bytes_out: int
 
     def peer_speaks(self, connection: "Connection", protocol: ForeignProtocol) -> None:
-        """Log that a peer took the listener for one of another protocol."""
+        """Log that a peer sent another protocol than Kafka's."""
         ...
 
     def connection_closed(self, connection: "Connection", reason: str, level: int) -> None:
@@ -167,7 +169,7 @@ class Connection:
         self._out_bytes = 0
         # Replies of the frame at hand wait for the end of the receive, to leave together.
         self._corked = False
-        # The transport could not send all of `_out` and will call back; nobody else tries meanwhile.
+        # The transport could not send all of `_out` and will call back; no other code sends meanwhile.
         self._blocked = False
         self._paused = False
         # `_resume` is on its way. Nothing else may handle what is stashed meanwhile, nor ask for it again: a
@@ -189,17 +191,17 @@ class Connection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is owed to the peer and nothing is on its way."""
+        """Whether every request was answered and every reply was sent."""
         return not self._outstanding and not self._out
 
     @property
     def is_waiting_for_broker(self) -> bool:
-        """Whether the peer has done its part: it waits for an answer, and nothing is on its way to it."""
+        """Whether the peer waits for the broker: a request is unanswered, and no reply waits to be sent."""
         return bool(self._outstanding) and not self._out
 
     @property
     def is_reading_paused(self) -> bool:
-        """Whether a bound holds back what the peer sends."""
+        """Whether a limit stops reading from the peer."""
         return self._paused
 
     @property
@@ -233,7 +235,7 @@ class Connection:
         """Answer the request that `ticket` stands for: now, or once all earlier ones are answered.
 
         `reply` is the complete frame, size prefix included, or `NO_REPLY`. On a closed connection it does
-        nothing: the peer is gone and nobody is left to tell.
+        nothing: the peer is gone.
         """
         if self._closed:
             return
@@ -255,6 +257,8 @@ class Connection:
             self._queue(held)
             ready += 1
         del outstanding[:ready]
+        if invariants.enabled:
+            self.check_invariants()
         if not self._corked:
             self._flush()
             if self._paused or self._stash is not None:
@@ -262,7 +266,7 @@ class Connection:
                 self._plan_resume()
 
     def handle_kept(self, frame: memoryview) -> None:
-        """Have a frame handled that the frame handler kept aside; what it is answered goes out at once."""
+        """Handle a frame that the frame handler kept aside; its reply is sent at once."""
         self._corked = True
         try:
             self._handle(self, frame)
@@ -289,15 +293,37 @@ class Connection:
         self._stash = self._large = None
         abandoned, self._outstanding = self._outstanding, []
         self._owner.connection_closed(self, reason, level)
+        if invariants.enabled:
+            self.check_invariants()
         for ticket in abandoned:
             if ticket.reply is None and ticket.on_abandoned is not None:
                 ticket.on_abandoned()
 
     def drain(self) -> None:
-        """Handle no further request; what is owed is still answered."""
+        """Handle no further request; requests that were handled are still answered."""
         self._draining = True
         if not self._closed and not self._paused:
             self._pause()
+
+    def check_invariants(self) -> None:
+        """Assert the order of replies and the limits on what the connection holds."""
+        outstanding = self._outstanding
+        if self._closed:
+            held = (len(outstanding), len(self._out), self._stash, self._large)
+            assert held == (0, 0, None, None), f"{self.peer}: a closed connection holds {held}"
+            return
+        assert not outstanding or outstanding[0].reply is None, f"{self.peer}: the first reply is due"
+        count = len(outstanding)
+        assert count <= REQUESTS_OUTSTANDING_MAX, f"{self.peer}: {count} requests are unanswered"
+        held_bytes = sum(_memory_bytes(each.reply) for each in outstanding if each.reply is not None)
+        assert held_bytes == self._held_bytes, f"{self.peer}: {self._held_bytes} instead of {held_bytes}"
+        assert self._out or not self._blocked, f"{self.peer}: nothing to send, and blocked"
+        stashed = 0 if self._stash is None else len(self._stash)
+        assert stashed <= SHARED_BUFFER_BYTES, f"{self.peer}: {stashed} bytes do not fit the shared buffer"
+        if self._large is not None:
+            assert not stashed, f"{self.peer}: {stashed} bytes beside a large frame"
+            filled, capacity = self._large_filled, len(self._large)
+            assert filled < min(capacity, self._large_size), f"{self.peer}: {filled} bytes in {capacity}"
 
     # What a transport provides.
 
@@ -385,6 +411,8 @@ class Connection:
             self._stash = bytes(data[position:end])
         if self._out and not self._blocked:
             self._transmit()
+        if invariants.enabled:
+            self.check_invariants()
 
     def _large_received(self, count: int) -> None:
         """Account for `count` more bytes of the large frame, and handle it if it is complete."""
@@ -444,7 +472,7 @@ class Connection:
         self._resume()
 
     def _resume(self) -> None:
-        """Go on with what was held back, then with the transport; called when a bound may have lifted.
+        """Handle the frames that a limit held back, then read again; called when a limit may no longer apply.
 
         Only ever called from the event loop, so that no request is handled in the middle of another.
         """

@@ -1,7 +1,7 @@
-"""Names the protocol of a peer that took a plaintext port for another one.
+"""Recognises TLS and HTTP on a plaintext Kafka listener, so that the log can name the peer's mistake.
 
-Both protocols that are served here begin with a size of four bytes. The first bytes of TLS and HTTP read as
-sizes of 369 MB and more, and the refusal of such a size explains nothing to the owner of the client.
+Every Kafka request begins with a size of four bytes. The first bytes of TLS and HTTP read as sizes of 369 MB
+and more; an error about such a size would not help the operator of the client.
 """
 
 import logging

@@ -1,12 +1,12 @@
-"""The HTTP endpoint of a broker on ``metrics.port``: its metrics for Prometheus, and its health.
+"""Serves a broker's metrics for Prometheus, and its health, over HTTP on ``metrics.port``.
 
-``/metrics`` has the metrics, in OpenMetrics where the scraper prefers it and compressed where it accepts
-gzip. ``/healthz`` answers 200 while the broker's event loop runs. ``/readyz`` answers 200 while the broker
+``/metrics`` returns the metrics, in OpenMetrics where the scraper prefers it and compressed where it accepts
+gzip. ``/healthz`` returns 200 while the broker's event loop runs. ``/readyz`` returns 200 while the broker
 can serve clients, else 503 with the reason.
 
-Just enough HTTP/1.1 for a scraper: one request per connection, a bounded head, no body, a time limit, few
-connections at a time. It shares the broker's event loop, which a scrape never holds for longer than
-`SLICE_SECONDS` and one piece of text.
+It implements just enough HTTP/1.1 for a scraper: one request per connection, a bounded head, no body, a time
+limit, few connections at a time. It shares the broker's event loop, which a scrape never holds for longer
+than `SLICE_SECONDS` and one piece of text.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Writes a registry of metrics as Prometheus reads it: the text format 0.0.4, or OpenMetrics 1.0.
+"""Writes the metrics registry in Prometheus's formats: the text format 0.0.4, or OpenMetrics 1.0.
 
-The text is produced in pieces, so that the caller can let the event loop do other work between two of them:
-2,000 partitions make 24,000 lines. A table's rows are read one after the other; the lines of each metric are
-kept until its turn comes, because a format that groups lines by metric cannot be written row by row.
+The text is produced in pieces, so that the caller can let the event loop run between two of them: 2,000
+partitions make 24,000 lines. The rows of a table are read one after the other. The lines of each metric are
+kept until all rows are read, because the formats group lines by metric and cannot be written row by row.
 
-The lines are written here and not by prometheus-client, which needs four times as long for the same text.
+prometheus-client is not used: it needs four times as long for the same text.
 """
 
 from collections.abc import Iterator

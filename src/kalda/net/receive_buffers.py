@@ -1,8 +1,9 @@
-"""The memory that connections receive into: one shared buffer, and spares for large frames.
+"""Holds the memory that connections receive into: one shared buffer, and spare buffers for large frames.
 
-What a maintainer must not break: a connection holds memory for what its peer sent, not for what it announced,
-and the memory of a frame goes back to the system with it. Buffers for large frames are therefore mappings of
-their own: from the heap, one small object behind them would keep the memory of a thousand closed connections.
+What a maintainer must not break: a connection holds memory for bytes that arrived, not for bytes that were
+announced, and the memory of a frame goes back to the system with it. Buffers for large frames are therefore
+mappings of their own: on the heap, one small object behind them would keep the memory of a thousand closed
+connections.
 """
 
 import mmap
@@ -30,7 +31,7 @@ _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 class ReceiveBuffers:
     """The memory that the connections of one server receive into.
 
-    `shared` belongs to whoever is on the stack. A connection whose frame is larger holds a buffer of its own
+    `shared` belongs to the code on the stack. A connection whose frame is larger holds a buffer of its own
     until the frame has been handled; a few are kept as spares, because zeroing and faulting in a new megabyte
     per batch costs more than handling it.
     """
@@ -54,6 +55,7 @@ class ReceiveBuffers:
         else:
             wanted = max(2 * len(begun), LARGE_BUFFER_BYTES_MIN)
             buffer = mmap.mmap(-1, min(_round_up(size), wanted), flags=_PRIVATE)
+        assert len(buffer) > len(begun), f"a buffer of {len(buffer)} bytes for {len(begun)} and more"
         buffer[: len(begun)] = begun
         return buffer
 
@@ -77,6 +79,7 @@ class ReceiveBuffers:
         if len(self._spares) > SPARE_BUFFERS_MAX:
             # The smallest one is the cheapest to make again.
             del self._spares[0]
+        assert len(self._spares) <= SPARE_BUFFERS_MAX, f"{len(self._spares)} spare buffers"
 
 
 def _round_up(size: int) -> int:

@@ -1,9 +1,9 @@
-"""The listening side: accepts connections within the limits, closes idle ones, drains at shutdown.
+"""Accepts connections within the limits, closes idle ones, and drains them at shutdown.
 
-One `Server` serves all listeners of a broker on one event loop. It knows nothing of requests: each frame
-goes to the frame handler it was given.
+One `Server` serves all listeners of a broker on one event loop. It does not interpret requests: it passes
+each frame to the frame handler that it was given.
 
-Kafka's rules on limits hold: at ``max.connections`` no connection is accepted until one closes; above
+Limits follow Kafka's rules: at ``max.connections`` no connection is accepted until one closes; above
 ``max.connections.per.ip`` a connection is accepted and closed at once.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
+from kalda.common import invariants
 from kalda.common.error_text import error_text
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
@@ -106,7 +107,7 @@ class Server:
         self._expired = 0
 
     def reconfigure(self, config: ServerConfig) -> None:
-        """Put new limits in force; connections that are open stay, however many there may be."""
+        """Put new limits in force; open connections stay, even above the limits."""
         self._config = config
         self.frame_bytes_max = config.socket_request_max_bytes
         self._accept_if_not_full()
@@ -152,7 +153,7 @@ class Server:
             self._start_accepting()
 
     async def close(self, drain_seconds: float = 5.0) -> None:
-        """Stop accepting and reading, answer what is owed for up to `drain_seconds`, then close all."""
+        """Stop accepting and reading, wait up to `drain_seconds` for replies that are due, then close all."""
         self._stop_accepting()
         for sock in self._listeners:
             sock.close()
@@ -162,7 +163,7 @@ class Server:
         for connection in list(self._connections.values()):
             connection.drain()
         deadline = monotonic() + drain_seconds
-        # Polled, so that the path of every reply need not look whether somebody waits for the last one.
+        # Polled, so that the path of every reply need not check whether a shutdown waits for the last one.
         while monotonic() < deadline and not all(  # noqa: ASYNC110
             connection.is_quiet for connection in self._connections.values()
         ):
@@ -173,7 +174,7 @@ class Server:
             connection.close("the broker is shutting down", logging.DEBUG)
 
     def abort(self) -> None:
-        """Close everything at once, as the end of the process would; what is owed is not answered."""
+        """Close everything at once, as the end of the process would; no reply that is due is sent."""
         self._stop_accepting()
         for sock in self._listeners:
             sock.close()
@@ -232,7 +233,7 @@ class Server:
         return [((("listener", name),), (counts[name],)) for name in self._listeners.values()]
 
     def peer_speaks(self, connection: Connection, protocol: ForeignProtocol) -> None:
-        """Log that a peer took the listener for one of another protocol; called by the connection."""
+        """Log that a peer sent another protocol than Kafka's; called by the connection."""
         self._foreign.log(
             logging.WARNING,
             FOREIGN_MESSAGES[protocol],
@@ -248,6 +249,8 @@ class Server:
         self._per_ip[connection.peer_address] -= 1
         if not self._per_ip[connection.peer_address]:
             del self._per_ip[connection.peer_address]
+        if invariants.enabled:
+            self.check_invariants()
         self.limiter.log(
             level,
             "connection %d from %s closed: %s",
@@ -257,6 +260,13 @@ class Server:
             source=connection.peer_address,
         )
         self._accept_if_not_full()
+
+    def check_invariants(self) -> None:
+        """Assert that the counts agree with the open connections."""
+        count = len(self._connections)
+        assert count == self._accepted - self._closed, f"{count} of {self._accepted} - {self._closed}"
+        per_ip = Counter(connection.peer_address for connection in self._connections.values())
+        assert per_ip == self._per_ip, f"{self._per_ip} instead of {per_ip}"
 
     # Accepting.
 
@@ -315,6 +325,8 @@ class Server:
         loop = asyncio.get_running_loop()
         connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
         self._connections[connection.id] = connection
+        if invariants.enabled:
+            self.check_invariants()
 
     def _accept_if_not_full(self) -> None:
         """Accept again after max.connections was reached, if there is room now and no shutdown."""

@@ -1,7 +1,7 @@
-"""A plaintext connection on a raw non-blocking socket, driven by the event loop's callbacks.
+"""Implements a plaintext connection on a raw non-blocking socket, driven by the event loop's callbacks.
 
-asyncio's transports would copy what they receive and cannot `sendfile` between writes; here a request costs
-one ``recv_into`` a shared buffer and one ``send``, and file regions go out with ``os.sendfile``.
+asyncio's transports copy received bytes and cannot `sendfile` between writes. Here a request costs one
+``recv_into`` a shared buffer and one ``send``, and file regions are sent with ``os.sendfile``.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
-"""The client's side of one connection, without the socket: requests to bytes, bytes to responses.
+"""Implements the client's side of one connection without the socket: builds requests and reads responses.
 
-A broker answers in the order of the requests, so what is needed to read a response is a queue of what was
-asked. What this is not: it opens nothing, waits for nothing and retries nothing; `net` does. What must not
-break: a response is matched by its place in the queue *and* by its correlation id, so that a stream that
-slipped is noticed instead of misread.
+A broker answers in the order of the requests, so a queue of the requests in flight is enough to read
+responses. The class opens nothing, waits for nothing and retries nothing; `net` does.
+
+What a maintainer must not break: a response is matched by its place in the queue *and* by its correlation
+id, so that a stream that lost its order raises an error instead of being misread.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
-"""Messages to bytes and back: the one entrance to the codecs.
+"""Encodes and decodes messages; the only entry point to the codecs.
 
-The code that does it is compiled per message and version when first needed, and kept. What a message may
-carry is the declaration's affair (`schema`); limits are these: a string has at most 32,767 bytes, an array
-never more elements than bytes remain for them, all arrays of structs and strings of a message together at
-most `wire_format.ELEMENTS_MAX`, and a body ends where its buffer ends.
+The code for each message and version is compiled at its first use and cached. `schema` declares which fields
+a message has. The limits are these: a string has at most 32,767 bytes; an array has at most as many elements
+as bytes remain; all arrays of structs and strings of one message together have at most
+`wire_format.ELEMENTS_MAX` elements; a body ends where its buffer ends.
 """
 
 import struct

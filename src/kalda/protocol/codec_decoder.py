@@ -1,14 +1,14 @@
-"""The reading half of the compiler: from a declaration to a function that turns bytes into a message.
+"""Compiles decoders: generates a function that reads a message from bytes, from the message's declaration.
 
-The emitted function takes a buffer, a position and the end, and returns the message with the position
-after it. It creates objects without running constructors and stores straight into their slots, so it must
-set every field of every object, also those that the version does not carry. Fields of fixed width that
-follow each other, with the length of what comes next, are one `struct` call:
+The generated function takes a buffer, a position and the end, and returns the message and the position after
+it. It creates objects without running constructors and stores values straight into their slots, so it must
+set every field of every object, also those that the version does not carry. Adjacent fields of fixed width,
+with the length of the field after them, are one `struct` call:
 
     v2.error_code, n3 = unpack_0(data, position); position += 3
 
-Bytes that end too early show as `struct.error` or `IndexError`, which `codec.decode` turns into
-`ProtocolError`; slices, which would silently be short, are checked against `end`.
+Input that ends too early raises `struct.error` or `IndexError`, which `codec.decode` turns into
+`ProtocolError`. Slices would silently be short, so they are checked against `end`.
 """
 
 from collections.abc import Callable

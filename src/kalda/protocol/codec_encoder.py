@@ -1,8 +1,8 @@
-"""The writing half of the compiler: from a declaration to a function that turns a message into parts.
+"""Compiles encoders: generates a function that turns a message into bytes, from the message's declaration.
 
-The emitted function takes a message and returns a list of bytes-like objects whose concatenation is the
-body; records come out as the very objects that went in. Fields of fixed width that follow each other, with
-the length of what comes next, become one `struct` call:
+The generated function takes a message and returns a list of bytes-like objects whose concatenation is the
+body. Records are not copied: the list has the very objects of the message. Adjacent fields of fixed width,
+with the length of the field after them, become one `struct` call:
 
     v2 = v1.name.encode(); n3 = len(v2) + 1
     if n3 < 128: add(pack_0(v1.error_code, n3) + v2)
@@ -131,7 +131,7 @@ class _EncoderEmitter:
             self._source.line(f"{refuse}({arguments})")
 
     def _is_set(self, value: str, field: Field) -> str:
-        """An expression that tells whether a value differs from the field's default."""
+        """Return an expression for whether a value differs from the field's default."""
         if field.has_fresh_default:
             if isinstance(field.kind, Kind):
                 # None differs from an empty list, and is refused or written like any value.
@@ -221,13 +221,7 @@ class _EncoderEmitter:
             self._source.line(f"{self._add}({self._packed(self._run)} + {data})")
             self._run = []
             return
-        run = self._run
-        with self._source.block(f"if {count} < 128:"):
-            self._source.line(f"{self._add}({self._with_short_length(run, count)} + {data})")
-        with self._source.block("else:"):
-            self.flush()
-            length = self._source.bind("string_length", _string_length)
-            self._source.line(f"{self._add}({length}({count}) + {data})")
+        self._write_compact(count, f" + {data}", "string_length", _string_length)
 
     def _write_length(self, count: str) -> None:
         """Emit a length; in a flexible version `count` holds it plus 1, as the wire does."""
@@ -235,13 +229,15 @@ class _EncoderEmitter:
             self._run.append(("i", count))
             self.flush()
             return
-        run = self._run
+        self._write_compact(count, "", "encode_uvarint", encode_uvarint)
+
+    def _write_compact(self, count: str, data: str, name: str, encode: Callable[[int], bytes]) -> None:
+        """Emit a compact length and `data` as one part; `encode` is for lengths of several bytes."""
         with self._source.block(f"if {count} < 128:"):
-            self._source.line(f"{self._add}({self._with_short_length(run, count)})")
+            self._source.line(f"{self._add}({self._with_short_length(self._run, count)}{data})")
         with self._source.block("else:"):
             self.flush()
-            length = self._source.bind("encode_uvarint", encode_uvarint)
-            self._source.line(f"{self._add}({length}({count}))")
+            self._source.line(f"{self._add}({self._source.bind(name, encode)}({count}){data})")
 
     def _with_short_length(self, run: list[tuple[str, str]], count: str) -> str:
         """An expression for the run and a compact length of one byte."""

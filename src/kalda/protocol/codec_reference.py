@@ -1,7 +1,7 @@
-"""The reference codec: a plain interpreter of the declarations, written to be read.
+"""Implements the reference codec: a plain interpreter of the declarations, written to be read.
 
-It is the specification that the compiled codec is tested against, byte for byte. Nothing on a hot path
-uses it. Limits are the same in both: see `codec`.
+It is the specification: tests compare the compiled codec with it byte for byte. No hot path uses it. Both
+codecs have the same limits, see `codec`.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""What the two halves of the compiler share: writing source, naming things, turning it into a function.
+"""Provides what both halves of the compiler share: writing source, choosing names, compiling a function.
 
-Emitted code is registered with `linecache`, so that a traceback shows its lines like those of any file.
+Generated code is registered with `linecache`, so that a traceback shows its lines like those of any file.
 """
 
 import linecache

@@ -1,7 +1,9 @@
-"""Frames: every request and response is preceded by its size in 4 bytes, big-endian. Sans-IO.
+"""Splits a stream into frames. Sans-IO.
 
-The broker's socket loop reads into a buffer of its own and needs only the constants; `FrameReader` is for
-clients and tests, which receive bytes in pieces.
+A frame is a request or response, preceded by its size in 4 bytes, big-endian.
+
+`FrameReader` is for clients and tests, which receive bytes in pieces. The broker's connections read into
+buffers of their own and use only the constants.
 """
 
 from collections.abc import Iterable
@@ -14,7 +16,7 @@ SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = SIZE.size
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Kafka's default of `socket.request.max.bytes`: what a reader accepts unless told otherwise."""
+"""Kafka's default of `socket.request.max.bytes`; the default limit of a reader."""
 
 
 def frame(chunks: Iterable[bytes]) -> bytes:

@@ -1,8 +1,8 @@
-"""Request headers 0-2 and response headers 0-1.
+"""Reads and writes request headers 0-2 and response headers 0-1.
 
-Headers are read and written by hand: one is read for every request, and two rules are the header's own.
-The client id is never compact, even in the flexible version 2; and the version of the header cannot be
-read from the header, but follows from the API key and version that it begins with.
+They are coded by hand, because one is read for every request and two rules apply to headers only: the client
+id is never compact, even in the flexible version 2; and the version of a header is not in the header, but
+follows from the API key and version at its beginning.
 """
 
 import struct

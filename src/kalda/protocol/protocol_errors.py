@@ -1,4 +1,4 @@
-"""The two ways a message can be wrong: the peer's bytes, or our own use of the codec."""
+"""Defines the codecs' two errors: malformed bytes from the peer, and misuse by our own code."""
 
 
 class ProtocolError(Exception):

@@ -1,8 +1,8 @@
-"""Which messages exist, in which versions, and every exception to the rules of the wire format.
+"""Registers the messages with their versions, and every exception to the rules of the wire format.
 
-Message modules are imported when an API is first asked for: a broker that starts pays for none of them.
-Every special case of the protocol (a header, an answer in another version, no answer at all) stands in one of
-the tables at the top, never inline where it would be met.
+A message module is imported when its API is first used, so a broker's start does not pay for it. Every
+special case of the protocol (a header, an answer in another version, no answer at all) is an entry of a
+table at the top of this module, never a condition in the code that meets it.
 """
 
 from collections.abc import Callable

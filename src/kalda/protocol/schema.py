@@ -1,14 +1,15 @@
-"""The schema language: a message of Kafka's protocol declared once, for all its versions, as a typed class.
+"""Implements the schema language, in which one typed class declares a message for all its versions.
 
     class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
         group_id: str = wire(STRING, "0+")
         group_instance_id: str | None = wire(STRING, "3+", nullable="3+", default=None)
 
-A declaration is a plain class with slots and a keyword-only constructor in which every field has a
-default; type checkers see the real fields. What this module is not: a codec. It holds facts, and the two
-codecs (`codec_reference`, and the one that `codec` compiles) read them. What a maintainer must not break:
-importing a message module creates classes only; no source is generated before the first use of a class,
-because the broker's start-up time pays for every class.
+A declaration is a plain class with slots and a keyword-only constructor in which every field has a default;
+type checkers see the real fields. This module is not a codec: it holds the facts that the two codecs
+(`codec_reference`, and the one that `codec` compiles) read.
+
+What a maintainer must not break: importing a message module creates classes only. No source is generated
+before the first use of a class, because the broker's start-up time pays for every class.
 """
 
 from collections.abc import Callable, Iterator
@@ -186,7 +187,7 @@ class Field:
         )
 
     def default(self) -> object:
-        """The value of the field when nobody sets it; new each time where it is mutable."""
+        """The value of the field when it is not set; a new object each time where it is mutable."""
         if self._default is not UNSET:
             return self._default
         if isinstance(self.kind, ArrayKind):

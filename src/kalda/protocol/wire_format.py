@@ -1,8 +1,8 @@
-"""The odd pieces of the wire format that need code: unsigned varints, tagged sections, topic ids.
+"""Codes the parts of the wire format that need code: unsigned varints, tagged sections, topic ids.
 
-Readers take a buffer and a position and return the value with the position after it. They raise
-`IndexError` where the buffer ends, which `codec` and `headers` turn into `ProtocolError`; everything else
-that is wrong they report as `ProtocolError` themselves.
+Readers take a buffer and a position and return the value and the position after it. They raise `IndexError`
+where the buffer ends, which `codec` and `headers` turn into `ProtocolError`; for all other malformed input
+they raise `ProtocolError` themselves.
 """
 
 from functools import lru_cache
@@ -27,7 +27,7 @@ cluster, which with 200,000 partitions is far below. Numbers need no such bound:
 NULL_IN_PLACE: Final = -1
 NULL_IN_TAG: Final = 0
 """What stands for a struct that is null, where 1 says that one follows: a signed byte, but in the tagged
-section an unsigned varint. Apache Kafka's generator makes this difference, KIP-482 does not tell of it."""
+section an unsigned varint. Apache Kafka's generator makes this difference, KIP-482 does not mention it."""
 
 _SHORT_UVARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 

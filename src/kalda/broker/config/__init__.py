@@ -1,4 +1,8 @@
-"""What the broker and its topics can be set to: definitions, the settings in force, dynamic changes."""
+"""Holds the settings of the broker and of its topics: declarations, the values in force, and dynamic changes.
+
+The package parses and checks settings and follows their changes in ZooKeeper (`kalda.zk.client`). It does not
+carry out a setting: other packages read the values from `BrokerConfig`, and logs get a `storage.LogConfig`.
+"""
 
 from kalda.broker.config.broker_config import BrokerConfig
 from kalda.broker.config.dynamic_config import ConfigStore

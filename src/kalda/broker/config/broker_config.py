@@ -1,10 +1,8 @@
-"""The settings of one broker: read, checked, and at hand as typed attributes.
+"""Parses and checks the settings of one broker and provides them as typed attributes.
 
-What clients may change while the broker runs (KIP-226) is laid over the settings that it was started with, in
-place: whoever holds the config sees new values at the next read. A setting has an effect in Kalda if it is an
-attribute here or the default of a topic's (`has_effect`). Others are accepted and listed, except where their
-value asks for a feature that Kalda lacks and that protects something (`ConfigKey.requires`): such values are
-refused, in files as in requests.
+Dynamic settings (KIP-226) replace the values of a `BrokerConfig` in place, so its users read new values
+without being notified. A setting without effect is accepted and listed, unless its value asks for a
+protection that Kalda lacks (`ConfigKey.requires`): such a value is refused in files and in requests.
 """
 
 import dataclasses
@@ -32,7 +30,7 @@ from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
-"""Settings under these belong to tiered storage's plug-ins, whose names nobody but they know."""
+"""Settings under these prefixes belong to tiered storage's plug-ins; Kalda does not know their names."""
 
 
 class BrokerConfig(BrokerSettings):
@@ -190,7 +188,7 @@ def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
 
 
 def refuse_kraft(properties: Mapping[str, str]) -> None:
-    """Refuse a file that was written for KRaft, before names that only Kafka 4 knows are complained about.
+    """Refuse a file that was written for KRaft, before its names that only Kafka 4 has are refused.
 
     Raises:
         MissingFeatureError: it names the settings of KRaft that are set.

@@ -1,8 +1,8 @@
-"""What DescribeConfigs says of a setting: its value, where it comes from, and what else could supply it.
+"""Describes settings for DescribeConfigs: value, source, and the names that could supply the value.
 
-Pure: from the settings in force to entries. The order of sources is that of KIP-226: the topic, this broker's
-dynamic setting, the dynamic default of all brokers, the file the broker was started with, the default. A
-setting with several names (see `definitions.BROKER_SYNONYMS`) lists them within each source.
+The functions are pure. The order of sources is that of KIP-226: the topic, this broker's dynamic setting, the
+dynamic default of all brokers, the file that the broker was started with, the default. A setting with several
+names (see `definitions.BROKER_SYNONYMS`) lists them within each source.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A name and source that supplies the value, or would if those before it were taken away."""
+    """A name and source that supplies the value, or would if those before it were removed."""
 
     name: str
     value: str | None
@@ -140,7 +140,7 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     try:
         value = config.text(name)
     except ConfigError:
-        # A plug-in's setting: nobody knows its type, so its value is not shown.
+        # The type of a plug-in's setting is not known, so its value is not shown.
         value = None
     return _entry_of_broker(name, value, _broker_synonyms(config, name))
 
@@ -164,7 +164,7 @@ def _entry_of_broker(name: str, value: str | None, synonyms: list[ConfigSynonym]
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:
-    """List what supplies a broker setting, from the first source that knows it by this very name."""
+    """List the names and sources that supply a broker setting, from the first that has this very name."""
     names = BROKER_SYNONYMS.get(name, (name,))
     base = base_name(name)
     if base != name:

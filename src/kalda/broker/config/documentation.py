@@ -1,7 +1,7 @@
-"""Writes the reference of all settings from their definitions.
+"""Writes the reference pages of all settings from their declarations.
 
-``python -m kalda.broker.config.documentation docs/reference`` does it. The pages under ``docs/reference``
-are committed; a test says when they are behind the definitions.
+Run it as ``python -m kalda.broker.config.documentation docs/reference``. The pages are committed, and a test
+fails when they differ from the declarations.
 """
 
 import sys
@@ -25,7 +25,7 @@ The column *Effect*: a setting marked **yes** has an effect. One marked *no* is 
 DescribeConfigs, so that files and tools made for Kafka work, but nothing reads it yet; a broker that starts
 logs one warning that lists such settings. One marked *refused* belongs to a feature that Kalda does not have
 and whose silent absence would be dangerous: a value that asks for the feature is an error, in a file as in a
-request. *Update* says whether the setting can be changed while the broker runs: for the whole cluster, for
+request. *Update* shows whether the setting can be changed while the broker runs: for the whole cluster, for
 one broker, or not at all.
 """
 
@@ -35,7 +35,7 @@ _TOPIC_INTRODUCTION: Final = """\
 Names, defaults and bounds are those of Apache Kafka 3.9. A topic that does not set one takes it from the
 broker setting beside it. All can be changed at any time.
 
-A setting marked **yes** has an effect today. The others are accepted and listed, but nothing reads them yet.
+A setting marked **yes** has an effect. The others are accepted and listed, but nothing reads them yet.
 """
 
 

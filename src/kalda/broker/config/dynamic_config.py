@@ -1,8 +1,8 @@
-"""What was changed while the cluster runs (KIP-226): topics' overrides and brokers' dynamic settings.
+"""Keeps the settings that change while the cluster runs (KIP-226), of topics and of brokers.
 
-Coordination holds the truth under ``/config``; whoever watches it tells the store, which puts the news in
-force and tells its listeners. A value that is not allowed (written by hand, or by a newer version) is logged
-and left out, never a reason to stop.
+The settings are stored in ZooKeeper under ``/config``. `ConfigStore` watches them there, puts changes in
+force and notifies its listeners. A value that is not allowed (written by hand, or by a newer version) is
+logged and ignored; it never stops a broker.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ BrokerListener = Callable[[frozenset[str]], None]
 
 
 class ConfigStore:
-    """The dynamic settings that this broker knows.
+    """The dynamic settings in force on this broker.
 
-    `start` loads them and follows their changes. Until then, and in tests, `set_topic` and its siblings
-    are all there is.
+    `start` loads them and follows their changes. Before it, and in tests, only `set_topic` and its siblings
+    change them.
     """
 
     def __init__(self, config: BrokerConfig, topic_names: Callable[[], Iterable[str]] = tuple) -> None:
@@ -52,7 +52,7 @@ class ConfigStore:
         self._default_log_config: LogConfig | None = None
 
     async def start(self, cluster: ClusterStore, broker_id: int) -> None:
-        """Load what coordination holds and follow its changes until `close`.
+        """Load the settings from ZooKeeper and follow their changes until `close`.
 
         Raises:
             ZooKeeperError: it cannot be read.
@@ -77,7 +77,7 @@ class ConfigStore:
             ZooKeeperError: they cannot be read.
         """
         names = list(topics)
-        # Asked all at once: a thousand topics, one after the other, would keep the controller waiting.
+        # All at once: reading a thousand topics one after the other would keep the controller waiting.
         found = await asyncio.gather(*(self._load_topic(cluster, topic) for topic in names))
         for topic, overrides in zip(names, found, strict=True):
             self.set_topic(topic, overrides)
@@ -86,7 +86,7 @@ class ConfigStore:
         try:
             return await cluster.config(_TOPICS, topic)
         except SchemaError as error:
-            # One topic that somebody broke by hand must not keep this broker from serving the others.
+            # One topic whose znode was broken by hand must not keep this broker from serving the others.
             logger.error("the settings of topic %s stay as they are: %s", topic, error)
             return self.topic_overrides(topic)
 
@@ -147,7 +147,7 @@ class ConfigStore:
         self._default_log_config = None
         for broker_listener in self._broker_listeners:
             broker_listener(changed)
-        # At the start there are no logs yet, and nobody who listens for them.
+        # While the broker starts there are no logs yet, and no listener for them.
         if not self._topic_listeners or changed.isdisjoint(_SETTINGS_OF_LOGS):
             return
         for topic in self._topic_names():

@@ -1,6 +1,7 @@
-"""Where a broker listens and what address it gives to clients: ``listeners`` and its relatives, read.
+"""Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients.
 
-Only PLAINTEXT listeners can be served yet; others are refused by name rather than opened without protection.
+Only PLAINTEXT listeners can be served. Other protocols are refused by name instead of being served without
+protection.
 """
 
 import re
@@ -67,7 +68,7 @@ def require_distinct_ports(setting: str, listeners: Sequence[ListenerConfig]) ->
 
 
 def require_served(setting: str, listeners: Sequence[ListenerConfig]) -> None:
-    """Refuse listeners that would need a security protocol that is not built.
+    """Refuse listeners with a security protocol that is not implemented.
 
     Raises:
         ConfigError: a listener's protocol is not served.

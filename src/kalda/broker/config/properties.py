@@ -1,7 +1,8 @@
-"""Java's ``.properties`` files, because that is what ``server.properties`` is.
+"""Parses Java's ``.properties`` files, the format of ``server.properties``.
 
-Comments begin with ``#`` or ``!``; a name ends at the first ``=``, ``:`` or blank that is not escaped; a
-backslash at the end joins the next line, whose leading blanks are dropped; a later line wins.
+Comments begin with ``#`` or ``!``. A name ends at the first ``=``, ``:`` or blank that is not escaped. A
+backslash at the end of a line joins the next one, whose leading blanks are dropped. Of two lines with the
+same name, the later one wins.
 """
 
 import re

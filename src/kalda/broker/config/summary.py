@@ -1,6 +1,6 @@
-"""What a start logs about the settings that it was given: which differ from the defaults, which are ignored.
+"""Selects the settings that a broker logs at its start: those changed from the default or without effect.
 
-Only the settings of the file and the command line; changes while the broker runs are logged by `ConfigStore`.
+Only the settings of the file and of the command line are considered. `ConfigStore` logs dynamic changes.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The settings of topics: what a topic overrides, over what the broker says, over Kafka's defaults."""
+"""Computes a topic's settings from its overrides, the broker's settings and Kafka's defaults."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

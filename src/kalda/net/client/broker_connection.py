@@ -1,11 +1,10 @@
-"""One blocking connection to one broker, for drivers and executors that have no event loop.
+"""Implements one blocking connection to one broker, for drivers and executors that have no event loop.
 
-Requests may be pipelined: `send` several, then `receive` as often; a broker answers one connection in
-order. What is said on the wire is `ClientConnection`'s business, which touches no socket; an asynchronous
-connection replaces the transport alone.
+Requests may be pipelined: call `send` several times, then `receive` as often; a broker answers the requests
+of one connection in order. `ClientConnection`, which touches no socket, builds requests and reads responses.
 
-What a maintainer must not break: after any failure the connection is closed. A late answer must never be
-taken for the answer to a later request.
+What a maintainer must not break: after any failure the connection is closed. A late response must never be
+taken for the response to a later request.
 """
 
 import select
@@ -35,12 +34,12 @@ from kalda.protocol.schema import Message, VersionRange
 R = TypeVar("R", bound=Message)
 
 IN_FLIGHT_MAX: Final = 8
-"""Requests that may wait for their answers. A caller that sends more without receiving would buffer without
-bound at the broker; no user of this class needs more than two."""
+"""Requests in flight. A caller that sends without receiving would make the broker buffer without bound; no
+user of this class needs more than two."""
 
 FRAME_BYTES_MAX: Final = 1 << 30
-"""The largest answer accepted. A fetch can return one batch above every limit, so this is far above them;
-it is there so that 4 junk bytes do not make us allocate 2 GiB."""
+"""The largest response accepted. A fetch can return one batch above every limit, so this is far above them;
+it keeps 4 junk bytes from allocating 2 GiB."""
 
 
 FIRST_CAPACITY: Final = 1024 * 1024
@@ -97,7 +96,7 @@ class BrokerConnection:
     @property
     def is_stale(self) -> bool:
         """Whether an idle connection can no longer be used: closed, or ended by the broker meanwhile."""
-        # An idle broker has nothing to say, so that anything to read is the end of the stream.
+        # A broker sends nothing unasked, so anything to read is the end of the stream.
         return self.is_closed or bool(select.select([self._socket], [], [], 0)[0])
 
     def version(self, api_key: ApiKey) -> int:
@@ -159,7 +158,7 @@ class BrokerConnection:
             self._send(request, version, deadline)
             response = self.receive(ApiVersionsResponse, deadline)
             if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-                # An older broker tells in the oldest format what it knows (KIP-511).
+                # An older broker answers in version 0, with the versions that it has (KIP-511).
                 ranges = {each.api_key: each for each in response.api_keys}
                 known = ranges.get(ApiKey.API_VERSIONS)
                 version = min(known.max_version, version - 1) if known is not None else 0

@@ -1,7 +1,7 @@
-"""The settings of a client connection, by Kafka's names and with Kafka's defaults.
+"""Parses the settings of a client connection; names and defaults are Kafka's.
 
-Only settings that this code honours are known here. `ClientConfig.from_properties` refuses the others, so
-that nobody believes a connection encrypted because a setting was accepted and ignored.
+Only settings that this client honours are accepted. `ClientConfig.from_properties` refuses the others,
+because a user could believe that a connection is encrypted when a setting is accepted and ignored.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What can go wrong between a client and a cluster, by whose fault it is.
+"""Defines the exceptions of client connections, by cause.
 
-`ClientConfigError` is the caller's mistake; everything else is the world's: a broker that cannot be
-reached, a time that ran out, a version no one shares, an error that a broker answered with.
+`ClientConfigError` is the caller's mistake. The others come from the cluster or the network: a broker that
+cannot be reached, a time-out, a request in no shared version, an error code in a response.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from kalda.common.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all that the client connection code raises."""
+    """Base of all exceptions of this package."""
 
 
 class ClientConfigError(ClientError, ValueError):
@@ -22,7 +22,7 @@ class BrokerConnectionError(ClientError):
 
 
 class RequestTimedOutError(ClientError):
-    """An operation did not end within its time; the message tells the last failure before that."""
+    """An operation did not end within its time; the message includes the last failure before that."""
 
 
 class UnsupportedApiError(ClientError):
@@ -52,7 +52,7 @@ class OffsetOutOfRangeError(BrokerResponseError):
 
 
 def to_error_code(number: int) -> ErrorCode:
-    """Return the error of a code on the wire; a code that only a newer broker knows is the unknown error."""
+    """Return the error of a code on the wire; UNKNOWN_SERVER_ERROR for a code of a newer broker."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,10 +1,10 @@
-"""A blocking client of a cluster: metadata, offsets, and connections routed to the right broker.
+"""Implements a blocking client of a cluster: metadata, offsets, and connections to the right brokers.
 
-Everything that fails for a passing reason (a broker restarts, a leader moves) is tried again with back-off
-until `default.api.timeout.ms` is over; everything else is raised at once. What this module is not: a
-consumer. It joins no group, keeps no position, and needs no group API of the broker.
+Transient failures (a broker restarts, a leader moves) are retried with back-off until
+`default.api.timeout.ms` is over; other failures are raised at once. It is not a consumer: it joins no group,
+keeps no position, and needs no group API of the broker.
 
-Not thread-safe; a process that reads in several threads gives each its own client.
+It is not thread-safe; a process that reads in several threads creates one client for each.
 """
 
 import time
@@ -227,7 +227,7 @@ class ClusterClient:
             try:
                 return attempt(try_deadline)
             except (BrokerConnectionError, RequestTimedOutError) as error:
-                # A try that had no time left says less than the one before it.
+                # The failure of an attempt that had no time left is less useful than the one before it.
                 if last is None or self.clock.monotonic() < schedule.deadline:
                     last = error
             except BrokerResponseError as error:

@@ -1,8 +1,8 @@
-"""Reading one partition from an offset on, with the next fetch always under way.
+"""Reads one partition from an offset on, with the next fetch always in flight.
 
-While the caller decodes what `PartitionFetcher.next` returned, the broker already prepares and sends what
-follows, so that network and decoding overlap without a thread. It makes full fetches without a session:
-a session pays for many partitions and many idle polls, not for one range that is read once.
+While the caller decodes the records that `PartitionFetcher.next` returned, the broker prepares and sends the
+following ones, so network and decoding overlap without a thread. The fetches are full ones without a session:
+a session pays off for many partitions and many idle polls, not for one range that is read once.
 """
 
 from dataclasses import dataclass

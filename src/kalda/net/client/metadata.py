@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: brokers, topics, leaders. Values only."""
+"""Holds a client's snapshot of cluster metadata: brokers, topics, partition leaders. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """A snapshot of a cluster, as one broker told it."""
+    """A snapshot of a cluster, from one broker's Metadata response."""
 
     cluster_id: str | None
     controller_id: int

@@ -1,7 +1,7 @@
-"""How long an operation may go on trying, and how long it waits between two tries.
+"""Computes how long an operation may be retried and how long to wait between two attempts.
 
-Pure arithmetic over a given time: the blocking client sleeps what `RetrySchedule.next_wait` says, an
-asynchronous one would await it.
+The computation is pure. A blocking client sleeps for the seconds that `RetrySchedule.next_wait` returns; an
+asynchronous client would await them.
 """
 
 import random

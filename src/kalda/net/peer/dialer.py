@@ -1,4 +1,7 @@
-"""How a broker reaches other brokers: a seam at which tests cut, refuse or delay connections."""
+"""Defines `Dialer`, the port through which a broker connects to other brokers.
+
+Production uses `TcpDialer`. Tests and `kalda.testing` pass dialers that cut, refuse or delay connections.
+"""
 
 from typing import Protocol
 

@@ -1,11 +1,12 @@
-"""One connection from this broker to another, for whoever asks one thing at a time and awaits the answer.
+"""Implements one connection from this broker to another, with one request in flight at a time.
 
-Raw non-blocking sockets on the loop's reader and writer callbacks: an answer of megabytes is received into
-one reused buffer with as few turns of the loop as the kernel allows, and a small request is one system call.
-What is said on the wire is `ClientConnection`'s business. What this is not: a pool, or anything that retries.
+It uses a raw non-blocking socket and the loop's reader and writer callbacks: a response of megabytes is
+received into one reused buffer with as few turns of the loop as the kernel allows, and a small request is
+one system call. `ClientConnection` builds requests and reads responses. It is not a pool and it does not
+retry.
 
 What a maintainer must not break: after any failure, time-out or cancellation the connection is closed. A late
-answer must never be taken for the answer to a later request.
+response must never be taken for the response to a later request.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from kalda import __version__
+from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
@@ -27,20 +29,20 @@ from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
-"""How much one connection receives before others get their turn: about a millisecond of copying."""
+"""Bytes that one connection receives before others get their turn: about a millisecond of copying."""
 
 
 class StreamSocket(Protocol):
-    """What is used of a connected, non-blocking socket."""
+    """The part of a connected, non-blocking socket that a connection uses."""
 
     def fileno(self) -> int:
         """The descriptor to watch."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Receive what is there; 0 at the end of the stream."""
+        """Receive the bytes that have arrived; return 0 at the end of the stream."""
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """Send what the kernel takes."""
+        """Send as much as the kernel takes; return how much that was."""
 
     def close(self) -> None:
         """Close it."""
@@ -136,7 +138,7 @@ class PeerConnection:
     async def request(
         self, request: Message, *, timeout_seconds: float, version: int | None = None
     ) -> Message:
-        """Send a request and await its answer, in the highest version that both sides know unless told.
+        """Send a request and await its response; without `version`, in the highest that both sides have.
 
         Raises:
             MessageError: the version cannot carry the request; nothing was sent.
@@ -153,6 +155,8 @@ class PeerConnection:
             _, response = self._protocol.receive_frame(frame)
         except ProtocolError as error:
             raise self._close_after(f"sent a bad answer: {error}") from error
+        if invariants.enabled:
+            self.check_invariants()
         return response
 
     async def request_raw(
@@ -185,7 +189,7 @@ class PeerConnection:
             assert isinstance(response, ApiVersionsResponse), f"a {type(response).__name__}"
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 break
-            # An older broker tells in the oldest format what it knows (KIP-511).
+            # An older broker answers in version 0, with the versions that it has (KIP-511).
             ranges = {each.api_key: each for each in response.api_keys}
             known = ranges.get(ApiKey.API_VERSIONS)
             version = min(known.max_version, version - 1) if known is not None else 0
@@ -283,7 +287,7 @@ class PeerConnection:
             self._close_after(f"did not answer {api_key.title} within {timeout_seconds:g} s")
 
     def _close_after(self, what: str) -> ConnectionError:
-        """Close, fail the request in flight, and return the error that says what happened."""
+        """Close, fail the request in flight, and return the error that describes the cause."""
         error = ConnectionError(f"connection to {self.peer}: {what}")
         if not self.is_closed:
             self.is_closed = True
@@ -297,9 +301,19 @@ class PeerConnection:
                 self._answer.set_exception(error)
         return error
 
+    def check_invariants(self) -> None:
+        """Assert that requests in flight, unsent bytes and the awaited response agree."""
+        in_flight = self._protocol.in_flight_count
+        assert in_flight <= 1, f"{self.peer}: {in_flight} requests in flight"
+        if self._answer is None or self.is_closed:
+            assert self._unsent is None, f"{self.peer}: unsent bytes of no request"
+        if self._answer is None and not self.is_closed:
+            assert not in_flight, f"{self.peer}: nothing awaits the response in flight"
+            assert self._received.is_empty, f"{self.peer}: bytes arrived without a request"
+
 
 def _naming(peer: str, error: ConnectionError) -> ConnectionError:
-    """The error as it is if it names the peer, else one that does."""
+    """Return the error itself if it names the peer, else one that does."""
     return error if peer in str(error) else ConnectionError(f"no connection to {peer}: {error_text(error)}")
 
 

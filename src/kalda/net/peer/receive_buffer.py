@@ -1,7 +1,7 @@
-"""Cuts frames out of what a socket delivers, in one buffer that serves every answer of a connection. Sans-IO.
+"""Splits a socket's input into frames, in one buffer that serves every response of a connection. Sans-IO.
 
-What a maintainer must not break: a frame that was given out is a view of the buffer, valid until bytes of
-the next frame are received; and memory is held for bytes that came, not for bytes that were announced.
+What a maintainer must not break: a returned frame is a view of the buffer, valid until bytes of the next
+frame are received; and memory is allocated for bytes that arrived, not for bytes that were announced.
 """
 
 from typing import Final
@@ -10,8 +10,8 @@ from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.protocol.protocol_errors import ProtocolError
 
 FRAME_BYTES_MAX: Final = 1 << 30
-"""The largest answer accepted. A fetch can return one batch above every limit, so this is far above them;
-it is there so that 4 junk bytes do not make us wait for 2 GiB."""
+"""The largest response accepted. A fetch can return one batch above every limit, so this is far above them;
+it keeps 4 junk bytes from making the broker wait for 2 GiB."""
 
 FIRST_CAPACITY: Final = 64 * 1024
 """Holds the answers of an idle follower, and of the controller's requests."""
@@ -22,7 +22,7 @@ follower at work keeps its buffer and pays for zeroed pages once."""
 
 
 class ReceiveBuffer:
-    """Where a socket receives into: `free` is the room, `received` says how much of it was filled."""
+    """The buffer that a socket receives into: `free` returns its free part, `received` counts new bytes."""
 
     __slots__ = ("_buffer", "_filled", "_frame_bytes_max", "_frame_end", "_view")
 
@@ -45,17 +45,18 @@ class ReceiveBuffer:
         return self._filled == 0
 
     def free(self) -> memoryview:
-        """The room for the next bytes; never empty."""
+        """Return the free part of the buffer; it is never empty."""
         return self._view[self._filled :]
 
     def received(self, count: int) -> memoryview | None:
-        """Take note that `count` bytes came; return the frame, without its size, if it is complete now.
+        """Count bytes that arrived in `free()`; return the frame, without its size, if it is complete.
 
         Raises:
-            ProtocolError: the size is negative or above the limit, or bytes follow the frame. Whoever asks
-                one thing at a time is owed one answer at a time.
+            ProtocolError: the size is negative or above the limit, or bytes follow the frame: one request is
+                in flight, so one response may come.
         """
         filled = self._filled = self._filled + count
+        assert filled <= len(self._buffer), f"{filled} bytes in a buffer of {len(self._buffer)}"
         end = self._frame_end
         if not end:
             if filled < SIZE_BYTES:

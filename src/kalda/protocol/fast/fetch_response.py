@@ -1,7 +1,7 @@
-"""Answers to Fetch (key 1), versions 13-17, read without message objects: what a follower gets.
+"""Reads Fetch responses (key 1), versions 13-17, without message objects; followers use it.
 
-The records of a partition are a slice of the frame: nothing is copied. Fields that mean nothing to a follower
-(last stable offset, aborted transactions, preferred replica, leader and endpoint hints) are passed over.
+The records of a partition are a slice of the frame, not a copy. Fields that a follower does not need (last
+stable offset, aborted transactions, preferred replica, leader and endpoint hints) are skipped.
 """
 
 import struct
@@ -86,7 +86,7 @@ def _read_partition(
     if frame[position] > 1:
         position = _skip_aborted(frame, position, limit)
     else:
-        # No list, or an empty one: a follower is not told about aborted transactions.
+        # No list, or an empty one: a follower does not get aborted transactions.
         position += 1
     size, position = read_unsigned_varint(frame, position + _PREFERRED_BYTES)
     records = None

@@ -1,8 +1,8 @@
-"""The few wire types that the fast codecs share, on a memoryview with a position.
+"""Reads the wire types that the fast codecs share, from a memoryview at a position.
 
-Every function returns the value and the position after it. Out-of-bounds reads raise `struct.error` or
-`IndexError` (a slice of a memoryview does not, so each length is checked against `limit`); the entry points
-of the fast codecs turn these into `ProtocolError`.
+Every function returns the value and the position after it. A read beyond the buffer raises `struct.error` or
+`IndexError`. A slice of a memoryview does not raise, so each length is checked against `limit`. The entry
+points of the fast codecs turn these errors into `ProtocolError`.
 """
 
 from struct import Struct

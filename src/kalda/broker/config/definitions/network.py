@@ -19,7 +19,7 @@ class SocketServerConfig(Settings):
 
     advertised_listeners = string(
         None,
-        "The addresses that clients are told to connect to, where they differ from `listeners`.",
+        "The addresses that clients connect to, where they differ from `listeners`.",
         importance=HIGH,
     ).computed_as(tuple[ListenerConfig, ...])
     connections_max_idle_ms = long(600_000, "A connection that carried nothing for this long is closed.")
