@@ -1,6 +1,6 @@
 """Kalda: a streaming platform that speaks Apache Kafka's wire protocol.
 
-What is public is loaded on first use, so that ``import kalda`` itself is quick and needs no other package::
+Public names are loaded on first use, so that ``import kalda`` is quick and imports no other package::
 
     from kalda import Cluster
 
@@ -9,7 +9,7 @@ What is public is loaded on first use, so that ``import kalda`` itself is quick 
 
 `Cluster`, `ProcessCluster`, `KaldaProcess` and their errors are those of `kalda.testing`. `KaldaDataSource`
 is the data source for Spark; it needs the extra ``kalda[spark]`` and is therefore not in `__all__`. All other
-modules are internal and change without notice.
+modules are internal and may change without notice.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,4 +1,4 @@
-"""``python -m kalda`` is the `kalda` command."""
+"""Runs the `kalda` command for ``python -m kalda``."""
 
 from kalda.cli import main
 

@@ -1,4 +1,7 @@
-"""The `kalda` command."""
+"""Defines the `kalda` command line: it parses options, configures logging and calls `kalda.broker.process`.
+
+It runs no broker code itself; each command imports what it needs, so that ``kalda --help`` is quick.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +17,7 @@ import kalda
 from kalda.common.logging import LogFormat, LogLevel, configure, report_failure
 
 _BROKERS_MAX: Final = 64
-"""More brokers than a machine has cores gain nothing, and each costs memory; this only stops a slip."""
+"""More brokers than cores gain nothing and cost memory; the limit only catches typing errors."""
 
 app = typer.Typer(
     name="kalda",
@@ -27,11 +30,11 @@ app = typer.Typer(
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _UsageError: Final[type[typer.BadParameter]] = typer.BadParameter.__bases__[0]
-"""The base of all errors in a command line, of which Typer exports this subclass only."""
+"""The base class of command-line errors; Typer exports only this subclass of it."""
 
 
-def _one_of(option: str, choices: type[_Choice]) -> Callable[[str], _Choice]:
-    """Return a parser of an option's value that names the choices where the value is none of them."""
+def _choice_option(option: str, choices: type[_Choice], metavar: str, description: str) -> Any:
+    """Return an option that takes a member of `choices`; the error for another value names them."""
 
     def parse(value: str) -> _Choice:
         try:
@@ -41,11 +44,11 @@ def _one_of(option: str, choices: type[_Choice]) -> Callable[[str], _Choice]:
             allowed = f"{', '.join(first)} or {last}"
             raise typer.BadParameter(f"{option}={value} is not allowed: it takes {allowed}") from None
 
-    return parse
+    return typer.Option(option, parser=parse, metavar=metavar, help=description)
 
 
 def _integer(option: str, least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a parser of an option's value that names the bounds where the value is outside."""
+    """Return a parser of an option's value; its error names the bounds."""
     allowed = f"an int, at least {least}" if most is None else f"an int, {least} to {most}"
 
     def parse(value: str) -> int:
@@ -67,27 +70,24 @@ def _port_option(option: str, description: str) -> Any:
 
 _Level = Annotated[
     LogLevel | None,
-    typer.Option(
+    _choice_option(
         "--log-level",
-        parser=_one_of("--log-level", LogLevel),
-        metavar="LEVEL",
-        help="The least level to log: debug, info (the default), warning or error.",
+        LogLevel,
+        "LEVEL",
+        "The lowest level to log: debug, info (the default), warning or error.",
     ),
 ]
 _Format = Annotated[
     LogFormat | None,
-    typer.Option(
-        "--log-format",
-        parser=_one_of("--log-format", LogFormat),
-        metavar="FORMAT",
-        help="text (the default) writes lines for people, json an object a line for programs.",
+    _choice_option(
+        "--log-format", LogFormat, "FORMAT", "text (the default), or json: one JSON object per line."
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class _LogOptions:
-    """What stands before the command; the command's own options win."""
+    """The logging options before the command; those after the command override them."""
 
     level: LogLevel | None
     form: LogFormat | None
@@ -113,7 +113,7 @@ def _options(
 
 
 _Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
 ]
 _ConfigFile = Annotated[Path | None, typer.Option(help="A server.properties file; --set overrides it.")]
 
@@ -122,12 +122,13 @@ _ConfigFile = Annotated[Path | None, typer.Option(help="A server.properties file
 def start(
     context: typer.Context,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where everything is kept; made if it is not there.")
+        Path, typer.Option("--dir", help="The directory of all data; created if it does not exist.")
     ] = Path("kalda-data"),
     port: Annotated[
         int | None,
         _port_option(
-            "--port", "The first broker's port on 127.0.0.1, 9092 by default; the next ones follow; 0: any."
+            "--port",
+            "The first broker's port on 127.0.0.1 (default 9092), others take the next ones; 0: any.",
         ),
     ] = None,
     brokers: Annotated[
@@ -135,7 +136,7 @@ def start(
         typer.Option(
             parser=_integer("--brokers", 1, _BROKERS_MAX),
             metavar="COUNT",
-            help="How many brokers to run, one per core at best.",
+            help="How many brokers to run; at most one per core is useful.",
         ),
     ] = 1,
     zookeeper_port: Annotated[
@@ -147,9 +148,9 @@ def start(
     log_level: _Level = None,
     log_format: _Format = None,
 ) -> None:
-    """Start brokers with embedded coordination, in the foreground; SIGTERM or Ctrl-C ends them.
+    """Start brokers and a coordination server in the foreground; SIGTERM or Ctrl-C shuts them down.
 
-    One broker runs in this process, several in a process each.
+    A single broker runs in this process; several brokers run in one process each.
     """
     log = _configure_logging(context, log_level, log_format, "kalda start")
     # Imported here: other commands need none of it.
@@ -193,7 +194,7 @@ def start(
 def broker(
     context: typer.Context,
     directory: Annotated[
-        Path, typer.Option("--dir", help="The log directory, unless log.dirs says otherwise.")
+        Path, typer.Option("--dir", help="The log directory, unless log.dirs is set.")
     ] = Path("kalda-data"),
     broker_id: Annotated[
         int | None,
@@ -201,16 +202,16 @@ def broker(
             "--id",
             parser=_integer("--id", -1),
             metavar="ID",
-            help="The broker's id; without one, or with -1, it is generated.",
+            help="The broker's id; generated if absent or -1.",
         ),
     ] = None,
     port: Annotated[
         int | None,
-        _port_option("--port", "The port on 127.0.0.1, 9092 by default; 0 picks a free one."),
+        _port_option("--port", "The port on 127.0.0.1 (default 9092); 0 picks a free one."),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(help="Coordination as HOST:PORT,.../CHROOT; 127.0.0.1:2181 by default."),
+        typer.Option(help="ZooKeeper as HOST:PORT,.../CHROOT (default 127.0.0.1:2181)."),
     ] = None,
     settings: _Settings = None,
     config: _ConfigFile = None,
@@ -218,7 +219,7 @@ def broker(
     log_format: _Format = None,
     is_supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
-    """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C ends it."""
+    """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C shuts it down."""
     log = _configure_logging(context, log_level, log_format, "kalda broker")
     from kalda.broker.process.broker import run_broker
     from kalda.broker.process.config import broker_config
@@ -229,7 +230,7 @@ def broker(
             directory, {**in_file, **by_name}, broker_id=broker_id, port=port, zookeeper=zookeeper
         )
     if is_supervised:
-        # Several share a terminal with their parent.
+        # The brokers of one `kalda start` share a terminal, so each line names its broker.
         _apply_logging(log, f"broker {broker_settings.broker_id}", is_prefixed=True)
     sys.exit(run_broker(directory, broker_settings, is_supervised=is_supervised))
 
@@ -238,21 +239,21 @@ def broker(
 def zookeeper(
     context: typer.Context,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Where everything is kept; dataDir, or kalda-zookeeper.")
+        Path | None, typer.Option("--dir", help="The data directory (dataDir, else kalda-zookeeper).")
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="The address to listen at; clientPortAddress, or 127.0.0.1.")
+        str | None, typer.Option(help="The address to listen on (clientPortAddress, else 127.0.0.1).")
     ] = None,
     port: Annotated[
         int | None,
-        _port_option("--port", "The port; clientPort, or 2181. 0 picks a free one."),
+        _port_option("--port", "The port (clientPort, else 2181); 0 picks a free one."),
     ] = None,
     settings: _Settings = None,
     config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
     log_level: _Level = None,
     log_format: _Format = None,
 ) -> None:
-    """Run the coordination server alone, in the foreground; SIGTERM or Ctrl-C ends it."""
+    """Run only the coordination server, in the foreground; SIGTERM or Ctrl-C shuts it down."""
     _configure_logging(context, log_level, log_format, "kalda zookeeper")
     from kalda.broker.process.config import zookeeper_config
     from kalda.broker.process.zookeeper import run_zookeeper
@@ -265,7 +266,7 @@ def zookeeper(
 
 
 def _properties(config: Path | None, settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Read what is set, in the file and by --set."""
+    """Return the settings of the file and those of --set."""
     from kalda.broker.config.properties import PropertiesError, parse_assignments, read_properties
 
     try:
@@ -290,7 +291,7 @@ def _settings_checked() -> Iterator[None]:
 def _configure_logging(
     context: typer.Context, level: LogLevel | None, form: LogFormat | None, process: str
 ) -> _LogOptions:
-    """Put the logging options in force and return them."""
+    """Configure logging and return the options in effect."""
     before = context.obj
     assert isinstance(before, _LogOptions), "the callback of the app sets it"
     options = _LogOptions(level or before.level, form or before.form)
@@ -308,7 +309,7 @@ def _apply_logging(options: _LogOptions, process: str, *, is_prefixed: bool = Fa
 
 
 def _log_arguments(options: _LogOptions) -> list[str]:
-    """Return the options for a child that is to log alike."""
+    """Return the command-line options that give a child process the same logging."""
     arguments = []
     if options.level is not None:
         arguments += ["--log-level", options.level.value]
@@ -330,9 +331,9 @@ def main() -> None:
         sys.exit(1)
     except _UsageError as error:
         if getattr(error, "param", None) is not None:
-            _fail(error.message)  # ours: it names the option already
+            _fail(error.message)  # raised by a parser above: it names the option
         message = error.format_message().rstrip().removesuffix(".")
-        if message:  # Typer has printed the help where there is no command
+        if message:  # without a command, Typer has printed the help and the message is empty
             command = "kalda" if error.ctx is None else error.ctx.command_path
             _fail(f"{message}; see `{command} -h`")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Spark imports packages whose names begin with `pyspark_` and registers their `DefaultSource`."""
+"""Registers the data source with Spark, which loads `DefaultSource` from each `pyspark_*` package."""
 
 from kalda.spark.datasource import KaldaDataSource as DefaultSource
 

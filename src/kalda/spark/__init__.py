@@ -1,4 +1,5 @@
-"""Kalda on Spark: the Python data source `kalda`, and what stands on it.
+"""The PySpark data source `kalda`: it reads topics of a Kafka-compatible cluster into Spark without a jar.
 
+It is a client: it imports `kalda.net.client` and `kalda.records`, never the broker. It does not write topics.
 Importing this package does not import pyspark; `kalda.spark.datasource` does.
 """

@@ -1,4 +1,4 @@
-"""What happens when records that a query should read are gone: `failOnDataLoss`."""
+"""Applies `failOnDataLoss` when records that a query should read no longer exist."""
 
 import logging
 from typing import Final

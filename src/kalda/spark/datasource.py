@@ -1,7 +1,7 @@
 """The data source `kalda` for PySpark: ``spark.read.format("kalda")`` and ``spark.readStream`` likewise.
 
-It takes the options of Spark's own Kafka connector and gives the same columns. Spark finds it by itself
-through the package `pyspark_kalda`.
+It accepts the options of Spark's own Kafka connector and returns the same columns. Spark discovers it through
+the package `pyspark_kalda`, so that no registration is needed.
 """
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader

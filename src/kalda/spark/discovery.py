@@ -1,6 +1,6 @@
-"""The driver's look-ups: which partitions a query reads, and which offsets its options mean.
+"""Looks up, on the driver, which partitions a query reads and which offsets its options stand for.
 
-Partitions are never remembered: every trigger sees those that exist then.
+Partitions are not cached: each trigger reads the partitions that exist at that moment.
 """
 
 import logging
@@ -38,14 +38,14 @@ END_OFFSET_WAIT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The partitions that are there, and the topics that were named but are not."""
+    """The partitions that exist, and the topics that the options name but the cluster does not have."""
 
     partitions: tuple[TopicPartition, ...]
     missing_topics: tuple[str, ...] = ()
 
 
 class Discovery:
-    """Answers the driver's questions with a cluster client that it owns."""
+    """Looks up partitions and offsets with a cluster client of its own."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Regular expressions of Java, for `subscribePattern`, as far as Python's `re` can say the same.
+"""Translates Java's regular expressions, which `subscribePattern` takes, into those of Python's `re`.
 
-What both languages write alike passes through; a few Java forms are translated; what would silently mean
-something else is refused. Topic names are ASCII letters, digits, dot, dash and underscore, so differences
-in Unicode never matter.
+Syntax that both languages share is passed through, and some Java forms are translated. A form that Python
+would match differently raises `UnsupportedPatternError`. Topic names are ASCII letters, digits, dot, dash and
+underscore, so differences in Unicode never matter.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""How much of what is available one batch may take: `maxOffsetsPerTrigger`.
+"""Limits the number of offsets in one micro-batch (`maxOffsetsPerTrigger`).
 
-Pure functions on offsets; the numbers are those of Spark's own connector, so that a query which moves to
-this source keeps its batch sizes.
+Pure functions on offsets. They compute the same limits as Spark's own connector, so that a query which moves
+to this source keeps its batch sizes.
 """
 
 from kalda.common.types import TopicPartition

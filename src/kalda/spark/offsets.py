@@ -1,8 +1,8 @@
-"""Positions in topics as Spark's checkpoints hold them, and as users write them in options.
+"""Converts offsets to and from the JSON of Spark's checkpoints and of the source's options.
 
 The JSON is that of Spark's own Kafka connector, ``{"topic":{"0":123}}`` with the *next* offset to read, so
-that a checkpoint can move between the two sources. One thing must not change: offsets that are equal must
-be equal as JSON text, because Spark compares them so; hence sorted topics and numerically sorted partitions.
+that a checkpoint can move between the two sources. What a maintainer must not break: equal offsets must be
+equal as JSON text, because Spark compares the text; so topics are sorted, and partitions by number.
 """
 
 import json

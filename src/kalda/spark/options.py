@@ -1,8 +1,8 @@
-"""The options of the data source: names, defaults, precedence and refusals of Spark's own Kafka connector.
+"""Parses the options of the data source, with the names, defaults and precedence of Spark's Kafka connector.
 
-Option names do not depend on case. What this module is not: it looks nothing up; whether a topic exists is
-found out when the query is planned. Options that are not built yet are refused by name instead of ignored
-where ignoring them would change what a query reads.
+Option names are not case-sensitive. This module sends no request: whether a topic exists is checked when the
+query is planned. An option that is not supported raises `OptionError` where ignoring it would change what
+the query reads.
 """
 
 import logging
@@ -98,7 +98,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All that a reader needs to know; travels to the executors."""
+    """The parsed options of one query; pickled to the executors."""
 
     client: ClientConfig
     selection: Selection

@@ -1,6 +1,7 @@
-"""Which ranges of which partitions the tasks of a batch read.
+"""Divides a batch into the offset ranges that its tasks read.
 
-A pure function of start, end and options, so that a batch which Spark runs again is cut in the same way.
+The ranges are a pure function of start, end and options, so that a batch which Spark runs again has the same
+tasks.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
-"""The executors' side: one range of one partition, fetched and decoded to Arrow batches.
+"""Fetches one range of one partition on an executor and decodes it to Arrow batches.
 
-A worker process of Spark lives on from task to task, and so do its connections: they belong to the module.
+Spark reuses a worker process for many tasks, so the module keeps the connections to the cluster between
+tasks.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """The readers that Spark drives: one for batch queries, one for streams.
 
-Both are pickled to the executors, where only `read` runs; what they hold must be values. Connections of the
-driver's side are opened on first use and stay there.
+Both are pickled to the executors, where only `read` runs, so their attributes must be plain values. The
+driver opens its connections on first use; they are never pickled.
 
-The order of calls that the stream reader rests on, for each micro-batch: `latestOffset(start)`, Spark logs
+Spark calls the stream reader in this order for each micro-batch: `latestOffset(start)`, Spark logs
 the result, `partitions(start, end)`, `read` on the executors, Spark logs the commit. A batch whose commit
 was not logged is planned again from the same start and end after a restart.
 """
@@ -76,7 +76,7 @@ class KaldaBatchReader(DataSourceReader):
 
 
 class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tells Spark how far it may read, batch by batch. Progress is kept by Spark's checkpoint alone."""
+    """Reads a stream batch by batch; Spark's checkpoint alone keeps its progress."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options: Final = options
@@ -95,7 +95,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return anchor_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the API's name
-        """Tell Spark about `maxOffsetsPerTrigger`; it hands the limit back to `latestOffset`."""
+        """Return `maxOffsetsPerTrigger` as a limit, which Spark passes to `latestOffset`."""
         offsets_max = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if offsets_max is None else ReadMaxRows(offsets_max)
 

@@ -1,4 +1,6 @@
-"""The columns of the source, as Spark's own Kafka connector has them, and how decoded records fill them.
+"""Defines the columns of the source and converts decoded records to Arrow batches of these columns.
+
+The columns are those of Spark's own Kafka connector.
 
 What a maintainer must not break: Spark compares the first batch's Arrow schema with its own and rejects any
 difference, and it checks no batch after that; so every batch is built against the one `arrow_schema`.

@@ -1,8 +1,9 @@
-"""Real brokers for tests of applications: up in a moment, gone after the test.
+"""Runs real brokers for the tests of an application, for the length of a ``with`` block.
 
-`Cluster` runs brokers in the test's own process and is the quickest. `ProcessCluster` runs each broker in a
-process of its own. `KaldaProcess` runs the command ``kalda start``. All are context managers whose
-``bootstrap`` is what a Kafka client takes as ``bootstrap.servers``.
+`Cluster` runs brokers in the test's own process and starts fastest. `ProcessCluster` runs each broker in a
+process of its own. `KaldaProcess` runs the command ``kalda start``. The ``bootstrap`` of each is the
+``bootstrap.servers`` of a Kafka client. They assemble `kalda.broker` and `kalda.zk.server`; nothing in the
+broker depends on this package, and none of it is a mock.
 """
 
 from kalda.testing.cluster import Cluster

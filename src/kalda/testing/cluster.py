@@ -1,8 +1,8 @@
-"""A cluster inside the test's own process: several brokers and a coordination server, up within a second.
+"""Runs a cluster inside the test's own process: several brokers and a coordination server.
 
-Every member is the real one on a thread of its own, over real sockets and files, so any Kafka client works
-with it. Brokers can be stopped, killed, paused and cut off from each other. `ProcessCluster` is the same with
-processes: slower to start, but it uses several cores and dies like a process.
+Each member is a real server on a thread of its own, with real sockets and files, so any Kafka client works
+with it. A test can stop, kill and pause brokers and partition the network. `ProcessCluster` does the same
+with processes: it starts more slowly, uses several cores, and shows what only a process does.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from kalda.testing.process import free_ports
 from kalda.zk.server.config import ZooKeeperConfig
 
 _SESSION_TIMEOUT_MS: Final = 3_000
-"""Kafka's 18 seconds would be the length of every test that kills a broker. Threads share one interpreter, so
-much less would let sessions expire that only wait for their turn."""
+"""With Kafka's 18 seconds, each test that kills a broker would wait that long. The members share one
+interpreter, so with much less a session could expire while its thread waits to run."""
 
 _POLL_SECONDS: Final = 0.01
 
@@ -55,8 +55,8 @@ class Cluster:
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         directory: Where data is kept, in ``broker-<id>`` and ``zookeeper``; it stays after the block. Without
             one the data is kept in a temporary directory, which is removed.
-        start_timeout_seconds: How long one member may take to serve.
-        stop_timeout_seconds: How long one member may take to shut down in order.
+        start_timeout_seconds: How long one member may take to start.
+        stop_timeout_seconds: How long one member may take to shut down.
 
     Raises:
         ValueError: `brokers` is below 1, or `racks` has another length.
@@ -96,7 +96,7 @@ class Cluster:
     def __enter__(self) -> Self:
         """Start everything; the brokers serve on return.
 
-        At the end of the block all members are killed, since the data goes or is what a crash leaves.
+        At the end of the block all members are killed; data that stays is as after a crash.
 
         Raises:
             ClusterError: a member did not start in time. At the end of a block that raised nothing itself: a
@@ -123,7 +123,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A shutdown in order would only take time: the data goes, or is what a crash leaves.
+        # A controlled shutdown would only take time: the data is removed, or left as after a crash.
         failures = {
             member: thread.failure for member, thread in self._members.items() if thread.failure is not None
         }
@@ -141,7 +141,7 @@ class Cluster:
     ) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
-    # What it is.
+    # Inspection.
 
     @property
     def bootstrap(self) -> str:
@@ -235,7 +235,7 @@ class Cluster:
                 raise ClusterError(f"waited {timeout_seconds:g} s in vain for {what}")
             time.sleep(_POLL_SECONDS)
 
-    # What can be done to it.
+    # Operations.
 
     def start(self, broker_id: int) -> None:
         """Start a broker that is down; it serves on return.
@@ -246,7 +246,7 @@ class Cluster:
         self._start([broker_id])
 
     def stop(self, broker_id: int) -> None:
-        """Shut a broker down in order: leaders moved first, logs flushed.
+        """Shut a broker down: its leaderships move away first, and its logs are flushed.
 
         Raises:
             ClusterError: it does not run, is paused, or did not end in time.
@@ -254,7 +254,7 @@ class Cluster:
         self._running(broker_id).stop(self._stop_timeout_seconds)
 
     def restart(self, broker_id: int) -> None:
-        """Shut a broker down in order and start it again; it serves on return.
+        """Shut a broker down and start it again; it serves on return.
 
         Raises:
             ClusterError: it does not run, is paused, or did not end or start in time.
@@ -271,7 +271,7 @@ class Cluster:
         self._running(broker_id).kill()
 
     def pause(self, broker_id: int) -> None:
-        """Have a broker stand still, as SIGSTOP would; its session expires after 3 seconds.
+        """Suspend a broker, as SIGSTOP would; its session expires after 3 seconds.
 
         Raises:
             ClusterError: it does not run.
@@ -279,7 +279,7 @@ class Cluster:
         self._running(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
-        """Have a paused broker go on, as SIGCONT would.
+        """Resume a paused broker, as SIGCONT would.
 
         Raises:
             ClusterError: it does not run.
@@ -287,7 +287,7 @@ class Cluster:
         self._running(broker_id).resume()
 
     def fill_disk(self, broker_id: int) -> None:
-        """Let a broker's disk be full: writes fail with ENOSPC until `make_room`, reads and deletions go on.
+        """Simulate a full disk: writes fail with ENOSPC until `make_room`; reads and deletions succeed.
 
         Raises:
             ClusterError: it does not run.
@@ -295,7 +295,7 @@ class Cluster:
         self._broker(broker_id).fill_disk(is_full=True)
 
     def make_room(self, broker_id: int) -> None:
-        """End what `fill_disk` began; the broker finds out within a second or two.
+        """End the effect of `fill_disk`; the broker notices within a second or two.
 
         Raises:
             ClusterError: it does not run.
@@ -326,7 +326,7 @@ class Cluster:
         self._network.heal()
 
     def start_coordinator(self) -> None:
-        """Start the coordination server where it is down; it serves on return.
+        """Start the coordination server again; it serves on return.
 
         Raises:
             ClusterError: it runs already, or did not start.
@@ -340,7 +340,7 @@ class Cluster:
         coordinator.wait_ready(self._start_timeout_seconds)
 
     def stop_coordinator(self) -> None:
-        """Shut the coordination server down in order.
+        """Shut the coordination server down.
 
         Raises:
             ClusterError: it does not run, is paused, or did not end in time.
@@ -356,7 +356,7 @@ class Cluster:
         self._running(COORDINATOR).kill()
 
     def pause_coordinator(self) -> None:
-        """Have the coordination server stand still, as SIGSTOP would.
+        """Suspend the coordination server, as SIGSTOP would.
 
         Raises:
             ClusterError: it does not run.
@@ -364,7 +364,7 @@ class Cluster:
         self._running(COORDINATOR).pause()
 
     def resume_coordinator(self) -> None:
-        """Have a paused coordination server go on.
+        """Resume a paused coordination server.
 
         Raises:
             ClusterError: it does not run.

@@ -1,7 +1,8 @@
-"""The files of a broker that shares its process with a test; a crash or a full disk refuses writes.
+"""A file system that fails writes after a simulated crash or on a simulated full disk.
 
-What was written before a crash stays, as it stays in the system's cache when a process is killed. Nothing
-waits for the disk: a test's data need not survive a loss of power.
+A broker in the test's process uses it in place of the operating system's. Data written before a crash stays,
+as it stays in the page cache when a process is killed. Nothing is synced: the data of a test need not survive
+a loss of power.
 """
 
 import errno
@@ -13,34 +14,34 @@ from kalda.storage.filesystem import Buffer, DirectoryLock, File, OsFile, OsFile
 
 
 class CrashableFileSystem(OsFileSystem):
-    """The system's files until `crash`; from then on nothing can be changed any more."""
+    """The operating system's files; after `crash` every change raises `OSError`."""
 
     def __init__(self) -> None:
         self._is_crashed = False
         self.is_full = False
-        """Whether what needs space fails as on a full disk; reads, renames and deletions go on."""
+        """Whether writes and new files fail as on a full disk; reads, renames and deletions succeed."""
         self._locks: Final[weakref.WeakSet[_Lock]] = weakref.WeakSet()
 
     def crash(self) -> None:
-        """Refuse every change from now on, and drop the locks, as the end of a process does."""
+        """Fail all later changes, and release the locks, as the end of a process does."""
         self._is_crashed = True
         for lock in list(self._locks):
             lock.release()
 
     def check(self) -> None:
-        """Refuse if the owner has crashed.
+        """Check that the owner has not crashed.
 
         Raises:
-            OSError: it has.
+            OSError: it has crashed.
         """
         if self._is_crashed:
             raise OSError(errno.EIO, "the broker was killed")
 
     def check_space(self, path: str) -> None:
-        """Refuse if the owner has crashed or the disk is full.
+        """Check that the owner has not crashed and that the disk has room.
 
         Raises:
-            OSError: it has, or it is.
+            OSError: it has crashed, or the disk is full.
         """
         self.check()
         if self.is_full:
@@ -82,15 +83,15 @@ class CrashableFileSystem(OsFileSystem):
         super().remove_tree(path)
 
     def sync_file(self, path: str) -> None:
-        """Do nothing; nobody cuts the power."""
+        """Sync nothing; see the module."""
         self.check()
 
     def sync_directory(self, path: str) -> None:
-        """Do nothing; nobody cuts the power."""
+        """Sync nothing; see the module."""
         self.check()
 
     def lock(self, path: str) -> DirectoryLock | int:
-        """Try a lock on `path`, and keep it in mind for the crash."""
+        """Try to lock `path`; `crash` releases the lock."""
         self.check()
         taken = super().lock(path)
         if isinstance(taken, int):
@@ -101,7 +102,7 @@ class CrashableFileSystem(OsFileSystem):
 
 
 class _Lock:
-    """A lock that a crash can find; releasing twice is harmless."""
+    """A lock that `crash` releases too; a second release does nothing."""
 
     __slots__ = ("__weakref__", "_lock")
 

@@ -1,8 +1,8 @@
-"""The network of an in-process cluster: which member reaches which, and whose connections stand still.
+"""Simulates network partitions and paused members in an in-process cluster.
 
-Members talk over real sockets of the loopback. The network stands where they are opened: it refuses those
-that a partition forbids, closes those that it cuts, and holds back those of a member that is paused.
-Connections of clients pass it by: a client is on everybody's side.
+Members talk over real loopback sockets, which they open through an `Endpoint`. It refuses a connection that a
+partition forbids, closes the connections that a new partition cuts, and blocks those of a paused member.
+Clients do not use it, so a partition never affects them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ COORDINATOR: Final[Literal["coordinator"]] = "coordinator"
 
 
 class Network:
-    """Knows the members' addresses and who is cut off from whom; used from any thread."""
+    """The members' addresses and the current partition; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
@@ -30,23 +30,23 @@ class Network:
         self._endpoints: Final[dict[int, Endpoint]] = {}
 
     def add(self, member: Member, port: int) -> None:
-        """Tell where a member listens."""
+        """Register the port of a member."""
         self._members[port] = member
 
     def endpoint(self, broker_id: int) -> "Endpoint":
-        """Return a new way into the network for a broker that starts."""
+        """Return a new endpoint for a broker that starts."""
         endpoint = Endpoint(self, broker_id)
         self._endpoints[broker_id] = endpoint
         return endpoint
 
     def member_at(self, port: int) -> Member | None:
-        """Tell who listens at a port; None for a stranger."""
+        """Return the member that listens at a port, or None."""
         return self._members.get(port)
 
     def partition(self, groups: Sequence[Collection[Member]]) -> None:
-        """Cut every pair of members in different groups; the cuts replace those of before.
+        """Cut each pair of members in different groups, and heal all earlier cuts.
 
-        A member in no group reaches everybody.
+        A member in no group reaches all others.
         """
         with self._lock:
             self._cuts.clear()
@@ -57,18 +57,18 @@ class Network:
             endpoint.close_to(member for member in self._members.values() if self.is_cut(broker_id, member))
 
     def heal(self) -> None:
-        """Let everybody reach everybody."""
+        """End the partition."""
         with self._lock:
             self._cuts.clear()
 
     def is_cut(self, one: Member, other: Member) -> bool:
-        """Return whether a partition stands between two members."""
+        """Return whether the partition separates two members."""
         with self._lock:
             return frozenset((one, other)) in self._cuts
 
 
 class Endpoint:
-    """One broker's way into the network; a `kalda.net.peer.dialer.Dialer`, and kazoo's way to connect."""
+    """Opens the connections of one broker: to brokers as its `Dialer`, to ZooKeeper for kazoo."""
 
     def __init__(self, network: Network, broker_id: int) -> None:
         self._network: Final = network
@@ -123,7 +123,7 @@ class Endpoint:
         return connection
 
     def close_to(self, members: Iterable[Member]) -> None:
-        """Close what is open to these members; from any thread. A paused broker closes it later."""
+        """Close the connections to these members, from any thread; a paused broker closes them later."""
         cut = set(members)
         with self._lock:
             peers = [(peer, loop) for peer, (member, loop) in self._peers.items() if member in cut]
@@ -134,15 +134,15 @@ class Endpoint:
             _close_on(loop, peer, wait=self._gate.is_set())
 
     def hold(self) -> None:
-        """Hold back what goes to and comes from the coordination server: the broker is paused."""
+        """Block the traffic with the coordination server while the broker is paused."""
         self._gate.clear()
 
     def release(self) -> None:
-        """Let it go on."""
+        """Unblock the traffic with the coordination server."""
         self._gate.set()
 
     def leave(self) -> None:
-        """Close everything for good, on the broker's loop: the broker was killed."""
+        """Close all connections and refuse new ones; runs on the loop of a broker that was killed."""
         self._is_gone = True
         self._gate.set()
         with self._lock:
@@ -158,12 +158,12 @@ class Endpoint:
             raise ConnectionRefusedError(f"{host}:{port}: broker {self._broker_id} was killed")
         if member is not None and self._network.is_cut(self._broker_id, member):
             raise ConnectionRefusedError(
-                f"{host}:{port}: a partition stands between {self._broker_id} and {member}"
+                f"{host}:{port}: a partition separates {self._broker_id} and {member}"
             )
 
 
 class _GatedSocket(socket.socket):
-    """A socket whose owner stands still while the gate is shut."""
+    """A socket whose send and recv block while the gate is shut."""
 
     def __init__(self, descriptor: int, gate: threading.Event) -> None:
         super().__init__(fileno=descriptor)
@@ -178,7 +178,7 @@ class _GatedSocket(socket.socket):
         return super().recv(size, flags)
 
     def cut(self) -> None:
-        """Break the connection; its owner finds out and closes the socket."""
+        """Shut the connection down; its owner gets an error and closes the socket."""
         try:
             self.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -203,4 +203,4 @@ def _close_on(loop: asyncio.AbstractEventLoop, peer: PeerConnection, *, wait: bo
 
 
 _CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a broker's loop may be busy with something else before a cut counts as made."""
+"""How long a partition waits for a busy broker to close its connections."""

@@ -1,8 +1,8 @@
-"""The members of an in-process cluster: brokers and the coordination server, each on a thread with its loop.
+"""Runs the members of an in-process cluster, each on a thread with an event loop of its own.
 
-They are the real ones, over real sockets and files; what differs from a process is how they end. Killed, a
-member finds its files, sockets and session taken away at once, so nothing that its tasks still do on their
-way out reaches anybody. Paused, its loop stands still.
+The members are real brokers and a real coordination server. Only their end differs from that of a process: a
+kill first closes the member's files, sockets and ZooKeeper session, so that nothing its cancelled tasks still
+do has an effect. A pause blocks the member's loop.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ class ClusterError(Exception):
 
 
 class MemberThread:
-    """One member from start to end; a new one is made for the next start."""
+    """One run of a member; the next start makes a new object."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
         self.failure: BaseException | None = None
-        """Why it ended, if nobody asked it to."""
+        """Why the member ended without a stop or a kill."""
         self._thread: Final = threading.Thread(target=self._run, name=f"kalda-{name}", daemon=True)
         self._ready: Final = threading.Event()
         """Set when the member serves, and when it has ended."""
@@ -55,12 +55,12 @@ class MemberThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended; paused counts as running."""
+        """Whether the member has not ended; a paused one is running."""
         return self._thread.is_alive()
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still."""
+        """Whether the member is paused."""
         return not self._gate.is_set()
 
     def begin(self) -> None:
@@ -81,7 +81,7 @@ class MemberThread:
             raise ClusterError(f"{self.name} did not start: {_reason(self.failure)}") from self.failure
 
     def stop(self, timeout_seconds: float) -> None:
-        """Shut it down in order.
+        """Shut the member down.
 
         Raises:
             ClusterError: it has ended by itself, is paused, or does not end in time and was killed.
@@ -97,7 +97,7 @@ class MemberThread:
             raise ClusterError(f"{self.name} failed: {_reason(self.failure)}") from self.failure
 
     def kill(self) -> None:
-        """End it at once, paused or not, as ``kill -9`` would."""
+        """End the member at once, paused or not, as ``kill -9`` would."""
         self._is_begun.wait()
         self._is_killed = True
         if self.is_paused:
@@ -109,7 +109,7 @@ class MemberThread:
             logger.error("%s was killed, but some of its tasks do not end", self.name)
 
     def pause(self) -> None:
-        """Have it stand still, as SIGSTOP would; return when it does."""
+        """Suspend the member, as SIGSTOP would; returns when its loop is blocked."""
         stands_still = threading.Event()
         self._gate.clear()
         self._shut_gate()
@@ -119,27 +119,27 @@ class MemberThread:
             raise ClusterError(f"{self.name} is too busy to be paused")
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Resume the member."""
         self._open_gate()
 
     # For subclasses.
 
     async def _main(self) -> None:
-        """Be the member: start, `_serve`, shut down; cancelled after `_crash` when it is killed."""
+        """Start the member, call `_serve`, shut it down; a kill calls `_crash` and cancels this."""
         raise NotImplementedError
 
     def _crash(self) -> None:
-        """Take away what a dead process does not have; on the loop."""
+        """Close the files, sockets and session that the end of a process closes; runs on the loop."""
         raise NotImplementedError
 
     def _shut_gate(self) -> None:
-        """Have other threads of the member stand still too."""
+        """Block other threads of the member too."""
 
     def _open_gate(self) -> None:
         self._gate.set()
 
     async def _serve(self) -> None:
-        """Tell that the member serves, and return when it is asked to shut down."""
+        """Report that the member serves, and return when `stop` is called."""
         self._ready.set()
         await self._stopping.wait()
 
@@ -197,12 +197,12 @@ class BrokerThread(MemberThread):
 
     @property
     def server(self) -> BrokerServer:
-        """The broker, once it serves; its parts belong to its thread, so others only look at them."""
+        """The broker, once it serves; other threads may read its state but not change it."""
         assert self._server is not None, f"{self.name} has not started"
         return self._server
 
     def fill_disk(self, *, is_full: bool) -> None:
-        """Have writes to the log directories fail for want of space, or succeed again."""
+        """Let writes to the log directories fail with ENOSPC, or succeed again."""
         self._files.is_full = is_full
 
     async def _main(self) -> None:
@@ -282,14 +282,14 @@ class CoordinatorThread(MemberThread):
 
 
 _KILL_SECONDS_MAX: Final = 5.0
-"""How long the tasks of a dead member may take to notice; nothing of what they do reaches anybody."""
+"""How long the tasks of a killed member may take to end; what they do meanwhile has no effect."""
 
 _PAUSE_SECONDS_MAX: Final = 5.0
 """How long a loop may be busy with one callback."""
 
 
 def _reason(failure: BaseException | None) -> str:
-    """Say what went wrong, without the groups around it."""
+    """Return the message of a failure without the exception groups around it."""
     while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
     return str(failure) or repr(failure)

@@ -1,7 +1,7 @@
-"""A broker, or several, in processes of their own, as an operator would run them.
+"""Runs a `kalda` command as a process, as an operator would.
 
-It starts a `kalda` command, waits for the ready line of the command contract, and ends the process by its own
-pid. It is for tests and benchmarks that must see a real process: memory, signals, ``kill -9``.
+It starts the command, waits for the ready line on its stdout, and ends the process by its pid. Tests and
+benchmarks use it where they need a real process: its memory, signals, ``kill -9``.
 """
 
 import os
@@ -27,11 +27,11 @@ _LOG_TAIL_BYTES: Final = 4_000
 
 _FIRST_PORT: Final = 15_000
 _LAST_PORT: Final = 32_000
-"""Linux gives outgoing connections ports from 32768 on."""
+"""Linux assigns ports from 32768 on to outgoing connections."""
 
 
 class KaldaProcessError(Exception):
-    """A process did not do what it was asked to; the message ends with its last log lines, if it has some.
+    """A process failed to start, to stop or to exist; the message ends with its last log lines, if any.
 
     Raised where a process does not become ready or does not end in time, ends with another exit code than 0,
     does not run when it should, or does not exist.
@@ -170,7 +170,7 @@ class CommandProcess:
         self._wait_end(signal.SIGKILL, 10.0)
 
     def pause(self) -> None:
-        """Have the process stand still (SIGSTOP), as a machine does that swaps or loses its host.
+        """Suspend the process (SIGSTOP), as if its machine swapped or its host stopped.
 
         Raises:
             KaldaProcessError: it does not run.
@@ -178,7 +178,7 @@ class CommandProcess:
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Have a paused process go on (SIGCONT).
+        """Resume a paused process (SIGCONT).
 
         Raises:
             KaldaProcessError: it does not run.
@@ -264,7 +264,7 @@ class KaldaProcess(CommandProcess):
         ```
 
     Args:
-        directory: Where everything is kept; made if it is not there. It stays after the process.
+        directory: The directory of all data; created if it does not exist. It stays after the process.
         settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
         port: The first broker's port on 127.0.0.1, the next ones follow; 0 picks free ones.
         brokers: How many brokers to run.
@@ -316,10 +316,10 @@ class KaldaProcess(CommandProcess):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens at now.
+    """Return ports of 127.0.0.1 on which no process listens now.
 
-    They are below the range from which the system gives ports to outgoing connections, so that none of those
-    takes one while its process is down.
+    They are below the range from which the system assigns ports to outgoing connections, so that no such
+    connection takes a port while its process is down.
     """
     chance = random.SystemRandom()
     found: set[int] = set()

@@ -1,8 +1,7 @@
-"""A coordination server and brokers as processes, each of which can be killed, paused and restarted.
+"""Runs a coordination server and brokers as processes, which a test can kill, pause and restart.
 
-For what only real processes show: ``kill -9``, SIGSTOP, memory, and load on several cores. Everything listens
-at ports that stay the same over restarts. `kalda.testing.Cluster` is the quicker one, inside the test's own
-process.
+It is for tests that need real processes: ``kill -9``, SIGSTOP, memory, and load on several cores. Each
+process keeps its port over restarts. `kalda.testing.Cluster` starts faster, inside the test's own process.
 """
 
 import time
@@ -26,7 +25,7 @@ class ZooKeeperProcess(CommandProcess):
     The log goes to ``<directory>.stderr`` beside the directory.
 
     Args:
-        directory: Where everything is kept; made if it is not there.
+        directory: The directory of all data; created if it does not exist.
         port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
         settings: Settings under the names of ZooKeeper's ``zoo.cfg``.
         start_timeout_seconds: How long a start may take.
@@ -56,14 +55,14 @@ class ZooKeeperProcess(CommandProcess):
 
 
 class BrokerProcess(CommandProcess):
-    """One `kalda broker` process of a cluster that is coordinated elsewhere.
+    """One `kalda broker` process, which connects to a coordination server of another process.
 
     The log goes to ``<directory>.stderr`` beside the directory.
 
     Args:
         broker_id: The broker's id.
         directory: The log directory; made if it is not there.
-        zookeeper: Where coordination is, as in ``zookeeper.connect``.
+        zookeeper: The address of ZooKeeper, as in ``zookeeper.connect``.
         port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
         settings: Settings under Kafka's names, with values as in a ``server.properties``.
         start_timeout_seconds: How long a start may take.
@@ -126,8 +125,8 @@ class ProcessCluster:
         settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         zookeeper_settings: Settings of the coordination server, under the names of ``zoo.cfg``.
-        zookeeper: A coordination service that runs already, as in ``zookeeper.connect``; then the cluster
-            has none of its own.
+        zookeeper: The address of a ZooKeeper that runs already, as in ``zookeeper.connect``; the cluster then
+            starts no coordination server of its own.
         start_timeout_seconds: How long one process may take to start.
         broker_command: What to run instead of ``python -m kalda``, in front of each broker's arguments: a
             program that runs it with a fault built in.
@@ -164,7 +163,7 @@ class ProcessCluster:
             else None
         )
         self.zookeeper: Final = zookeeper or f"127.0.0.1:{coordinator_port}"
-        """Where coordination is, as in ``zookeeper.connect``."""
+        """The address of ZooKeeper, as in ``zookeeper.connect``."""
         self._brokers: Final = [
             BrokerProcess(
                 broker_id,
@@ -202,7 +201,7 @@ class ProcessCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # The data is the test's and goes with its directory; a shutdown in order would only take time.
+        # The test removes the data with its directory; a controlled shutdown would only take time.
         self._kill_all()
 
     @property
@@ -230,10 +229,10 @@ class ProcessCluster:
         """The coordination server's process.
 
         Raises:
-            KaldaProcessError: coordination runs elsewhere.
+            KaldaProcessError: the cluster uses a ZooKeeper that was given.
         """
         if self._coordinator is None:
-            raise KaldaProcessError(f"coordination at {self.zookeeper} is not this cluster's own")
+            raise KaldaProcessError(f"the ZooKeeper at {self.zookeeper} does not belong to this cluster")
         return self._coordinator
 
     def broker(self, broker_id: int) -> BrokerProcess:
@@ -251,11 +250,11 @@ class ProcessCluster:
         self.broker(broker_id).start()
 
     def stop(self, broker_id: int, timeout_seconds: float = 30.0) -> None:
-        """Shut a broker down in order (SIGTERM) and wait for exit code 0."""
+        """Shut a broker down (SIGTERM) and wait for exit code 0."""
         self.broker(broker_id).stop(timeout_seconds)
 
     def stop_all(self, timeout_seconds: float = 30.0) -> None:
-        """Ask every process that runs, coordination included, to end at the same moment (SIGTERM).
+        """Shut all running processes down at the same moment (SIGTERM), the coordination server included.
 
         Raises:
             KaldaProcessError: one had not ended with exit code 0 after `timeout_seconds`.
@@ -273,15 +272,15 @@ class ProcessCluster:
         self.broker(broker_id).kill()
 
     def pause(self, broker_id: int) -> None:
-        """Have a broker stand still (SIGSTOP)."""
+        """Suspend a broker (SIGSTOP)."""
         self.broker(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
-        """Have a paused broker go on (SIGCONT)."""
+        """Resume a paused broker (SIGCONT)."""
         self.broker(broker_id).resume()
 
     def restart(self, broker_id: int) -> None:
-        """Shut a broker down in order and start it again."""
+        """Shut a broker down and start it again."""
         self.stop(broker_id)
         self.start(broker_id)
 
@@ -294,11 +293,11 @@ class ProcessCluster:
         self.coordinator.start()
 
     def pause_coordinator(self) -> None:
-        """Have the coordination server stand still (SIGSTOP)."""
+        """Suspend the coordination server (SIGSTOP)."""
         self.coordinator.pause()
 
     def resume_coordinator(self) -> None:
-        """Have the coordination server go on (SIGCONT)."""
+        """Resume the coordination server (SIGCONT)."""
         self.coordinator.resume()
 
     def _kill_all(self) -> None:
