@@ -92,6 +92,18 @@ def test_sessions_do_not_age_by_the_wall_clock(seconds: int) -> None:
     assert not sessions.is_open(stale)
 
 
+def test_a_session_in_use_does_not_give_way_to_any() -> None:
+    """The cache evicts by last use, not by the order in which sessions were opened."""
+    sessions = Sessions()
+    first, second = sessions.open(1), sessions.open(1)
+    sessions.clock.advance(EVICTION_MS / 1000)
+    assert sessions.is_open(first)
+    sessions.clock.advance(1)
+    assert 0 != sessions.open(1)
+    assert not sessions.is_open(second)
+    assert sessions.is_open(first, epoch=2)
+
+
 def test_an_old_session_gives_way_to_a_larger_one_only() -> None:
     sessions = Sessions()
     small, large = sessions.open(2), sessions.open(5)

@@ -256,6 +256,8 @@ class FetchSessionCache:
                 return SessionlessContext(entries_of(fields))
         self._touch(session)
         session.epoch = next_epoch(epoch)
+        if invariants.enabled:
+            self.check_invariants()
         return IncrementalContext(session)
 
     def maybe_create(

@@ -5,8 +5,11 @@ gets a new one. A response to a request of an earlier tenure finds `is_followed`
 late response is never appended after this broker has become the leader.
 """
 
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition
@@ -27,48 +30,37 @@ class FetchStatus(Enum):
     """The log cannot be written (retried later), or the epoch is fenced (until the next `follow`)."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FetchState:
     """One tenure of a partition in a fetcher."""
 
-    __slots__ = (
-        "failures",
-        "fetch_offset",
-        "index",
-        "is_followed",
-        "is_sent",
-        "lag",
-        "last_fetched_epoch",
-        "leader_epoch",
-        "log_start_offset",
-        "partition",
-        "retry_at",
-        "status",
-        "topic_id",
-        "topic_partition",
-    )
+    partition: "Partition"
+    topic_partition: TopicPartition = field(init=False)
+    topic_id: bytes = field(init=False)
+    index: int = field(init=False)
+    leader_epoch: int = field(init=False)
+    status: FetchStatus = FetchStatus.FETCHING
+    is_followed: bool = True
+    """False as soon as the fetcher must not touch the log any more."""
+    is_sent: bool = False
+    """Whether a request of this tenure asked for it; an answer before that belongs to an earlier tenure."""
+    failures: int = 0
+    """Errors since the last success; the back-off grows with them."""
+    retry_at: float = 0.0
+    """When to retry, in monotonic seconds, while delayed or failed."""
+    lag: int | None = None
+    """Records below the leader's high watermark that this log lacks; None before the first answer."""
+    # The fields of the next request; `refresh` reads them from the log.
+    fetch_offset: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
 
-    def __init__(self, partition: "Partition") -> None:
-        self.partition: Final = partition
-        self.topic_partition: Final = partition.topic_partition
-        self.topic_id: Final = partition.topic_id.bytes
-        self.index: Final = partition.topic_partition.partition
-        self.leader_epoch: Final = partition.leader_epoch
-        self.status = FetchStatus.FETCHING
-        self.is_followed = True
-        """False as soon as the fetcher must not touch the log any more."""
-        self.is_sent = False
-        """Whether a request of this tenure asked for it; an answer before that belongs to an earlier
-        tenure."""
-        self.failures = 0
-        """Errors since the last success; the back-off grows with them."""
-        self.retry_at = 0.0
-        """When to retry, in monotonic seconds, while delayed or failed."""
-        self.lag: int | None = None
-        """Records below the leader's high watermark that this log lacks; None before the first answer."""
-        # The fields of the next request; `refresh` reads them from the log.
-        self.fetch_offset = -1
-        self.last_fetched_epoch = -1
-        self.log_start_offset = -1
+    def __post_init__(self) -> None:
+        partition = self.partition
+        self.topic_partition = partition.topic_partition
+        self.topic_id = partition.topic_id.bytes
+        self.index = partition.topic_partition.partition
+        self.leader_epoch = partition.leader_epoch
         self.refresh()
 
     def refresh(self) -> None:

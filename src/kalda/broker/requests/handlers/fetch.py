@@ -8,7 +8,6 @@ Versions 0-3 are not implemented, because they need messages of the formats befo
 UNSUPPORTED_VERSION, as from a Kafka broker with ``message.downconversion.enable=false``.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
@@ -70,8 +69,12 @@ def handle_fetch(
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
         return _reply(services, context, session, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
-    respond = partial(_respond_after_wait, services, context, session, params, pending)
-    operation = DelayedFetch(replica_manager, params, entries, respond)
+    operation = DelayedFetch(
+        replica_manager,
+        params,
+        entries,
+        lambda *read: pending.complete(_reply(services, context, session, params, *read)),
+    )
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
     return pending
@@ -96,8 +99,13 @@ def _fetch_in_follower_session(
         watch.settle(answers)
         return _reply(services, context, incremental, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
-    respond = partial(_respond_after_wait, services, context, incremental, params, pending)
-    operation = DelayedFollowerFetch(replica_manager, watch, params, answers, respond)
+    operation = DelayedFollowerFetch(
+        replica_manager,
+        watch,
+        params,
+        answers,
+        lambda *read: pending.complete(_reply(services, context, incremental, params, *read)),
+    )
     pending.on_abandoned = operation.cancel
     purgatory.try_complete_else_watch(operation, ())
     return pending
@@ -129,18 +137,6 @@ def _params(
         may_read_follower=version >= FOLLOWERS_FROM,
         place=place,
     )
-
-
-def _respond_after_wait(
-    services: "BrokerServices",
-    context: RequestContext,
-    session: FetchContext,
-    params: FetchParams,
-    pending: "Pending[RawReply | None]",
-    answers: list[FetchAnswer],
-    size: int,
-) -> None:
-    pending.complete(_reply(services, context, session, params, answers, size))
 
 
 def _reply(

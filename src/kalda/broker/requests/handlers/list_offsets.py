@@ -5,6 +5,7 @@ isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the ea
 latest tiered one (KIP-405). Without tiered storage the local start is the log start, and nothing is tiered.
 """
 
+from collections import Counter
 from typing import Final
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
@@ -43,30 +44,24 @@ def handle(
     services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     """Look up each partition; errors are returned by partition."""
-    twice = _named_twice(request) if context.api_version >= 1 else frozenset()
+    named = Counter(
+        TopicPartition(topic.name, wanted.partition_index)
+        for topic in request.topics
+        for wanted in topic.partitions
+    )
     topics = []
     for topic in request.topics:
         answers = []
         for wanted in topic.partitions:
             topic_partition = TopicPartition(topic.name, wanted.partition_index)
             try:
-                if topic_partition in twice:
+                if context.api_version >= 1 and named[topic_partition] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
                 answers.append(_look_up(services, request, wanted, topic_partition, context.api_version))
             except (ApiError, *LOG_ERRORS) as error:
                 answers.append(_failure(wanted.partition_index, error.code))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
-
-
-def _named_twice(request: ListOffsetsRequest) -> frozenset[TopicPartition]:
-    seen: set[TopicPartition] = set()
-    twice: set[TopicPartition] = set()
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            topic_partition = TopicPartition(topic.name, wanted.partition_index)
-            (twice if topic_partition in seen else seen).add(topic_partition)
-    return frozenset(twice)
 
 
 def _look_up(

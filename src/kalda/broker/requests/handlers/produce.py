@@ -12,7 +12,6 @@ batch of a transaction adds the partition to it (transactions V2).
 """
 
 import logging
-from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -383,27 +382,17 @@ def _wait(
 ) -> "Pending[RawReply | None]":
     """Respond once the in-sync replicas have the records, or at the timeout."""
     pending: Pending[RawReply | None] = Pending()
-    operation = DelayedProduce(
-        timeout_ms,
-        [wait for _, wait in waits],
-        partial(_respond_after_wait, services, context, answers, waits, pending),
-    )
+
+    def respond() -> None:
+        for at, wait in waits:
+            if wait.code is not ErrorCode.NONE:
+                name, result = answers[at]
+                answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
+        pending.complete(_reply(services, context, answers))
+
+    operation = DelayedProduce(timeout_ms, [wait for _, wait in waits], respond)
     services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
     return pending
-
-
-def _respond_after_wait(
-    services: "BrokerServices",
-    context: RequestContext,
-    answers: list[Answer],
-    waits: list[tuple[int, ProduceWait]],
-    pending: "Pending[RawReply | None]",
-) -> None:
-    for at, wait in waits:
-        if wait.code is not ErrorCode.NONE:
-            name, result = answers[at]
-            answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
-    pending.complete(_reply(services, context, answers))
 
 
 def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
