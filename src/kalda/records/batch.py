@@ -33,8 +33,6 @@ LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21
-LAST_OFFSET_DELTA_POSITION: Final = 23
-BASE_TIMESTAMP_POSITION: Final = 27
 MAX_TIMESTAMP_POSITION: Final = 35
 PRODUCER_POSITION: Final = 43
 
@@ -160,11 +158,6 @@ class BatchHeader:
     def is_control(self) -> bool:
         """Whether the batch holds a transaction marker instead of a client's records."""
         return self.attributes & CONTROL_FLAG != 0
-
-    @property
-    def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote the batch."""
-        return self.producer_id > NO_PRODUCER_ID
 
     @property
     def delete_horizon_ms(self) -> int | None:

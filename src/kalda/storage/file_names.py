@@ -17,7 +17,6 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
-FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
 
 LOCK_FILE: Final = ".lock"

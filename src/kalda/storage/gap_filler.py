@@ -165,16 +165,9 @@ class GapFiller:
         return any(each.records.path == segment.records.path for each in self._log.segments)
 
     def _begin(self) -> LogSegment:
-        resources, log = self._resources, self._log
+        log = self._log
         segment = LogSegment(
-            log.directory,
-            self.next_offset,
-            {},
-            log.config,
-            resources.file_system,
-            resources.caches,
-            created_ms=resources.clock.time_ms(),
-            file_suffix=CLEANED_SUFFIX,
+            log.directory, self.next_offset, {}, log.config, self._resources, file_suffix=CLEANED_SUFFIX
         )
         # Assigned before the files are created, so that `abandon` removes those that were.
         self._segment, self._has_markers = segment, False
@@ -201,10 +194,10 @@ class GapFiller:
             assert not each.size, f"{each} has records where {segment} has its own"
             if each.base_offset == segment.base_offset:
                 # The log file stays until it is replaced: after a crash the partition must still begin there.
-                each.remove_offset_indexes(file_system)
+                each.remove_offset_indexes()
             else:
-                each.remove_files(file_system)
-        segment.drop_file_suffix(file_system, CLEANED_SUFFIX)
+                each.remove_files()
+        segment.drop_file_suffix(CLEANED_SUFFIX)
         if not segment.transaction_index.size:
             file_system.remove(segment.transaction_index.path)
         file_system.sync_directory(log.directory)

@@ -13,7 +13,7 @@ from kalda.storage.file_records import EMPTY_SLICE, FileSlice
 from kalda.storage.filesystem import Buffer
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_resources import LogResources
-from kalda.storage.log_segment import LogSegment, create_segment, segment_jitter_ms
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.log_segments import LogSegments
 from kalda.storage.transaction_index import AbortedTransaction
 
@@ -219,7 +219,7 @@ class LocalLog:
         """Apply new settings to later appends."""
         self.config = config
         for segment in self.segments:
-            segment.configure(config, segment_jitter_ms(config, self._resources.random_fraction()))
+            segment.configure(config, self._resources.random_fraction())
 
     def close(self) -> None:
         """Complete the indexes on disk and close all files; raises `OSError`."""
@@ -283,23 +283,12 @@ class LocalLog:
         return position
 
     def _create(self, base_offset: int) -> LogSegment:
-        resources = self._resources
-        return create_segment(
-            self.directory,
-            base_offset,
-            self.config,
-            resources.file_system,
-            resources.caches,
-            resources.clock,
-            segment_jitter_ms(self.config, resources.random_fraction()),
-        )
+        return LogSegment.create(self.directory, base_offset, self.config, self._resources)
 
     def _mark_deleted(self, segments: list[LogSegment]) -> None:
-        resources = self._resources
-        due = resources.clock.monotonic() + self.config.file_delete_delay_ms / 1000
         for segment in segments:
-            for path in segment.mark_deleted(resources.file_system):
-                resources.deletions.add(path, due)
+            for path in segment.mark_deleted():
+                self._resources.delete_later(path, self.config.file_delete_delay_ms)
 
     def _forget_positions(self) -> None:
         self._tail = {}

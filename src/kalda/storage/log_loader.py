@@ -39,7 +39,7 @@ from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_config import INT64_MAX, LogConfig
 from kalda.storage.log_resources import LogResources
-from kalda.storage.log_segment import LogSegment, create_segment, segment_jitter_ms
+from kalda.storage.log_segment import LogSegment
 from kalda.storage.log_segments import LogSegments
 from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state_manager import ProducerStateManager
@@ -62,26 +62,8 @@ class CheckpointedOffsets:
     """The log was compacted at least once below this offset."""
 
 
-def load_log(
-    directory: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    resources: LogResources,
-    *,
-    had_clean_shutdown: bool,
-    offsets: CheckpointedOffsets,
-) -> UnifiedLog:
-    """Open the log in `directory`, which exists; an empty directory is an empty log.
-
-    Raises:
-        OSError: the disk failed.
-        CorruptCheckpointError: ``partition.metadata`` cannot be read.
-    """
-    return _LogLoader(directory, topic_partition, config, resources, had_clean_shutdown, offsets).load()
-
-
-class _LogLoader:
-    """Loads one log; the steps share their state here."""
+class LogLoader:
+    """Opens the log in one directory, which exists; an empty directory is an empty log."""
 
     def __init__(
         self,
@@ -89,6 +71,7 @@ class _LogLoader:
         topic_partition: TopicPartition,
         config: LogConfig,
         resources: LogResources,
+        *,
         had_clean_shutdown: bool,
         offsets: CheckpointedOffsets,
     ) -> None:
@@ -108,6 +91,12 @@ class _LogLoader:
         self._orphans: list[int] = []
 
     def load(self) -> UnifiedLog:
+        """Return the open log.
+
+        Raises:
+            OSError: the disk failed.
+            CorruptCheckpointError: ``partition.metadata`` cannot be read.
+        """
         self._list()
         if any(self._is_leftover(name) for name in self._entries):
             self._clean_up()
@@ -390,7 +379,7 @@ class _LogLoader:
             start_offset,
         )
         for segment in segments:
-            for path in segment.mark_deleted(self._file_system):
+            for path in segment.mark_deleted():
                 self._file_system.remove(path)
         self._epochs.clear()
         producers.reset(start_offset)
@@ -416,29 +405,10 @@ class _LogLoader:
             raise CorruptCheckpointError(f"{path}: {error}") from None
 
     def _segment(self, base_offset: int, sizes: dict[str, int]) -> LogSegment:
-        resources = self._resources
-        return LogSegment(
-            self._directory,
-            base_offset,
-            sizes,
-            self._config,
-            self._file_system,
-            resources.caches,
-            created_ms=resources.clock.time_ms(),
-            jitter_ms=segment_jitter_ms(self._config, resources.random_fraction()),
-        )
+        return LogSegment(self._directory, base_offset, sizes, self._config, self._resources)
 
     def _create(self, base_offset: int) -> LogSegment:
-        resources = self._resources
-        return create_segment(
-            self._directory,
-            base_offset,
-            self._config,
-            self._file_system,
-            resources.caches,
-            resources.clock,
-            segment_jitter_ms(self._config, resources.random_fraction()),
-        )
+        return LogSegment.create(self._directory, base_offset, self._config, self._resources)
 
     def _remove(self, name: str) -> None:
         self._file_system.remove(self._path(name))

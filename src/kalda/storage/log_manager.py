@@ -52,7 +52,7 @@ from kalda.storage.file_names import (
 from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_config import INT64_MAX, LogConfig
-from kalda.storage.log_loader import CheckpointedOffsets, load_log
+from kalda.storage.log_loader import CheckpointedOffsets, LogLoader
 from kalda.storage.log_resources import LogResources
 from kalda.storage.offset_checkpoint import OffsetCheckpointFile
 from kalda.storage.unified_log import UnifiedLog
@@ -223,8 +223,7 @@ class LogManager:
             config = self._config_for_topic(topic_partition.topic)
         else:
             return False
-        due = self.resources.clock.monotonic() + config.file_delete_delay_ms / 1000
-        self.resources.deletions.add(target, due, is_directory=True)
+        self.resources.delete_later(target, config.file_delete_delay_ms, is_directory=True)
         return True
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
@@ -501,9 +500,9 @@ class LogManager:
         offsets: CheckpointedOffsets,
     ) -> UnifiedLog:
         try:
-            return load_log(
+            return LogLoader(
                 path, topic_partition, config, self.resources, had_clean_shutdown=is_clean, offsets=offsets
-            )
+            ).load()
         except (OSError, StorageError) as error:
             raise LogDirectoryError(
                 f"cannot open partition {topic_partition} in {path}: {error_text(error)}; {_remedy(error)}"
@@ -529,14 +528,14 @@ class LogManager:
             for checkpoint in self._checkpoints[parent].values():
                 checkpoint.remove_stale_line(topic_partition)
             file_system.make_directory(path)
-            log = load_log(
+            log = LogLoader(
                 path,
                 topic_partition,
                 self._config_for_topic(topic_partition.topic),
                 self.resources,
                 had_clean_shutdown=True,
                 offsets=CheckpointedOffsets(),
-            )
+            ).load()
         except OSError as error:
             # An empty directory left behind would come back as a partition at the next start.
             with contextlib.suppress(OSError):

@@ -100,3 +100,7 @@ class LogResources:
         # Called with a log that was truncated: the checkpoint files claim more than it has.
         self.on_truncation: Callable[[TopicPartition], None] = lambda _: None
         self.random_fraction: Final = random.random
+
+    def delete_later(self, path: str, delay_ms: int, *, is_directory: bool = False) -> None:
+        """Have a file, or a directory with its files, removed after `delay_ms`."""
+        self.deletions.add(path, self.clock.monotonic() + delay_ms / 1000, is_directory=is_directory)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kalda.common.clock import Clock
 from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
 from kalda.records.record import iter_records
@@ -25,9 +24,9 @@ from kalda.storage.file_names import (
     offset_file_name,
 )
 from kalda.storage.file_records import BatchPosition, FileRecords
-from kalda.storage.filesystem import Buffer, FileSystem
-from kalda.storage.log_caches import LogCaches
-from kalda.storage.log_config import INT32_MAX, INT64_MAX, LogConfig
+from kalda.storage.filesystem import Buffer
+from kalda.storage.log_config import INT32_MAX, LogConfig
+from kalda.storage.log_resources import LogResources
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
@@ -52,6 +51,7 @@ class LogSegment:
     __slots__ = (
         "_bytes_since_index_entry",
         "_entries_max",
+        "_file_system",
         "_index_interval_bytes",
         "_largest",
         "_roll_timestamp",
@@ -72,11 +72,8 @@ class LogSegment:
         base_offset: int,
         sizes: dict[str, int],
         config: LogConfig,
-        file_system: FileSystem,
-        caches: LogCaches,
+        resources: LogResources,
         *,
-        created_ms: int,
-        jitter_ms: int = 0,
         file_suffix: str = "",
     ) -> None:
         """Describe the segment's files without opening them; `sizes` maps existing suffixes to bytes.
@@ -87,10 +84,11 @@ class LogSegment:
         def path(suffix: str) -> str:
             return os.path.join(directory, offset_file_name(base_offset, suffix + file_suffix))
 
+        file_system, caches = resources.file_system, resources.caches
+        self._file_system = file_system
         self.directory = directory
         self.base_offset = base_offset
-        self.created_ms = created_ms
-        self.modified_ms = created_ms
+        self.created_ms = self.modified_ms = resources.clock.time_ms()
         self.records = FileRecords(file_system, path(LOG_SUFFIX), sizes.get(LOG_SUFFIX, 0), caches.files)
         self.offset_index = OffsetIndex(
             file_system,
@@ -114,15 +112,31 @@ class LogSegment:
         self._largest: TimestampOffset | None = None if self.records.size else self._no_timestamp()
         # Largest timestamp of the first append, the base of time-based rolling; None until read.
         self._roll_timestamp: int | None = None
-        self.configure(config, jitter_ms)
+        self.configure(config, resources.random_fraction())
 
-    def configure(self, config: LogConfig, jitter_ms: int) -> None:
-        """Apply the settings that appends and rolling use."""
+    @classmethod
+    def create(
+        cls, directory: str, base_offset: int, config: LogConfig, resources: LogResources
+    ) -> "LogSegment":
+        """Create an empty segment on disk; raises `OSError`."""
+        segment = cls(directory, base_offset, {}, config, resources)
+        try:
+            segment.create_files(config.segment_bytes if config.preallocate else 0)
+        except OSError:
+            # A later start would take an empty segment for the log's end.
+            segment.remove_files()
+            raise
+        return segment
+
+    def configure(self, config: LogConfig, random_fraction: float) -> None:
+        """Apply the settings that appends and rolling use; the fraction is that of the roll's jitter."""
         self._index_interval_bytes = config.index_interval_bytes
         self._entries_max = min(
             config.segment_index_bytes // self.offset_index.entry.size,
             config.segment_index_bytes // self.time_index.entry.size - 1,
         )
+        # The jitter keeps many logs from rolling at the same time.
+        jitter_ms = int(random_fraction * min(config.segment_jitter_ms, config.max_segment_ms))
         self._roll_wait_ms = config.max_segment_ms - jitter_ms
 
     @property
@@ -405,7 +419,7 @@ class LogSegment:
         self.offset_index.check_invariants(end_offset, size)
         self.time_index.check_invariants(end_offset)
 
-    def mark_deleted(self, file_system: FileSystem) -> list[str]:
+    def mark_deleted(self) -> list[str]:
         """Rename the files to ``.deleted`` and return their new names; reads in flight continue.
 
         The caller removes the files later, which frees their space.
@@ -413,13 +427,13 @@ class LogSegment:
         stem = self.records.path[: -len(LOG_SUFFIX)]
         marked = []
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
-            if file_system.exists(stem + suffix):
-                file_system.rename(stem + suffix, stem + suffix + DELETED_SUFFIX)
+            if self._file_system.exists(stem + suffix):
+                self._file_system.rename(stem + suffix, stem + suffix + DELETED_SUFFIX)
                 marked.append(stem + suffix + DELETED_SUFFIX)
         self.forget()
         return marked
 
-    def drop_file_suffix(self, file_system: FileSystem, file_suffix: str) -> None:
+    def drop_file_suffix(self, file_suffix: str) -> None:
         """Rename the files to names without `file_suffix`; calling again continues after a failure.
 
         The log is first: once it has its own name, a start uses the indexes that belong to it.
@@ -430,21 +444,21 @@ class LogSegment:
         for part in (self.records, self.offset_index, self.time_index, self.transaction_index):
             if part.path.endswith(file_suffix):
                 target = part.path.removesuffix(file_suffix)
-                if file_system.exists(part.path):
-                    file_system.rename(part.path, target)
+                if self._file_system.exists(part.path):
+                    self._file_system.rename(part.path, target)
                 part.path = target
 
-    def remove_files(self, file_system: FileSystem) -> None:
+    def remove_files(self) -> None:
         """Remove the files at once."""
-        self.remove_offset_indexes(file_system)
-        file_system.remove(self.transaction_index.path)
-        file_system.remove(self.records.path)
+        self.remove_offset_indexes()
+        self._file_system.remove(self.transaction_index.path)
+        self._file_system.remove(self.records.path)
 
-    def remove_offset_indexes(self, file_system: FileSystem) -> None:
+    def remove_offset_indexes(self) -> None:
         """Close all files and remove the indexes that a start rebuilds from the log."""
         self.forget()
-        file_system.remove(self.offset_index.path)
-        file_system.remove(self.time_index.path)
+        self._file_system.remove(self.offset_index.path)
+        self._file_system.remove(self.time_index.path)
 
     def forget(self) -> None:
         """Release descriptors and caches without writing."""
@@ -513,37 +527,3 @@ class LogSegment:
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, size={self.records.size})"
-
-
-def segment_jitter_ms(config: LogConfig, random_fraction: float) -> int:
-    """Return the random delay that keeps many logs from rolling at the same time."""
-    return int(random_fraction * min(config.segment_jitter_ms, config.max_segment_ms, INT64_MAX))
-
-
-def create_segment(
-    directory: str,
-    base_offset: int,
-    config: LogConfig,
-    file_system: FileSystem,
-    caches: LogCaches,
-    clock: Clock,
-    jitter_ms: int = 0,
-) -> LogSegment:
-    """Create an empty segment on disk; raises `OSError`."""
-    segment = LogSegment(
-        directory,
-        base_offset,
-        {},
-        config,
-        file_system,
-        caches,
-        created_ms=clock.time_ms(),
-        jitter_ms=jitter_ms,
-    )
-    try:
-        segment.create_files(config.segment_bytes if config.preallocate else 0)
-    except OSError:
-        # A later start would take an empty segment for the log's end.
-        segment.remove_files(file_system)
-        raise
-    return segment

@@ -47,8 +47,6 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     # The group or transaction coordinator: no sequence numbers, epochs are checked.
     COORDINATOR = "coordinator"
-    # A follower or recovery: the leader has checked the batch.
-    REPLICATION = "replication"
 
 
 class CompletedTransaction(NamedTuple):

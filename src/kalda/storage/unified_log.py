@@ -58,7 +58,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class UnifiedLog:
-    """The log of one partition; `log_loader.load_log` creates it."""
+    """The log of one partition; `LogLoader` creates it."""
 
     __slots__ = (
         "_flusher",

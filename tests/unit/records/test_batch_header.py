@@ -70,7 +70,7 @@ def test_header_tells_what_was_built() -> None:
     assert (42, 3, 5) == (header.last_sequence, header.record_count, header.partition_leader_epoch)
     assert header.compression is Compression.ZSTD
     assert header.timestamp_type is TimestampType.CREATE_TIME
-    assert (True, False, True) == (header.is_transactional, header.is_control, header.has_producer_id)
+    assert (True, False) == (header.is_transactional, header.is_control)
     assert header.delete_horizon_ms is None
 
 

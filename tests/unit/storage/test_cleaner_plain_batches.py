@@ -11,7 +11,7 @@ from kalda.records.compression import Compression
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES, PLACES_PER_OFFSET, OffsetMap, shorten
-from kalda.storage.cleaner.plain_batches import PlainJudge, map_plain
+from kalda.storage.cleaner.plain_batches import PlainBatchFilter, map_plain
 from kalda.storage.cleaner.record_fields import scan_keys
 
 FIRST = 40
@@ -153,7 +153,7 @@ def batch_of(records: bytes) -> bytes:
     )
 
 
-def test_whole_and_gone_batches_are_judged_and_no_others() -> None:
+def test_whole_and_gone_batches_are_decided_and_no_others() -> None:
     """[40: a] [41: b, c] [43: a] [44: b] [45: d, c]: 40 goes, of 41 nothing stays, 43 to 45 stay whole."""
     batches = [
         batch(40, b"a"),
@@ -168,16 +168,16 @@ def test_whole_and_gone_batches_are_judged_and_no_others() -> None:
     noted.finish()
     stays = []
 
-    judge = PlainJudge(noted.survivors(), FIRST, noted.latest_offset, ())
-    position, spans = judge.judge(chunk, 0, lambda *told: stays.append(told))
+    batch_filter = PlainBatchFilter(noted.survivors(), FIRST, noted.latest_offset, ())
+    position, spans = batch_filter.filter(chunk, 0, lambda *told: stays.append(told))
 
     gone = len(batches[0]) + len(batches[1])
     assert (position, spans) == (len(chunk), [(gone, len(chunk))])
     assert [(43, len(batches[2]), 1_000), (44, len(batches[3]), 1_000), (46, len(batches[4]), 1_000)] == stays
-    assert (7, 4) == (judge.records_read, judge.records_written)
+    assert (7, 4) == (batch_filter.records_read, batch_filter.records_written)
 
 
-def test_a_batch_that_is_cut_or_may_be_needed_is_not_judged() -> None:
+def test_a_batch_that_is_cut_or_may_be_needed_is_left_alone() -> None:
     """Some of 40 stays; 42 is a producer's last batch, which stays without its records."""
     cut = batch(40, b"a", b"b")
     last = batch(42, b"c", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -186,10 +186,10 @@ def test_a_batch_that_is_cut_or_may_be_needed_is_not_judged() -> None:
     map_plain(noted, chunk, 0, FIRST)
     noted.finish()
     survivors = noted.survivors()
-    judge = PlainJudge(survivors, FIRST, noted.latest_offset, {7})
+    batch_filter = PlainBatchFilter(survivors, FIRST, noted.latest_offset, {7})
 
-    assert (0, []) == judge.judge(chunk, 0, lambda *_: None)
+    assert (0, []) == batch_filter.filter(chunk, 0, lambda *_: None)
     assert [0] == survivors.take(2 * PLACES_PER_OFFSET - 1)
-    assert (len(cut), []) == judge.judge(chunk, len(cut), lambda *_: None)
+    assert (len(cut), []) == batch_filter.filter(chunk, len(cut), lambda *_: None)
     at = len(cut + last)
-    assert (len(chunk), [(at, len(chunk))]) == judge.judge(chunk, at, lambda *_: None)
+    assert (len(chunk), [(at, len(chunk))]) == batch_filter.filter(chunk, at, lambda *_: None)

@@ -48,7 +48,7 @@ from kalda.storage.cleaner.offset_map import (
     is_long,
     shorten,
 )
-from kalda.storage.cleaner.plain_batches import PlainJudge, map_plain
+from kalda.storage.cleaner.plain_batches import PlainBatchFilter, map_plain
 from kalda.storage.cleaner.record_fields import note_keys, offset_deltas, record_starts, scan_keys
 from kalda.storage.cleaner.throttler import Throttler
 from kalda.storage.file_names import (
@@ -88,7 +88,7 @@ class Cleaner:
         # Base offset -> the last write of the log file.
         self._modified_ms: dict[int, int] = {}
         self._bytes_read = self._bytes_written = self._records_without_key = 0
-        self._judge = self._new_judge()
+        self._filter = self._new_filter()
 
     def run(self) -> Iterator[CleanedGroup | CleaningResult]:
         """Yield each group when its replacement is complete, then the result.
@@ -104,7 +104,7 @@ class Cleaner:
         self._fill_map(CleanedTransactionMetadata(aborted))
         table.finish()
         self._survivors = table.survivors()
-        self._judge = self._new_judge()
+        self._filter = self._new_filter()
         map_bytes_read, self._bytes_read = self._bytes_read, 0
         map_seconds = time.monotonic() - started
         end_offset = max(table.latest_offset + 1, job.first_dirty_offset)
@@ -116,8 +116,8 @@ class Cleaner:
             end_offset,
             bytes_read=self._bytes_read,
             bytes_written=self._bytes_written,
-            records_read=self._judge.records_read,
-            records_written=self._judge.records_written,
+            records_read=self._filter.records_read,
+            records_written=self._filter.records_written,
             records_without_key=self._records_without_key,
             map_bytes_read=map_bytes_read,
             map_seconds=map_seconds,
@@ -125,9 +125,9 @@ class Cleaner:
             map_utilization=table.utilization,
         )
 
-    def _new_judge(self) -> PlainJudge:
+    def _new_filter(self) -> PlainBatchFilter:
         job = self._job
-        return PlainJudge(
+        return PlainBatchFilter(
             self._survivors, job.first_dirty_offset, self._map.latest_offset, self._last_records
         )
 
@@ -289,10 +289,10 @@ class Cleaner:
     ) -> int:
         """Write the retained batches of a chunk; unchanged neighbours in one write. See `_read`."""
         view = memoryview(chunk)
-        judge = self._judge
+        batch_filter = self._filter
         whole_from = whole_to = position = 0
         while True:
-            position, spans = judge.judge(chunk, position, cleaned.note)
+            position, spans = batch_filter.filter(chunk, position, cleaned.note)
             for start, end in spans:
                 if start != whole_to:
                     self._wrote(cleaned.write(view[whole_from:whole_to]))
@@ -302,20 +302,20 @@ class Cleaner:
             if header is None:
                 break
             size = header.size
-            judge.records_read += header.record_count
+            batch_filter.records_read += header.record_count
             replacement = self._clean_batch(chunk, position, header, transactions)
             if replacement is None:
                 if position != whole_to:
                     self._wrote(cleaned.write(view[whole_from:whole_to]))
                     whole_from = position
                 whole_to = position + size
-                judge.records_written += header.record_count
+                batch_filter.records_written += header.record_count
                 cleaned.note(header.last_offset, size, header.max_timestamp)
             elif replacement:
                 self._wrote(cleaned.write(view[whole_from:whole_to]))
                 whole_from = whole_to = position + size
                 changed = read_header(replacement)
-                judge.records_written += changed.record_count
+                batch_filter.records_written += changed.record_count
                 cleaned.note(changed.last_offset, len(replacement), changed.max_timestamp)
                 self._wrote(cleaned.write(replacement))
             position += size

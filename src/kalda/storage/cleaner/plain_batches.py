@@ -119,7 +119,7 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
     return position, keyless
 
 
-class PlainJudge:
+class PlainBatchFilter:
     """Decides on dirty plain batches that are kept or dropped as a whole."""
 
     def __init__(
@@ -136,7 +136,7 @@ class PlainJudge:
         self.records_read = 0
         self.records_written = 0
 
-    def judge(
+    def filter(
         self, chunk: bytes, position: int, note: Callable[[int, int, int], None]
     ) -> tuple[int, list[tuple[int, int]]]:
         """Decide on batches from `position` on; call `note` with each that is kept.

@@ -73,22 +73,18 @@ class SegmentSwap:
                 TRANSACTION_INDEX_SUFFIX: group.transaction_index_size,
             },
             log.config,
-            resources.file_system,
-            resources.caches,
-            created_ms=old[-1].created_ms,
+            resources,
             file_suffix=SWAP_SUFFIX,
         )
-        segment.modified_ms = old[-1].modified_ms
+        segment.created_ms, segment.modified_ms = old[-1].created_ms, old[-1].modified_ms
         self._to_retire = old
         log.replace_segments(segment, replaced)
 
     def retire_some(self) -> bool:
         """Mark the files of a few old segments as deleted; return whether all are. Raises `OSError`."""
-        resources = self._resources
-        due = resources.clock.monotonic() + self._log.config.file_delete_delay_ms / 1000
         for segment in self._to_retire[:RETIRED_PER_STEP]:
-            for path in segment.mark_deleted(resources.file_system):
-                resources.deletions.add(path, due)
+            for path in segment.mark_deleted():
+                self._resources.delete_later(path, self._log.config.file_delete_delay_ms)
             self._to_retire.remove(segment)
         return not self._to_retire
 
@@ -96,7 +92,7 @@ class SegmentSwap:
         """Remove the suffix ``.swap``. Raises `OSError`; calling again continues."""
         assert self._segment is not None, "nothing is installed"
         assert not self._to_retire, f"{self._to_retire} still have the names"
-        self._segment.drop_file_suffix(self._resources.file_system, SWAP_SUFFIX)
+        self._segment.drop_file_suffix(SWAP_SUFFIX)
         self._is_over = True
 
     def abort(self) -> None:
