@@ -45,6 +45,7 @@ from kalda.broker.requests.early_requests import EarlyRequests
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
@@ -152,6 +153,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         refused_batches=RefusedBatches(clock),
         replica_manager=replicas,
         topic_admin=topic_admin,
+        topic_responses=TopicResponses(cache),
         transaction_coordinator=transactions.coordinator,
     )
     dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)

@@ -34,7 +34,7 @@ from kalda.broker.metadata.registration import (
     decide_broker_id,
     read_stored_identities,
 )
-from kalda.broker.metadata.session_file import SessionMemory
+from kalda.broker.metadata.session_file import SessionFile
 from kalda.broker.metrics.partitions import register_broker_info
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
@@ -237,7 +237,7 @@ class BrokerServer:
             lambda: self._registration_info(broker_id),
             clock=self._clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            memory=SessionMemory(self._file_system, log_manager.live_directories),
+            session_file=SessionFile(self._file_system, log_manager.live_directories),
         )
         return Foundation(
             broker_id=broker_id,

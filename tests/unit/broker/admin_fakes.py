@@ -9,6 +9,7 @@ from typing import Any, cast
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError
@@ -160,6 +161,7 @@ class AdminHarness:
             metadata_cache=self.cache,
             config_store=self.store,
             topic_admin=self.admin,
+            topic_responses=TopicResponses(self.cache),
         )
         self.apply([])
 

@@ -178,7 +178,8 @@ async def test_a_change_repairs_what_is_no_configuration(
     assert {"max.connections": "8", "log.segment.bytes": "200"} == harness.cluster.stored["brokers", "0"]
     errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert (
-        "a change replaces what is no configuration: the configuration of topics/a is not JSON" == errors[0]
+        "a change of settings replaces a znode that cannot be read: the configuration of topics/a is not JSON"
+        == errors[0]
     )
     assert 3 == len(errors)
 

@@ -61,7 +61,13 @@ def create_topic(broker: DataPath, topic: str = GROUP_METADATA_TOPIC) -> None:
     """Make the topic as the controller does; broker 1 + number % 3 leads partition number."""
     broker.host(
         *(
-            leadership(number, topic=topic, topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, topic), leader=leader)
+            leadership(
+                number,
+                topic=topic,
+                topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, topic),
+                leader=leader,
+                replicas=(leader, 1) if leader != 1 else (1,),
+            )
             for number, leader in ((number, 1 + number % 3) for number in range(PARTITIONS))
         )
     )

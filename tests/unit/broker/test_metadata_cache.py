@@ -23,7 +23,7 @@ def partition(topic: str, number: int, topic_id: uuid.UUID = ONE, leader: int = 
         leader_epoch=0,
         isr=(0,),
         partition_epoch=0,
-        replicas=(0,),
+        replicas=(0, 1),
     )
 
 

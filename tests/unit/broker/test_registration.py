@@ -14,7 +14,7 @@ from kalda.broker.metadata.registration import (
     decide_broker_id,
     read_stored_identities,
 )
-from kalda.broker.metadata.session_file import SESSION_FILE, SessionMemory
+from kalda.broker.metadata.session_file import SESSION_FILE, SessionFile
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
@@ -86,7 +86,7 @@ async def test_expired_broker_registers_again_with_a_newer_epoch(caplog: pytest.
     assert registration.is_healthy
     assert found.epoch == registration.broker_epoch > first
     assert 1 == registration.statistics().expiries
-    assert "its session has expired" in caplog.text
+    assert "its ZooKeeper session expired" in caplog.text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -274,7 +274,7 @@ class KeyedHarness(RegistrationHarness):
             lambda: BrokerInfo(7, (ListenerEndpoint("PLAINTEXT", "host", port),)),
             clock=self.clock,
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            memory=SessionMemory(self.files, ["/data"]),
+            session_file=SessionFile(self.files, ["/data"]),
         )
         return registration, cluster
 
@@ -309,9 +309,9 @@ async def test_broker_at_another_address_is_not_its_former_life(monkeypatch: pyt
 def test_memory_is_worth_nothing_where_it_cannot_be_read() -> None:
     files = MemoryFileSystem()
     files.make_directory("/data")
-    memory = SessionMemory(files, ["/data"])
-    assert memory.recall() is None
-    memory.note(SessionKey(0x1234, b"pw"))
-    assert SessionKey(0x1234, b"pw") == memory.recall()
+    session_file = SessionFile(files, ["/data"])
+    assert session_file.read() is None
+    session_file.write(SessionKey(0x1234, b"pw"))
+    assert SessionKey(0x1234, b"pw") == session_file.read()
     files.replace(f"/data/{SESSION_FILE}", b"nonsense", sync=False)
-    assert memory.recall() is None
+    assert session_file.read() is None

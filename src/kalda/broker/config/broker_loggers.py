@@ -1,7 +1,6 @@
-"""The levels of this broker's loggers, read and changed while it runs (KIP-412). They do not survive a
-restart.
+"""Reads and changes the levels of this broker's loggers while it runs (KIP-412); a restart resets them.
 
-Levels have log4j's names, which is what Kafka's tools send; Python's are mapped to them.
+Levels have the names of log4j, which Kafka's tools use; they are mapped to Python's.
 """
 
 import logging
@@ -25,7 +24,7 @@ _TYPE_UNKNOWN: Final = 0
 
 
 def describe_loggers(names: Sequence[str] | None = None) -> list[ConfigEntry]:
-    """Describe every logger with the level in force, or those named that exist."""
+    """Return every logger, or those of `names` that exist, with its effective level."""
     wanted = frozenset(names) if names else None
     return [
         ConfigEntry(
@@ -44,10 +43,10 @@ def describe_loggers(names: Sequence[str] | None = None) -> list[ConfigEntry]:
 
 
 def check_level(name: str, level: str | None) -> None:
-    """Check a new level for a logger; None takes its own level away, so that its parent's counts.
+    """Check a new level for a logger; None resets it to the level of its parent.
 
     Raises:
-        ApiError: the logger or the level does not exist, or the root is to lose its level.
+        ApiError: the logger or the level does not exist, or the root logger would have no level.
     """
     if name not in _names():
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist.")
@@ -60,7 +59,7 @@ def check_level(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Put a level in force that `check_level` let pass."""
+    """Set a level that `check_level` accepted."""
     _logger(name).setLevel(_LEVELS[level] if level is not None else logging.NOTSET)
 
 
@@ -74,5 +73,5 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_name(level: int) -> str:
-    """Return the name of the highest level that is not above the given one."""
+    """Return the name of the highest level that is not above `level`."""
     return max((value, name) for name, value in _LEVELS.items() if value <= max(level, _LEVELS["TRACE"]))[1]

@@ -1,20 +1,21 @@
-"""Changing the settings of topics and brokers while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
+"""Changes the settings of topics and brokers while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
 
-The levels of loggers (KIP-412) are changed here too, though nothing stores them.
+It also changes the levels of this broker's loggers (KIP-412), which are not stored.
 
-Decisions are pure: what the stored settings become, and whether that is allowed. What is stored is the truth
-for all brokers; this one puts it in force at once, so that a client that asks again sees its own change.
+Validation is pure: it computes the new stored settings and rejects those that are not allowed. The settings
+in ZooKeeper apply to all brokers; this broker applies them at once, so that a client reads its own change.
 
-Two codes look odd but are Kafka's: a topic's bad value is INVALID_CONFIG, a broker's INVALID_REQUEST. A value
-that asks for a feature that Kalda does not have is INVALID_CONFIG for both.
+Two error codes are Kafka's although they look inconsistent: a bad value of a topic is INVALID_CONFIG, of a
+broker INVALID_REQUEST. A value that requires a feature that Kalda lacks is INVALID_CONFIG for both.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
@@ -31,7 +32,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ResourceType(IntEnum):
-    """What has settings, by its number on the wire."""
+    """The kind of a resource that has settings; the value is its number in the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -39,7 +40,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What an incremental change does."""
+    """The operation of an incremental change."""
 
     SET = 0
     DELETE = 1
@@ -49,7 +50,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChangeRequest:
-    """One change of one setting; `value` counts for all operations but DELETE."""
+    """A change of one setting; DELETE ignores `value`."""
 
     name: str
     operation: ConfigOperation
@@ -57,7 +58,7 @@ class ConfigChangeRequest:
 
 
 class ConfigAdmin:
-    """The changes of settings that this broker performs for clients."""
+    """Performs the changes of settings that clients request from this broker."""
 
     def __init__(
         self,
@@ -72,38 +73,10 @@ class ConfigAdmin:
         self._cluster: Final = cluster
         self._cache: Final = metadata_cache
         self._config_store: Final = config_store
-        # Reading the stored settings and writing them back must not interleave with another request's.
+        # Held while stored settings are read, changed and written back.
         self._lock: Final = asyncio.Lock()
 
-    async def replace(
-        self, resource_type: int, name: str, settings: Mapping[str, str | None], *, validate_only: bool
-    ) -> None:
-        """Give a resource exactly these dynamic settings.
-
-        Raises:
-            ApiError: they are not allowed, or the resource does not exist.
-            ZooKeeperError: coordination could not be asked.
-        """
-        changes = [ConfigChangeRequest(key, ConfigOperation.SET, value) for key, value in settings.items()]
-        await self._change(resource_type, name, changes, keeps_others=False, validate_only=validate_only)
-
-    async def change(
-        self,
-        resource_type: int,
-        name: str,
-        changes: Sequence[ConfigChangeRequest],
-        *,
-        validate_only: bool,
-    ) -> None:
-        """Change single dynamic settings of a resource.
-
-        Raises:
-            ApiError: a change is not allowed, or the resource does not exist.
-            ZooKeeperError: coordination could not be asked.
-        """
-        await self._change(resource_type, name, changes, keeps_others=True, validate_only=validate_only)
-
-    async def _change(
+    async def alter(
         self,
         resource_type: int,
         name: str,
@@ -112,6 +85,12 @@ class ConfigAdmin:
         keeps_others: bool,
         validate_only: bool,
     ) -> None:
+        """Change dynamic settings of a resource; without `keeps_others`, remove those that are not named.
+
+        Raises:
+            ApiError: a change is not allowed, or the resource does not exist.
+            ZooKeeperError: the settings could not be read or written.
+        """
         _require_values(changes)
         if resource_type == ResourceType.BROKER_LOGGER and keeps_others:
             require_this_broker(name, self._broker_id)
@@ -139,8 +118,8 @@ class ConfigAdmin:
         try:
             return await self._cluster.config(entity_type, entity_name)
         except SchemaError as error:
-            # Somebody broke it by hand. What clients are told is in force is what they alter.
-            logger.error("a change replaces what is no configuration: %s", error)
+            # The znode was edited by hand. The change applies to the settings in force, which clients see.
+            logger.error("a change of settings replaces a znode that cannot be read: %s", error)
             return self._in_force(entity_type, entity_name)
 
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
@@ -192,8 +171,51 @@ class ConfigAdmin:
             self._config_store.set_broker(settings)
 
 
+class _Resource(Protocol):
+    """A resource in a request of either API."""
+
+    resource_type: int
+    resource_name: str
+
+
+Resource = TypeVar("Resource", bound=_Resource)
+Response = TypeVar("Response")
+
+
+async def alter_each(
+    resources: Sequence[Resource],
+    alter: Callable[[Resource], Awaitable[None]],
+    response_class: Callable[..., Response],
+) -> list[Response]:
+    """Alter one resource after the other; return a response for each, whether `alter` raised or not."""
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    responses = []
+    for resource in resources:
+        error: ApiError | None = None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await alter(resource)
+        except ApiError as caught:
+            error = caught
+        responses.append(resource_response(response_class, resource, error))
+    return responses
+
+
+def resource_response(
+    response_class: Callable[..., Response], resource: _Resource, error: ApiError | None
+) -> Response:
+    """Return the response for one resource; AlterConfigs and IncrementalAlterConfigs have the same fields."""
+    return response_class(
+        error_code=error.code if error is not None else ErrorCode.NONE,
+        error_message=error.message if error is not None else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
 def require_this_broker(name: str, broker_id: int) -> None:
-    """Refuse a broker resource that is not this broker: only itself knows its settings.
+    """Raise an error if a broker resource is another broker, whose settings this one does not have.
 
     Raises:
         ApiError: INVALID_REQUEST.
@@ -225,13 +247,13 @@ def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bo
 def changed_settings(
     stored: Mapping[str, str], changes: Iterable[ConfigChangeRequest], definitions: ConfigDef
 ) -> dict[str, str]:
-    """Return what stored settings become.
+    """Return the stored settings after the changes.
 
-    APPEND and SUBTRACT work on lists, and on the default where nothing is stored (KIP-339):
+    APPEND and SUBTRACT change lists, starting from the default if nothing is stored (KIP-339):
     ``cleanup.policy`` unset, APPEND ``compact`` -> ``delete,compact``.
 
     Raises:
-        ApiError: INVALID_CONFIG, a list operation on something that is no list.
+        ApiError: INVALID_CONFIG, a list operation on a setting that is not a list.
     """
     changed = dict(stored)
     for change in changes:
@@ -273,7 +295,7 @@ def _require_values(changes: Sequence[ConfigChangeRequest]) -> None:
 
 
 def _require_dynamic(name: str, *, is_default: bool) -> None:
-    """Refuse a setting that cannot change while a broker runs, or not for all brokers at once.
+    """Check that a setting can change while a broker runs, and for all brokers at once if it should.
 
     Raises:
         ConfigError: it cannot.
@@ -287,7 +309,7 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
     if key.type.is_sensitive:
         raise ConfigError(name, f"`{name}` is a password, which cannot be set dynamically yet")
     if key.update_mode is UpdateMode.PER_BROKER:
-        # All of these are security settings; Kafka changes them for one listener of one broker at a time.
+        # All of these are security settings, which Kafka changes for one listener of one broker at a time.
         if is_default:
             raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
         if not of_listener:
@@ -297,10 +319,10 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
 
 
 def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> None:
-    """Refuse what Kafka refuses: cleaners that stop, and changes by more than a factor of two at once.
+    """Check that the number of cleaner threads changes by a factor of two at most, as in Kafka.
 
     Raises:
-        ConfigError: it is such a change.
+        ConfigError: it changes by more, or becomes 0.
     """
     name = "log.cleaner.threads"
     wanted = values.get(name, BROKER_CONFIG.defaults[name])
@@ -315,5 +337,5 @@ def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> N
 
 
 def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:
-    # Settings that hold secrets cannot be changed (see _require_dynamic), so values may be shown.
+    # Values may be logged: _require_dynamic rejects changes of secrets.
     return [f"{change.operation.name.lower()} {change.name}={change.value}" for change in changes]

@@ -1,8 +1,8 @@
-"""The controller's way to every broker: its own by a call, the others over one connection each.
+"""Sends the controller's requests to brokers: over one connection to each, and by a call to its own.
 
-It fills `kalda.controller.ports.BrokerChannel`, which promises at-least-once delivery in order; retries, and
-giving up on brokers that are gone, are the driver's. A connection is opened anew when it failed, when the
-broker registered again, or when its endpoint changed.
+`ControllerChannel` implements `kalda.controller.ports.BrokerChannel`: it delivers requests in order, at least
+once. The controller's driver retries, and gives up on brokers that have left. The channel opens a connection
+again when it failed, when the broker registered again, or when its endpoint changed.
 """
 
 import logging
@@ -32,14 +32,14 @@ from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 logger: Final = logging.getLogger(__name__)
 
 PARTITIONS_PER_REQUEST: Final = 1000
-"""What one request carries at most: to encode or decode it takes some five milliseconds, in which the loop
-does nothing else, and on a slow disk a broker still makes that many logs before the time is up."""
+"""The most partitions of one request. Encoding or decoding them blocks the event loop for some five
+milliseconds, and a broker with a slow disk can create that many logs before the request times out."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
 
 class _Link(NamedTuple):
-    """A connection, and the registration that it was opened for."""
+    """A connection and the broker registration that it was opened for."""
 
     connection: PeerConnection
     endpoint: ListenerEndpoint
@@ -52,7 +52,7 @@ class ControllerChannel:
     def __init__(
         self, broker_id: int, requests: ControllerRequests, dialer: Dialer, *, listener: str, timeout_ms: int
     ) -> None:
-        """`listener` is the one that brokers use among themselves; `requests` are this broker's own."""
+        """`listener` is the inter-broker listener; `requests` receives those for this broker."""
         self._broker_id: Final = broker_id
         self._requests: Final = requests
         self._dialer: Final = dialer
@@ -60,13 +60,13 @@ class ControllerChannel:
         self._timeout_seconds: Final = timeout_ms / 1000
         self._links: Final[dict[int, _Link]] = {}
         self._brokers: dict[int, BrokerInfo] = {}
-        """The live brokers as the last UpdateMetadata named them: LeaderAndIsr names leaders' addresses."""
+        """The live brokers of the last UpdateMetadata; LeaderAndIsr carries the addresses of leaders."""
 
     async def send(self, broker: BrokerInfo, request: BrokerRequest) -> Errors:
-        """Deliver one request; see the port.
+        """Deliver one request; see `BrokerChannel`.
 
         Raises:
-            ConnectionError: the broker could not be reached or did not answer.
+            ConnectionError: the broker cannot be reached or did not answer.
         """
         if isinstance(request, UpdateMetadata):
             self._brokers = {each.id: each for each in request.brokers}
@@ -78,7 +78,7 @@ class ControllerChannel:
         return errors
 
     def close(self) -> None:
-        """Close every connection; a request under way fails."""
+        """Close every connection; requests in flight fail."""
         for link in self._links.values():
             link.connection.close()
         self._links.clear()
@@ -117,7 +117,7 @@ class ControllerChannel:
         assert_never(part)
 
     async def _link(self, broker: BrokerInfo) -> _Link:
-        """The connection to a broker as it is registered now, opened if there is none."""
+        """Return the connection to a broker under its present registration; open one if there is none."""
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
             raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
@@ -137,9 +137,9 @@ class ControllerChannel:
 
 
 def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
-    """Cut a large request; not a full LeaderAndIsr, whose receiver must see all its roles at once.
+    """Split a large request; a full LeaderAndIsr stays whole, because its receiver needs all roles at once.
 
-    Of a full UpdateMetadata only the last part is full: with it the receiver has heard of every partition.
+    Only the last part of a full UpdateMetadata is full, since with it the receiver has every partition.
     """
     count = len(request.partitions)
     if count <= PARTITIONS_PER_REQUEST or (isinstance(request, LeaderAndIsr) and request.is_full):
@@ -147,7 +147,7 @@ def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
         return
     for start in range(0, count, PARTITIONS_PER_REQUEST):
         end = start + PARTITIONS_PER_REQUEST
-        # One by one, for mypy: the classes of `partitions` differ.
+        # Three branches for mypy: the classes of `partitions` differ.
         if isinstance(request, StopReplica):
             yield replace(request, partitions=request.partitions[start:end])
         elif isinstance(request, UpdateMetadata):
@@ -158,15 +158,15 @@ def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:
 
 
 def _refused(broker: BrokerInfo, request: BrokerRequest, code: ErrorCode) -> Errors:
-    """Return what a refusal of the whole request means for its partitions.
+    """Return the error of a refused request for each of its partitions.
 
     Raises:
-        ConnectionError: the broker can take it later.
+        ConnectionError: the broker can apply the request later.
     """
     name = type(request).__name__
     if code is ErrorCode.BROKER_NOT_AVAILABLE:
         raise ConnectionError(f"broker {broker.id} cannot take {name} now: {code.message}")
-    # Of a controller that was replaced, or for a broker that has restarted: the watches will tell.
+    # This controller was replaced, or the broker has restarted; a watch notifies the driver of either.
     logger.warning("broker %d refused %s: %s", broker.id, name, code.name)
     if isinstance(request, UpdateMetadata):
         return {}

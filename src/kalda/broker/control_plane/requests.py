@@ -1,8 +1,8 @@
-"""What a broker does when the controller tells it something, wherever the controller runs.
+"""Applies the requests of the controller to this broker, wherever the controller runs.
 
-One request at a time, in the order of arrival: a LeaderAndIsr gives others their turn between slices, and a
-second request that came meanwhile must not overtake it. What a maintainer must not break: a request of a
-replaced controller, or one meant for this broker before its restart, changes nothing.
+Requests are applied one at a time in the order of arrival: LeaderAndIsr yields to the event loop between
+slices, and a later request must not overtake it. A maintainer must preserve the fencing: a request of a
+replaced controller, or one sent to this broker before its restart, changes nothing.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 logger: Final = logging.getLogger(__name__)
 
 PARTITIONS_PER_SLICE: Final = 50
-"""Partitions between two turns of other requests. Making a log takes about half a millisecond."""
+"""Partitions applied in one turn of the loop. Creating a log takes about half a millisecond."""
 
-_TOLD_MAX: Final = 5
-"""A line of the log stays readable, whoever sent the request."""
+_NAMES_MAX: Final = 5
+"""Partitions named in one line of the log."""
 
 Request = TypeVar("Request", LeaderAndIsr, StopReplica)
 
@@ -46,48 +46,48 @@ class ControllerRequests:
         has_log: Callable[[TopicPartition], bool],
         broker_epoch: Callable[[], int],
     ) -> None:
-        """`broker_epoch` tells the epoch of this broker's registration, -1 before the first."""
+        """`broker_epoch` returns the epoch of this broker's registration, -1 before the first."""
         self._cluster: Final = cluster
         self._config_store: Final = config_store
         self._roles: Final = roles
         self._metadata_cache: Final = metadata_cache
         self._has_log: Final = has_log
         self._broker_epoch: Final = broker_epoch
-        # First come, first served, as asyncio's locks are.
+        # asyncio's locks are fair, so waiting requests keep their order.
         self._turn: Final = asyncio.Lock()
         self._controller_epoch = 0
-        """The newest epoch that any request named."""
+        """The newest epoch of any request; it never decreases."""
         self._metadata_epoch = -1
-        """The broker epoch that the newest full UpdateMetadata was meant for, -1 before the first."""
+        """The broker epoch that the newest full UpdateMetadata was sent to, -1 before the first."""
         self._metadata_came: Final = asyncio.Event()
         self._unfollow: Callable[[Iterable[TopicPartition]], None] | None = None
-        """Set once this broker is about to stop."""
+        """Stops following partitions; set once this broker shuts down."""
 
     def follow_no_more(self, unfollow: Callable[[Iterable[TopicPartition]], None]) -> None:
-        """Follow nobody anew: this broker is about to stop, and `unfollow` ends what a request begins.
+        """Make this broker, which shuts down, follow no further leader: `unfollow` ends each new fetch.
 
-        A leader that hands over is told to follow the next one. If it did, it would be in sync again by the
-        time it goes, and producers would wait for it until the controller has noticed.
+        The controller makes a leader that moves its leadership a follower. If it fetched, it would be in sync
+        again when it stops, and producers would wait for it until the controller removes it from the ISR.
         """
         self._unfollow = unfollow
 
     async def wait_metadata(self) -> None:
-        """Return when this broker knows every partition of the cluster, as of its present registration.
+        """Wait until this broker has the metadata of every partition, sent to its present registration.
 
-        What a controller sent to this broker before its restart does not count: that may be long out of date.
+        Metadata that a controller sent before this broker's restart may be outdated and does not count.
         """
         while self._metadata_epoch < self._broker_epoch():
             self._metadata_came.clear()
             await self._metadata_came.wait()
 
     async def apply(self, request: BrokerRequest, broker_epoch: int = -1) -> dict[TopicPartition, ErrorCode]:
-        """Apply a request and return what went wrong with which partition.
+        """Apply a request and return the partitions that failed, with their errors.
 
-        `broker_epoch` is the one that the request names, -1 for none.
+        `broker_epoch` is the epoch in the request, -1 for none.
 
         Raises:
             ApiError: STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, nothing was changed;
-                BROKER_NOT_AVAILABLE, coordination could not be asked: try again.
+                BROKER_NOT_AVAILABLE, ZooKeeper did not answer and the controller may retry.
         """
         async with self._turn:
             self._check(request, broker_epoch)
@@ -101,7 +101,7 @@ class ControllerRequests:
                 self._apply_metadata(request)
                 if request.is_full:
                     self._roles.set_unassigned_strays_aside(self._metadata_cache.topic_id)
-                    # One of an old version names no broker epoch, so it counts for the present registration.
+                    # An old version has no broker epoch, so it counts for the present registration.
                     self._metadata_epoch = max(broker_epoch, self._broker_epoch())
                     self._metadata_came.set()
                 return {}
@@ -110,7 +110,7 @@ class ControllerRequests:
     def _check(self, request: BrokerRequest, broker_epoch: int) -> None:
         name = type(request).__name__
         ours = self._broker_epoch()
-        # A higher one than ours is no error: the controller may see a registration before its owner does.
+        # A higher epoch is valid: the controller may see a registration before its owner does.
         if -1 < broker_epoch < ours:
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -126,9 +126,9 @@ class ControllerRequests:
         self._controller_epoch = request.controller_epoch
 
     async def _load_configs(self, request: LeaderAndIsr) -> None:
-        """Read the settings of topics that are new here, before their logs are made."""
-        # Settings of topics with logs were read at the start, and changes are told; but a topic's creation is
-        # no change.
+        """Read the settings of topics that are new on this broker, before their logs are created."""
+        # Settings of existing logs were read at the start and later changes are notified, but the creation of
+        # a topic causes no notification.
         new = {
             each.topic
             for each in request.partitions
@@ -156,7 +156,7 @@ class ControllerRequests:
 
 
 def _without_impossible(request: LeaderAndIsr) -> tuple[LeaderAndIsr, dict[TopicPartition, ErrorCode]]:
-    """Leave out partitions that cannot exist: a log is made at a path with the topic's name in it."""
+    """Remove partitions that cannot exist: the path of a log contains the topic's name."""
     errors = {
         each.topic_partition: ErrorCode.INVALID_TOPIC_EXCEPTION
         for each in request.partitions
@@ -165,9 +165,9 @@ def _without_impossible(request: LeaderAndIsr) -> tuple[LeaderAndIsr, dict[Topic
     if not errors:
         return request, errors
     logger.warning(
-        "partitions that no topic can have are not served, sent by controller %d: %s",
+        "controller %d sent partitions with invalid names, which are not served: %s",
         request.controller_id,
-        ", ".join(f"{each.topic!a:.50}-{each.partition}" for each in islice(errors, _TOLD_MAX)),
+        ", ".join(f"{each.topic!a:.50}-{each.partition}" for each in islice(errors, _NAMES_MAX)),
     )
     possible = [each for each in request.partitions if each.topic_partition not in errors]
     return replace(request, partitions=possible), errors
@@ -176,9 +176,9 @@ def _without_impossible(request: LeaderAndIsr) -> tuple[LeaderAndIsr, dict[Topic
 async def _in_slices(
     request: Request, apply: Callable[[Request], dict[TopicPartition, ErrorCode]]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Apply a request slice by slice: thousands of logs must not keep everybody else waiting."""
+    """Apply a request slice by slice, so that thousands of partitions do not block the event loop."""
     errors: dict[TopicPartition, ErrorCode] = {}
-    # A request without partitions still tells the epoch of its controller.
+    # A request without partitions still carries the epoch of its controller.
     for start in range(0, max(1, len(request.partitions)), PARTITIONS_PER_SLICE):
         if start:
             await asyncio.sleep(0)

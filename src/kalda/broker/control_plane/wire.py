@@ -1,8 +1,8 @@
-"""The controller's requests as they go over the wire, and back: `controller.effects` to messages.
+"""Translates the controller's requests between `kalda.controller.effects` and protocol messages.
 
-Pure translation, held to one rule: what a broker makes of a request is the same whether the controller runs
-in its own process or on another broker. Older versions, which name a topic with every partition, are read
-but not written.
+The functions are pure. A maintainer must make sure that a broker applies the same request whether the
+controller runs in its own process or on another broker. Old versions, which repeat the topic's name with
+every partition, are read but not written.
 """
 
 import uuid
@@ -40,7 +40,7 @@ from kalda.protocol.messages.update_metadata import (
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM: Final = 5
-"""The version from which a LeaderAndIsr is answered by topic id."""
+"""The first version whose LeaderAndIsr response names topics by id."""
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SECURITY_PROTOCOLS: Final = {number: name for name, number in _SECURITY_PROTOCOL_IDS.items()}
@@ -54,7 +54,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 def leader_and_isr_request(
     request: LeaderAndIsr, broker_epoch: int, live_leaders: Mapping[int, ListenerEndpoint | None]
 ) -> LeaderAndIsrRequest:
-    """Write a LeaderAndIsr (v5 on); `live_leaders` says where leaders are reached."""
+    """Return the message of a LeaderAndIsr (v5 and up); `live_leaders` has the endpoints of leaders."""
     return LeaderAndIsrRequest(
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
@@ -92,7 +92,7 @@ def _role(each: PartitionLeadership) -> LeaderAndIsrPartitionState:
 
 
 def read_leader_and_isr(message: LeaderAndIsrRequest) -> LeaderAndIsr:
-    """Read a LeaderAndIsr of any version."""
+    """Return the LeaderAndIsr of a message of any version."""
     return LeaderAndIsr(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
@@ -102,7 +102,7 @@ def read_leader_and_isr(message: LeaderAndIsrRequest) -> LeaderAndIsr:
 
 
 def leader_and_isr_response(request: LeaderAndIsr, errors: Errors, version: int) -> LeaderAndIsrResponse:
-    """Answer for every partition of the request, in its order."""
+    """Return the response with a result for every partition of the request, in its order."""
     if version < LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM:
         return LeaderAndIsrResponse(
             partition_errors=[
@@ -134,7 +134,7 @@ def leader_and_isr_response(request: LeaderAndIsr, errors: Errors, version: int)
 def read_leader_and_isr_response(
     request: LeaderAndIsr, response: LeaderAndIsrResponse
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the partitions that went wrong; a topic id that was not asked about is passed over."""
+    """Return the partitions that failed; a topic id outside the request is ignored."""
     names: dict[uuid.UUID, str] = {each.topic_id: each.topic for each in request.partitions}
     found = [
         (names.get(topic.topic_id), each) for topic in response.topics for each in topic.partition_errors
@@ -151,7 +151,7 @@ def read_leader_and_isr_response(
 
 
 def stop_replica_request(request: StopReplica, broker_epoch: int) -> StopReplicaRequest:
-    """Write a StopReplica (v3 on)."""
+    """Return the message of a StopReplica (v3 and up)."""
     topics: dict[str, list[StopReplicaPartitionState]] = {}
     for each in request.partitions:
         topics.setdefault(each.topic, []).append(
@@ -172,7 +172,7 @@ def stop_replica_request(request: StopReplica, broker_epoch: int) -> StopReplica
 
 
 def read_stop_replica(message: StopReplicaRequest) -> list[StopReplica]:
-    """Read a StopReplica of any version: one request for what is deleted, one for what is only stopped."""
+    """Return the StopReplicas of a message of any version: one that deletes, one that only stops."""
     epochs: dict[bool, dict[TopicPartition, int]] = {False: {}, True: {}}
     for topic in message.topic_states:
         for state in topic.partition_states:
@@ -188,12 +188,12 @@ def read_stop_replica(message: StopReplicaRequest) -> list[StopReplica]:
         for delete, each in epochs.items()
         if each
     ]
-    # One without partitions still tells the epoch of its controller.
+    # A request without partitions still carries the epoch of its controller.
     return requests or [StopReplica(message.controller_id, message.controller_epoch, [], False, {})]
 
 
 def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) -> StopReplicaResponse:
-    """Answer for every partition of the request."""
+    """Return the response with a result for every partition of the request."""
     return StopReplicaResponse(
         partition_errors=[
             StopReplicaPartitionError(
@@ -207,7 +207,7 @@ def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) 
 
 
 def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicPartition, ErrorCode]:
-    """Return the partitions that went wrong."""
+    """Return the partitions that failed."""
     return {
         TopicPartition(each.topic_name, each.partition_index): ErrorCode.of(each.error_code)
         for each in response.partition_errors
@@ -219,7 +219,7 @@ def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicParti
 
 
 def update_metadata_request(request: UpdateMetadata, broker_epoch: int) -> UpdateMetadataRequest:
-    """Write an UpdateMetadata (v8 on)."""
+    """Return the message of an UpdateMetadata (v8 and up)."""
     return UpdateMetadataRequest(
         type=TYPE_FULL if request.is_full else TYPE_INCREMENTAL,
         controller_id=request.controller_id,
@@ -266,7 +266,7 @@ def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
 
 
 def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
-    """Read an UpdateMetadata of any version; before v8 it does not say whether it is full, and may be."""
+    """Return the UpdateMetadata of a message; below v8 it has no type and counts as full."""
     return UpdateMetadata(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
@@ -279,7 +279,7 @@ def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
 def _broker(message: UpdateMetadataBroker) -> BrokerInfo:
     endpoints = [
         ListenerEndpoint(
-            # Before v3 a listener has no name but that of its protocol.
+            # Below v3 a listener is named after its protocol.
             each.listener or _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT"),
             each.host,
             each.port,
@@ -292,7 +292,7 @@ def _broker(message: UpdateMetadataBroker) -> BrokerInfo:
     return BrokerInfo(message.id, tuple(endpoints), message.rack or None)
 
 
-# What they share.
+# Common to all three.
 
 
 def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[PartitionLeadership]]:
@@ -304,7 +304,7 @@ def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[Partit
 
 
 def _read_partitions(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> list[PartitionLeadership]:
-    """Read the partitions of a request: grouped by topic, or one by one in older versions."""
+    """Return the partitions of a message: grouped by topic, or ungrouped in old versions."""
     found = [
         _read_partition(topic.topic_name, topic.topic_id, state)
         for topic in message.topic_states
@@ -319,7 +319,7 @@ def _read_partitions(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> li
 def _read_partition(
     topic: str, topic_id: uuid.UUID, state: LeaderAndIsrPartitionState | UpdateMetadataPartitionState
 ) -> PartitionLeadership:
-    """Read one partition; what this kind of request does not tell is as if nothing were under way."""
+    """Return one partition; fields that the message lacks have the values of an idle partition."""
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()

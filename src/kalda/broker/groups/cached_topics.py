@@ -1,4 +1,4 @@
-"""The topics of the metadata cache, as the group coordinator looks at them."""
+"""Adapts the metadata cache to the group coordinator's view of topics, `CachedTopics`."""
 
 from collections.abc import Collection
 from typing import Final
@@ -17,21 +17,21 @@ class CachedTopics:
         self._cache: Final = cache
         self._seen: Final[dict[str, tuple[UUID, int]]] = {}
         self.generation = 0
-        """Grows with changes that members could notice; elections are none."""
+        """Grows when a topic or its number of partitions changes, but not with elections."""
         self._on_change(frozenset(cache.topic_names))
         cache.on_change(self._on_change)
 
     def topic(self, name: str) -> TopicInfo | None:
-        """The topic of that name."""
+        """Return the topic with this name."""
         found = self._cache.topic(name)
         return TopicInfo(found.topic_id, name, len(found.partitions)) if found is not None else None
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """The name of the topic with that id."""
+        """Return the name of the topic with this id."""
         return self._cache.topic_name(topic_id)
 
     def names(self) -> Collection[str]:
-        """All topics."""
+        """Return the names of all topics."""
         return self._cache.topic_names
 
     def _on_change(self, names: frozenset[str]) -> None:

@@ -1,10 +1,10 @@
-"""The features that the whole cluster has agreed on: ``/feature``, as Kafka keeps it (KIP-584).
+"""The finalized features of the cluster: ``/feature``, in Kafka's format (KIP-584).
 
-A feature that is finalised is in force on every broker, and clients may rely on it. ``transaction.version``
-2 means that every end of a transaction raises its producer's epoch (KIP-890), ``group.version`` 1 that there
-are consumer groups (KIP-848; it tells clients so, the setting `group.coordinator.rebalance.protocols`
-decides). The first broker of a new cluster finalises what it supports; after that the levels change only when
-an operator asks for it (UpdateFeatures): the controller writes, and every broker watches.
+A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
+each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 informs clients that
+consumer groups exist (KIP-848); the setting `group.coordinator.rebalance.protocols` enables them. The first
+broker of a new cluster finalizes the levels that it supports. Later the levels change only on the request of
+an operator (UpdateFeatures): the controller writes them, and every broker watches the znode.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ logger: Final = logging.getLogger(__name__)
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 Levels = Mapping[str, tuple[int, int]]
-"""By feature: the lowest and the highest level that a broker can run."""
+"""By feature: the lowest and the highest level that a broker supports."""
 
 SUPPORTED: Final[Levels] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 
 RETRY_SECONDS: Final = 1.0
 _ZNODE_VERSION: Final = 2
-"""Of the znode's format, in which a feature has one level."""
+"""The version of the znode's format; in this one a feature has a single level."""
 _ENABLED: Final = 1
 
 
 class UpgradeType(IntEnum):
-    """Whether a level may go down; the numbers are those of UpdateFeatures."""
+    """Whether a level may decrease; the values are those of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -47,7 +47,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
-    """What an operator asks for; level 0 finalises a feature no longer."""
+    """A change that an operator requests; level 0 removes the feature."""
 
     name: str
     level: int
@@ -55,7 +55,7 @@ class FeatureUpdate:
 
 
 class Features:
-    """What is in force now; nothing is, until it was read."""
+    """The features in force; none until the znode has been read."""
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
@@ -63,18 +63,18 @@ class Features:
         self.levels: Mapping[str, int] = {}
         """By feature: the level in force."""
         self.epoch = -1
-        """Grows with every change; -1 before the first."""
+        """The version of the znode, which grows with every change; -1 without a znode."""
 
     @property
     def transaction_version(self) -> int:
-        """The level of ``transaction.version``: 0 unless it is finalised."""
+        """The level of ``transaction.version``; 0 if it is not finalized."""
         return self.levels.get(TRANSACTION_VERSION, 0)
 
     async def start(self) -> None:
-        """Finalise what this broker supports if nobody has decided yet, and read what is in force.
+        """Read the features; if there are none, finalize the levels that this broker supports.
 
         Raises:
-            ZooKeeperError: coordination cannot be asked.
+            ZooKeeperError: ZooKeeper did not answer.
         """
         self._zookeeper.add_state_listener(self._on_state)
         try:
@@ -84,17 +84,17 @@ class Features:
             try:
                 await self._zookeeper.create(paths.FEATURE, encode_features(levels))
             except NodeExistsError:
-                logger.info("another broker has finalised the features")
+                logger.info("another broker has finalized the features")
             await self._read()
 
     async def update(
         self, updates: Collection[FeatureUpdate], brokers: Mapping[int, Levels], *, validates_only: bool
     ) -> None:
-        """Change what is in force, all of it or nothing; for the controller, with what live brokers can run.
+        """Change the finalized features, all of them or none; `brokers` has the levels that each supports.
 
         Raises:
             ApiError: INVALID_UPDATE_VERSION, and nothing was changed.
-            ZooKeeperError: coordination cannot be asked; whether the change was made is unknown.
+            ZooKeeperError: ZooKeeper did not answer; the change may or may not have been made.
         """
         while True:
             version: int | None
@@ -112,13 +112,13 @@ class Features:
                 else:
                     await self._zookeeper.set(paths.FEATURE, encode_features(wanted), version)
             except (BadVersionError, NodeExistsError, NoNodeError):
-                # Somebody was faster: what is asked for may no longer be allowed.
+                # Another broker changed the znode first: the updates have to be validated again.
                 continue
             await self._read()
             return
 
     async def run(self) -> None:
-        """Follow changes, until cancelled."""
+        """Read the znode after each change, until cancelled."""
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -127,7 +127,7 @@ class Features:
             except NoNodeError:
                 self.levels, self.epoch = {}, -1
             except ZooKeeperError as error:
-                logger.warning("the features cannot be read now: %s", error)
+                logger.warning("cannot read the features, will retry: %s", error)
                 self._is_due.set()
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -145,12 +145,12 @@ class Features:
 
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
-            # Watches may be gone with the session before.
+            # The watches of an expired session are gone.
             self._is_due.set()
 
 
 def encode_features(levels: Mapping[str, int]) -> bytes:
-    """Write the znode as Kafka does."""
+    """Return the content of the znode, as Kafka writes it."""
     fields = {
         "version": _ZNODE_VERSION,
         "status": _ENABLED,
@@ -160,9 +160,9 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Read the levels that are in force; those of features that are unknown here are left out.
+    """Return the levels in force, without features that this broker does not support.
 
-    A level above what this broker can run counts as the highest that it can.
+    A level above the highest that this broker supports is reduced to that.
     """
     levels = {
         name: min(level, SUPPORTED[name][1]) for name, level in _decode_all(data).items() if name in SUPPORTED
@@ -173,10 +173,10 @@ def decode_features(data: bytes) -> dict[str, int]:
 def updated(
     present: Mapping[str, int], updates: Collection[FeatureUpdate], brokers: Mapping[int, Levels]
 ) -> dict[str, int]:
-    """Return the levels after an update, with the rules and words of Apache Kafka.
+    """Return the levels after an update; rules and error messages are those of Apache Kafka.
 
     Raises:
-        ApiError: INVALID_UPDATE_VERSION: a level goes down without leave, or some broker cannot run it.
+        ApiError: INVALID_UPDATE_VERSION, a level may not decrease, or a broker does not support it.
     """
     wanted = dict(present)
     for update in updates:
@@ -199,12 +199,12 @@ def _reason_against(update: FeatureUpdate, present: int, brokers: Mapping[int, L
     if update.level < 0:
         return "A feature version cannot be less than 0."
     parts = {"The controller": SUPPORTED} | {f"Broker {each}": levels for each, levels in brokers.items()}
-    for who, supported in parts.items():
+    for part, supported in parts.items():
         lowest, highest = supported.get(update.name, (0, 0))
         if not lowest <= update.level <= highest:
             if not highest:
-                return f"{who} does not support this feature."
-            return f"{who} only supports versions {lowest}-{highest}"
+                return f"{part} does not support this feature."
+            return f"{part} only supports versions {lowest}-{highest}"
     is_upgrade = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < present and is_upgrade:
         return (
@@ -217,17 +217,17 @@ def _reason_against(update: FeatureUpdate, present: int, brokers: Mapping[int, L
 
 
 def _decode_all(data: bytes) -> dict[str, int]:
-    """Read the levels of all features, known here or not; nonsense is logged and counts as none."""
+    """Return the levels of all features, supported or not; log malformed `data` and return none."""
     try:
         fields = json.loads(data)
         if fields["status"] != _ENABLED:
             return {}
         return {
-            # Version 1 of the format had a range.
+            # In version 1 of the format a feature has a range.
             name: int(level["max_version_level"] if isinstance(level, dict) else level)
             for name, level in fields["features"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         found, reason = bytes_text(data), error_text(error)
-        logger.error("%s holds %s, which is not a list of features: %s", paths.FEATURE, found, reason)
+        logger.error("%s has content that is not a list of features, %s: %s", paths.FEATURE, found, reason)
         return {}

@@ -1,9 +1,9 @@
-"""What this broker knows of the cluster: live brokers, the controller, and every partition's leadership.
+"""The broker's copy of the cluster's metadata: live brokers, the controller, the leader of each partition.
 
-The controller keeps it current through `apply`. It lives on the event loop: a `TopicMetadata` never changes
-but is replaced, so what a handler holds stays consistent, and a look-up costs the same however many topics
-there are. What is not here: waiting for a change (see `topics`) and the wire (see
-`handlers.metadata`).
+The controller keeps it current through `MetadataCache.apply`. All access is on the event loop. A
+`TopicMetadata` is replaced, never changed, so a handler's copy stays consistent, and a look-up costs the same
+with any number of topics. Waiting for a change (`topics.topic_wait`) and the layout of responses
+(`requests.topic_responses`) are elsewhere.
 """
 
 import uuid
@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo
 
@@ -21,7 +22,7 @@ ChangeListener = Callable[[frozenset[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic; `partitions` by number, in ascending order."""
+    """One topic; `partitions` are ordered by number."""
 
     name: str
     topic_id: uuid.UUID
@@ -29,7 +30,7 @@ class TopicMetadata:
 
 
 class MetadataCache:
-    """The broker's view of the cluster, as the controller tells it."""
+    """The metadata of the cluster as the controller sent it."""
 
     def __init__(self) -> None:
         self._topics: Final[dict[str, TopicMetadata]] = {}
@@ -38,10 +39,10 @@ class MetadataCache:
         self._brokers: dict[int, BrokerInfo] = {}
         self._listeners: Final[list[ChangeListener]] = []
         self.controller_id = -1
-        """The broker that is controller, -1 while none is known."""
+        """The id of the controller, -1 while it is unknown."""
         self.controller_epoch = 0
         self.brokers_generation = 0
-        """Grows whenever the brokers or the controller change; topics' answers depend on who is alive."""
+        """Grows when the live brokers or the controller change; every topic's response depends on them."""
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._topics
@@ -51,7 +52,7 @@ class MetadataCache:
 
     @property
     def brokers(self) -> Mapping[int, BrokerInfo]:
-        """The live brokers, by ascending id."""
+        """The live brokers, ordered by id."""
         return self._brokers
 
     @property
@@ -62,7 +63,7 @@ class MetadataCache:
         return self._sorted_names
 
     def all_topics(self) -> list[TopicMetadata]:
-        """Return every topic, by name."""
+        """Return every topic, ordered by name."""
         return [self._topics[name] for name in self.topic_names]
 
     def topic(self, name: str) -> TopicMetadata | None:
@@ -74,26 +75,26 @@ class MetadataCache:
         return self._names_by_id.get(topic_id.bytes)
 
     def topic_name_by_bytes(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with this id as it stands on the wire, or None."""
+        """Return the name of the topic whose id has these bytes, or None."""
         return self._names_by_id.get(topic_id)
 
     def topic_id(self, name: str) -> uuid.UUID:
-        """Return a topic's id; `ZERO_UUID` for a topic that is not known or has none."""
+        """Return a topic's id; `ZERO_UUID` if the topic is unknown or has no id."""
         topic = self._topics.get(name)
         return topic.topic_id if topic is not None else ZERO_UUID
 
     def partition(self, partition: TopicPartition) -> PartitionLeadership | None:
-        """Return who leads a partition, or None."""
+        """Return a partition's leader and replicas, or None."""
         topic = self._topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def partition_count(self, name: str) -> int:
-        """Return how many partitions a topic has; 0 for a topic that is not known."""
+        """Return the number of a topic's partitions; 0 if the topic is unknown."""
         topic = self._topics.get(name)
         return len(topic.partitions) if topic is not None else 0
 
     def endpoint(self, broker_id: int, listener: str) -> BrokerEndpoint | None:
-        """Return where a live broker is reached on a listener, or None."""
+        """Return the endpoint of a live broker on a listener, or None."""
         info = self._brokers.get(broker_id)
         found = info.endpoint(listener) if info is not None else None
         if info is None or found is None:
@@ -101,19 +102,19 @@ class MetadataCache:
         return BrokerEndpoint(info.id, found.host, found.port, info.rack)
 
     def endpoints(self, listener: str) -> list[BrokerEndpoint]:
-        """Return where the live brokers that have this listener are reached, by ascending id."""
+        """Return the endpoints of the live brokers that have the listener, ordered by id."""
         found = (self.endpoint(broker_id, listener) for broker_id in self._brokers)
         return [endpoint for endpoint in found if endpoint is not None]
 
     def on_change(self, listener: ChangeListener) -> None:
-        """Call the listener with the topics that changed, after each change of topics or brokers."""
+        """Call `listener` after each update, with the topics that changed."""
         self._listeners.append(listener)
 
     def apply(self, update: UpdateMetadata) -> None:
-        """Take over what the controller says: all live brokers, and the partitions that changed.
+        """Apply an update of the controller: all live brokers, and the partitions that changed.
 
         Raises:
-            ApiError: STALE_CONTROLLER_EPOCH, the update is from a controller that was replaced.
+            ApiError: STALE_CONTROLLER_EPOCH, the controller was replaced.
         """
         if update.controller_epoch < self.controller_epoch:
             raise ApiError(
@@ -132,9 +133,34 @@ class MetadataCache:
             by_topic.setdefault(partition.topic, []).append(partition)
         for name, partitions in by_topic.items():
             self._update_topic(name, partitions)
+        if invariants.enabled:
+            self.check_invariants(by_topic)
         changed = frozenset(by_topic)
         for listener in self._listeners:
             listener(changed)
+
+    def check_invariants(self, topics: Iterable[str]) -> None:
+        """Check the live brokers and the given topics."""
+        for broker_id, info in self._brokers.items():
+            assert broker_id == info.id, f"broker {info.id} is stored under {broker_id}"
+            assert info.endpoints, f"live broker {broker_id} has no endpoint"
+        for name in topics:
+            topic = self._topics.get(name)
+            if topic is None:
+                continue
+            assert name == topic.name, f"topic {topic.name} is stored under {name}"
+            assert list(topic.partitions) == sorted(topic.partitions), f"{name}: {list(topic.partitions)}"
+            if topic.topic_id != ZERO_UUID:
+                found = self._names_by_id.get(topic.topic_id.bytes)
+                assert name == found, f"id {topic.topic_id} of topic {name} leads to {found}"
+            for number, each in topic.partitions.items():
+                assert (name, number) == (each.topic, each.partition), f"{name}-{number} holds {each}"
+                assert each.leader == NO_PARTITION_LEADER or each.leader in each.replicas, (
+                    f"{name}-{number}: leader {each.leader} is not one of the replicas {each.replicas}"
+                )
+        assert self._sorted_names is None or len(self._sorted_names) == len(self._topics), (
+            f"{len(self._topics)} topics, but {self._sorted_names}"
+        )
 
     def _update_topic(self, name: str, changes: Iterable[PartitionLeadership]) -> None:
         current = self._topics.get(name)
@@ -149,6 +175,8 @@ class MetadataCache:
                 # The topic was deleted and created again under the same name.
                 partitions.clear()
                 topic_id = change.topic_id
+            if invariants.enabled and topic_id != ZERO_UUID and change.partition in partitions:
+                _check_epochs(partitions[change.partition], change)
             partitions[change.partition] = change
         if current is not None:
             self._names_by_id.pop(current.topic_id.bytes, None)
@@ -160,3 +188,14 @@ class MetadataCache:
             self._topics.pop(name, None)
         if (current is not None) != bool(partitions):
             self._sorted_names = None
+
+
+def _check_epochs(known: PartitionLeadership, change: PartitionLeadership) -> None:
+    """Check that the epochs of a partition of the same topic do not decrease."""
+    name = change.topic_partition
+    assert change.controller_epoch >= known.controller_epoch, (
+        f"{name}: controller epoch {change.controller_epoch} after {known.controller_epoch}"
+    )
+    assert change.leader_epoch >= known.leader_epoch, (
+        f"{name}: leader epoch {change.leader_epoch} after {known.leader_epoch}"
+    )

@@ -1,14 +1,14 @@
-"""A broker's place in the cluster: the ephemeral `/brokers/ids/N`, kept through session expiries, and its id.
+"""Registers a broker in the cluster (the ephemeral znode `/brokers/ids/N`) and decides its id.
 
-The registration lives as long as the session with coordination. When that expires and a new one is opened, it
-is made again, with a new broker epoch, by which the controller and the other brokers tell the two lives
-apart. A znode that an earlier session of this very process left behind is replaced at once (KAFKA-7165).
+The registration lasts as long as the ZooKeeper session. When the session expires, the broker registers again
+in the next one, with a new broker epoch, which fences requests to and from the earlier registration. A znode
+that an earlier session of this process left is replaced at once (KAFKA-7165).
 
-A broker that was killed and comes back finds the znode of its former life, as long as that session lasts. If
-it remembers that session (`SessionMemory`) and the znode names the addresses that it now listens on itself,
-nobody else can be meant, and it ends the session. Else it waits until it has expired.
+A broker that was killed and restarts finds the znode of its previous process until that session expires. If
+it has the session's key (`SessionFile`) and the znode has the addresses that it now listens on itself, the
+znode can only be its own, and it closes that session. Otherwise it waits until the session expires.
 
-What a maintainer must not break: never delete a registration of a session that was not ours.
+A maintainer must make sure that a registration of a foreign session is never deleted.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kalda.broker.metadata.session_file import SessionMemory
+from kalda.broker.metadata.session_file import SessionFile
+from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
 from kalda.storage.filesystem import FileSystem
@@ -31,34 +32,34 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 logger: Final = logging.getLogger(__name__)
 
 WAIT_MARGIN_MS: Final = 5_000
-"""Added to the session time-out when waiting for a former life to end: a ZooKeeper server looks for expired
-sessions once per tick, 2 s by default, and the other session may be a little longer than ours."""
+"""Added to the session time-out while waiting for another session to expire: a ZooKeeper server checks for
+expired sessions once per tick, 2 s by default, and the other session's time-out may be a little longer."""
 
 _RETRY_SECONDS: Final = 1.0
-"""Pause after coordination failed, and between two looks at a znode in the way whose watch says nothing."""
+"""Seconds between attempts after ZooKeeper failed, and between checks of a conflicting znode."""
 
 _RECENT_SESSIONS_MAX: Final = 16
-"""Former sessions of this process whose znodes it may replace; older ones are long expired."""
+"""The most sessions of this process whose znodes it may replace; older ones have expired."""
 
 
 class BrokerIdentityError(Exception):
-    """The log directories say that they belong to another broker or cluster; the message says which."""
+    """The log directories belong to another broker or cluster, which the message names."""
 
 
 class RegistrationState(Enum):
-    """How a broker stands in the cluster."""
+    """The state of a broker's registration."""
 
     NOT_REGISTERED = "not registered"
-    """At the start, and after the session expired until it is registered again."""
+    """At the start, and from the expiry of the session until the next registration."""
     REGISTERED = "registered"
     OUT_OF_REACH = "out of reach"
-    """Registered when last heard of, but coordination cannot be reached now; the session may expire."""
+    """Registered, but without a connection to ZooKeeper; the session may expire."""
     WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatistics:
-    """How a broker stands with coordination, and how often that changed."""
+    """The state of a broker's registration, and how often it changed."""
 
     state: RegistrationState
     broker_epoch: int
@@ -70,7 +71,7 @@ class RegistrationStatistics:
 class BrokerRegistration:
     """One broker's registration: `start`, then `run` until cancelled, then `withdraw`.
 
-    `info_factory` makes what is registered; it is asked again for each registration, because addresses may
+    `info_factory` returns the content of the znode; it is called for each registration, because addresses may
     change while the broker runs.
     """
 
@@ -81,22 +82,24 @@ class BrokerRegistration:
         *,
         clock: Clock,
         session_timeout_ms: int,
-        memory: SessionMemory | None = None,
+        session_file: SessionFile | None = None,
     ) -> None:
         self._cluster = cluster
-        self._memory = memory
-        self._former_key = memory.recall() if memory is not None else None
-        """The session of the process before this one; None once it was ended, or there is nothing to end."""
+        self._session_file = session_file
+        self._previous_key = session_file.read() if session_file is not None else None
+        """The session of the previous process; None after it was closed, or if there is none."""
         self._info_factory = info_factory
         self._clock = clock
         self._wait_seconds = (session_timeout_ms + WAIT_MARGIN_MS) / 1000
         self._state = RegistrationState.NOT_REGISTERED
         self._broker_id = -1
         self._epoch = -1
+        self._newest_epoch = -1
+        """The epoch of the last registration; epochs never decrease."""
         self._own_sessions: dict[int, None] = {}
-        """Sessions of this process, oldest first: what they left may be replaced."""
+        """Sessions of this process, oldest first; their znodes may be replaced."""
         self._watched_session = 0
-        """The session whose watch will tell what becomes of the znode; 0 for none."""
+        """The session that has a watch on the znode; 0 for none."""
         self._changed = asyncio.Event()
         self._registrations = 0
         self._expiries = 0
@@ -104,40 +107,40 @@ class BrokerRegistration:
 
     @property
     def broker_epoch(self) -> int:
-        """The transaction that made the present registration (KIP-380); -1 while there is none."""
+        """The zxid of the transaction that created the registration (KIP-380); -1 without one."""
         return self._epoch
 
     @property
     def state(self) -> RegistrationState:
-        """How the broker stands in the cluster."""
+        """The state of the registration."""
         return self._state
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the broker is registered and coordination can be reached."""
+        """Whether the broker is registered and connected to ZooKeeper."""
         return self._state is RegistrationState.REGISTERED
 
     def statistics(self) -> RegistrationStatistics:
-        """Return what health checks and metrics show."""
+        """Return the figures for health checks and metrics."""
         return RegistrationStatistics(
             self._state, self._epoch, self._registrations, self._expiries, self._disconnects
         )
 
     async def start(self) -> int:
-        """Register, waiting for a former life to end if need be; return the broker epoch.
+        """Register, after another session with the same id has ended; return the broker epoch.
 
         Raises:
             BrokerIdInUseError: another live broker has the id.
-            ZooKeeperError: coordination refuses, or cannot be reached for as long as a session lasts.
+            ZooKeeperError: ZooKeeper refused, or did not answer for the time-out of a session.
         """
         self._cluster.zookeeper.add_state_listener(self._on_session)
         return await self._register()
 
     async def run(self) -> None:
-        """Register again when the session has expired or the znode was deleted, until cancelled.
+        """Register again whenever the session expires or the znode is deleted, until cancelled.
 
         Raises:
-            BrokerIdInUseError: meanwhile another live broker took the id; this one must end.
+            BrokerIdInUseError: another live broker has registered with the id; this one must stop.
         """
         while True:
             try:
@@ -154,7 +157,7 @@ class BrokerRegistration:
             self._changed.clear()
 
     async def withdraw(self) -> None:
-        """Leave the cluster. The session's end does the same where coordination cannot be reached."""
+        """Delete the registration. If ZooKeeper does not answer, the session's expiry deletes it."""
         was, self._state = self._state, RegistrationState.WITHDRAWN
         if was not in (RegistrationState.REGISTERED, RegistrationState.OUT_OF_REACH):
             return
@@ -162,15 +165,15 @@ class BrokerRegistration:
         try:
             await self._cluster.unregister_broker(self._broker_id)
         except ZooKeeperError as error:
-            logger.warning("broker %d is not withdrawn from the cluster: %s", self._broker_id, error)
+            logger.warning("broker %d could not delete its registration: %s", self._broker_id, error)
         else:
-            logger.info("broker %d is withdrawn from the cluster", self._broker_id)
+            logger.info("broker %d has deleted its registration", self._broker_id)
 
     async def _register(self) -> int:
         info = self._info_factory()
         self._broker_id = info.id
         deadline = self._clock.monotonic() + self._wait_seconds
-        is_told = False
+        is_logged = False
         while True:
             session_id = self._note_session()
             try:
@@ -178,16 +181,16 @@ class BrokerRegistration:
             except BrokerIdInUseError as error:
                 if self._clock.monotonic() >= deadline:
                     raise
-                if await self._end_former_life(info):
+                if await self._close_previous_session(info):
                     continue
-                if not is_told:
-                    is_told = True
+                if not is_logged:
+                    is_logged = True
                     logger.warning(
                         "%s; waiting at most %.1f s for that session to end", error, self._wait_seconds
                     )
                 await self._wait_gone()
             except ZooKeeperError as error:
-                # What was under way when the connection broke may have been done; registering again tells.
+                # A write in flight may have been made when the connection broke; the next attempt finds it.
                 if (
                     self._clock.monotonic() >= deadline
                     or self._cluster.zookeeper.state is SessionState.CLOSED
@@ -197,19 +200,23 @@ class BrokerRegistration:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 if self._accept(info, session_id, epoch):
-                    # `run` looks whether it stays.
+                    # `run` sets a watch on the znode.
                     self._changed.set()
                     return epoch
 
     def _accept(self, info: BrokerInfo, session_id: int, epoch: int) -> bool:
-        """Take note of a registration, unless its session is over already."""
+        """Store a registration and return True, unless its session has already ended."""
         zookeeper = self._cluster.zookeeper
         if zookeeper.session_id != session_id or zookeeper.state is SessionState.EXPIRED:
             return False
-        self._epoch = epoch
+        if invariants.enabled:
+            assert epoch >= self._newest_epoch >= -1, f"broker epoch {epoch} after {self._newest_epoch}"
+        self._epoch = self._newest_epoch = epoch
         self._registrations += 1
         is_out_of_reach = zookeeper.state is SessionState.SUSPENDED
         self._state = RegistrationState.OUT_OF_REACH if is_out_of_reach else RegistrationState.REGISTERED
+        if invariants.enabled:
+            self.check_invariants()
         logger.info(
             "broker %d is registered at %s with epoch %d: %s",
             info.id,
@@ -219,9 +226,9 @@ class BrokerRegistration:
         )
         return True
 
-    async def _end_former_life(self, info: BrokerInfo) -> bool:
-        """End the session that holds our registration if it is that of the process before this one."""
-        key, self._former_key = self._former_key, None
+    async def _close_previous_session(self, info: BrokerInfo) -> bool:
+        """Close the session that holds our registration if it is the previous process's; return whether."""
+        key, self._previous_key = self._previous_key, None
         if key is None:
             return False
         zookeeper = self._cluster.zookeeper
@@ -232,12 +239,12 @@ class BrokerRegistration:
             return False
         if stat.ephemeral_owner != key.session_id or found.endpoints != info.endpoints:
             return False
-        logger.info("broker %d ends session %#x, which its former life left", info.id, key.session_id)
+        logger.info("broker %d closes session %#x of its previous process", info.id, key.session_id)
         await zookeeper.end_session(key)
         return True
 
     async def _watch(self) -> None:
-        """Notice a registration that somebody deleted, or put another in the place of."""
+        """Set a watch on the znode; register again if it was deleted or replaced."""
         zookeeper = self._cluster.zookeeper
         session_id, epoch = zookeeper.session_id, self._epoch
         if self._watched_session == session_id:
@@ -257,23 +264,28 @@ class BrokerRegistration:
         self._changed.set()
 
     def _on_znode(self, _: WatchEvent) -> None:
-        # A watch tells once: the next look arms another.
+        # A watch fires once; `_watch` sets the next one.
         self._watched_session = 0
         self._changed.set()
+
+    def check_invariants(self) -> None:
+        """Check that there is a broker epoch exactly while there is a registration."""
+        is_registered = self._state in (RegistrationState.REGISTERED, RegistrationState.OUT_OF_REACH)
+        assert is_registered == (self._epoch >= 0), f"{self._state.value} with broker epoch {self._epoch}"
 
     def _note_session(self) -> int:
         session_id = self._cluster.zookeeper.session_id
         key = self._cluster.zookeeper.session_key
-        # Before it is used: whatever it holds when this process is killed, the next one can let go of.
-        if self._memory is not None and key is not None and session_id not in self._own_sessions:
-            self._memory.note(key)
+        # Written before the session is used, so that the next process can close it after a kill.
+        if self._session_file is not None and key is not None and session_id not in self._own_sessions:
+            self._session_file.write(key)
         self._own_sessions[session_id] = None
         while len(self._own_sessions) > _RECENT_SESSIONS_MAX:
             del self._own_sessions[next(iter(self._own_sessions))]
         return session_id
 
     async def _wait_gone(self) -> None:
-        """Return when the znode in the way may be gone."""
+        """Wait until the conflicting znode may be gone."""
         gone = asyncio.Event()
 
         def on_event(_: WatchEvent) -> None:
@@ -294,27 +306,29 @@ class BrokerRegistration:
             self._expiries += 1
             self._state = RegistrationState.NOT_REGISTERED
             self._epoch = -1
-            logger.warning("broker %d is out of the cluster: its session has expired", self._broker_id)
+            logger.warning(
+                "broker %d lost its registration because its ZooKeeper session expired", self._broker_id
+            )
         elif session is SessionState.SUSPENDED:
             self._disconnects += 1
             if self._state is RegistrationState.REGISTERED:
                 self._state = RegistrationState.OUT_OF_REACH
                 logger.warning(
-                    "broker %d lost its connection to coordination; it serves from cached metadata until it "
-                    "is connected again",
+                    "broker %d lost its ZooKeeper connection; serving from cached metadata until it "
+                    "reconnects",
                     self._broker_id,
                 )
         elif session is SessionState.CONNECTED:
             if self._state is RegistrationState.OUT_OF_REACH:
                 self._state = RegistrationState.REGISTERED
-                logger.info(
-                    "broker %d is connected to coordination again and still registered", self._broker_id
-                )
+                logger.info("broker %d has reconnected to ZooKeeper and is still registered", self._broker_id)
             self._changed.set()
+        if invariants.enabled:
+            self.check_invariants()
 
 
 def read_stored_identities(file_system: FileSystem, log_dirs: tuple[str, ...]) -> dict[str, MetaProperties]:
-    """Read each log directory's `meta.properties`; a new directory has none.
+    """Return the `meta.properties` of each log directory that has one.
 
     Raises:
         BrokerIdentityError: they name different brokers.
@@ -325,7 +339,7 @@ def read_stored_identities(file_system: FileSystem, log_dirs: tuple[str, ...]) -
         try:
             properties = read_meta_properties(file_system, directory)
         except OSError as error:
-            # The log manager decides whether the broker can do without this directory.
+            # The log manager decides whether the broker can start without this directory.
             logger.error("%s cannot be read: %s", directory, error)
             continue
         if properties is not None:
@@ -347,13 +361,13 @@ async def decide_broker_id(
     is_generation_enabled: bool,
     reserved_max: int,
 ) -> int:
-    """Return the broker's id: the configured one, that of its directories, or a new one of coordination's.
+    """Return the broker's id: the configured one, the one in its directories, or a generated one.
 
-    A new one is above `reserved.broker.max.id`; whoever gets it writes it to `meta.properties` before it
-    serves, so that it is the same at the next start.
+    A generated id is above `reserved.broker.max.id`. The caller writes it to `meta.properties` before the
+    broker serves, so that the next start finds it.
 
     Raises:
-        BrokerIdentityError: the directories belong to another broker, or there is no id and none may be made.
+        BrokerIdentityError: the directories belong to another broker, or generation is disabled.
     """
     for directory, properties in stored.items():
         if configured >= 0 and properties.broker_id != configured:
@@ -370,12 +384,12 @@ async def decide_broker_id(
             "the broker has no id: set `broker.id`, or `broker.id.generation.enable`=true to be given one"
         )
     broker_id = await cluster.next_broker_id(reserved_max)
-    logger.info("this broker is given the id %d", broker_id)
+    logger.info("generated the broker id %d", broker_id)
     return broker_id
 
 
 def check_cluster_id(stored: Mapping[str, MetaProperties], cluster_id: str) -> None:
-    """Refuse to join a cluster with the data of another.
+    """Check that no log directory has the data of another cluster.
 
     Raises:
         BrokerIdentityError: a directory belongs to another cluster.

@@ -1,9 +1,9 @@
-"""The key of a broker's session with coordination, kept beside its data for the process that comes after it.
+"""Stores the key of a broker's ZooKeeper session beside its data, for the next process on the same data.
 
-A broker that is killed leaves its session behind, and with it its registration and perhaps the office of
-controller, until the session's time-out. The next process on the same data finds the key here and can end
-that session at once. What this is not: state that anybody depends on. A file that is lost, old or unreadable
-costs the wait for the time-out and nothing else, so it is never synced.
+A killed broker leaves its session behind, and with it its registration and possibly the znode of the
+controller, until the session expires. The next process reads the key here and can close that session at once.
+Nothing depends on the file: if it is lost, outdated or unreadable, the next process waits for the session to
+expire. So the file is never synced.
 """
 
 import logging
@@ -19,15 +19,15 @@ logger: Final = logging.getLogger(__name__)
 SESSION_FILE: Final = ".coordination-session"
 
 
-class SessionMemory:
-    """Remembers one key in each of the log directories, so that any one of them will do."""
+class SessionFile:
+    """Stores one key in each log directory, so that one readable directory is enough."""
 
     def __init__(self, file_system: FileSystem, directories: Sequence[str]) -> None:
         self._file_system: Final = file_system
         self._paths: Final = [os.path.join(directory, SESSION_FILE) for directory in directories]
 
-    def recall(self) -> SessionKey | None:
-        """Return what an earlier process noted, if anything can be read."""
+    def read(self) -> SessionKey | None:
+        """Return the key that an earlier process wrote; None if no directory has a readable one."""
         for path in self._paths:
             try:
                 session_id, password = self._file_system.read(path).decode("ascii").split()
@@ -36,11 +36,11 @@ class SessionMemory:
                 continue
         return None
 
-    def note(self, key: SessionKey) -> None:
-        """Note the key of the session that is about to be used."""
+    def write(self, key: SessionKey) -> None:
+        """Write the key of the present session to each directory."""
         content = f"{key.session_id:x} {key.password.hex()}\n".encode("ascii")
         for path in self._paths:
             try:
                 self._file_system.replace(path, content, sync=False)
             except OSError as error:
-                logger.info("%s is not written: %s", path, error.strerror)
+                logger.info("%s was not written: %s", path, error.strerror)

@@ -1,4 +1,5 @@
-"""Runs brokers and the coordination server as operating system processes: arguments, signals, exit codes.
+"""Runs brokers and the coordination server as operating system processes: arguments, directories, signals.
 
-It uses `kalda.broker.server` and `config`; no other package of the broker uses it.
+It is not the broker itself, which is `kalda.broker.server`. It calls that server, `kalda.zk.server` (the
+coordination server) and `kalda.zk.client` (the session); `kalda.cli` calls it.
 """

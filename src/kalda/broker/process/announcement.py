@@ -1,4 +1,4 @@
-"""The first lines of a process's log: what it is, where its data is, how it differs from the defaults."""
+"""Logs the first lines of a process: its name, its directory and the settings that are not defaults."""
 
 import logging
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a process logs before all else. `differing` and `without_effect` come from `config.summary`."""
+    """The first lines of a process's log; `config.summary` makes `differing` and `without_effect`."""
 
     what: str
     differing: Sequence[str]
     without_effect: Sequence[str] = ()
 
     def log(self, directory: Path) -> None:
-        """Log one line, and one warning where there are settings that have no effect."""
+        """Log one line, and a warning if settings have no effect."""
         settings = (
             f"settings that differ from the defaults: {', '.join(self.differing)}"
             if self.differing

@@ -1,8 +1,7 @@
-"""One broker from start to shutdown inside a process, and `kalda broker`, which is such a process."""
+"""Runs one broker in a process until it terminates, and implements `kalda broker`."""
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,47 +30,42 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a shutdown waits for coordination to end the session; its time-out ends it otherwise."""
+"""How long a shutdown waits for ZooKeeper to close the session; if it does not, the session expires."""
 
 
-async def serve(
-    broker: BrokerServer, termination: Termination, on_ready: Callable[[BrokerServer], None]
-) -> BaseException | None:
-    """Run a broker until the end is asked for; return the fault that made the end necessary, if one did.
+def make_broker(
+    config: BrokerConfig, zookeeper: ZooKeeperClient, executor: EventLoopExecutor
+) -> BrokerServer:
+    """Return a broker that uses the files and the clock of this machine."""
+    return BrokerServer(config, zookeeper, file_system=OsFileSystem(), clock=SystemClock(), executor=executor)
+
+
+async def serve(broker: BrokerServer, termination: Termination, zookeeper: str) -> BaseException | None:
+    """Run a broker until termination is requested; return the fault that caused the request, if one did.
+
+    The ready line names the address of the broker and `zookeeper`.
 
     Raises:
-        TerminationAskedError: that was before the broker served.
-        ExceptionGroup: it could not start, or one of its tasks failed.
+        TerminationRequestedError: termination was requested before the broker served.
+        ExceptionGroup: the broker could not start, or one of its tasks failed.
     """
     async with asyncio.TaskGroup() as tasks:
-        await termination.unless_asked(broker.start(tasks))
-        on_ready(broker)
+        await termination.unless_requested(broker.start(tasks))
+        termination.ready(f"bootstrap={broker.bootstrap} zookeeper={zookeeper}")
         fault = await termination.wait()
         await broker.stop(termination.hurried)
     return fault
 
 
 def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = False) -> int:
-    """Run a broker of a cluster until it is asked to end; return the exit code."""
+    """Run a broker of a cluster until its termination is requested; return the exit code."""
 
     async def main(termination: Termination) -> int:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
-            zookeeper = await termination.unless_asked(connect(config))
-            broker = BrokerServer(
-                config,
-                zookeeper,
-                file_system=OsFileSystem(),
-                clock=SystemClock(),
-                executor=executor,
-            )
+            zookeeper = await termination.unless_requested(connect(config))
+            broker = make_broker(config, zookeeper, executor)
             try:
-                fault = await serve(
-                    broker,
-                    termination,
-                    lambda broker: termination.ready(
-                        f"bootstrap={broker.bootstrap} zookeeper={config.zookeeper_connect}"
-                    ),
-                )
+                fault = await serve(broker, termination, config.zookeeper_connect or "")
             finally:
                 if zookeeper.state is SessionState.SUSPENDED or broker.is_zookeeper_silent:
                     zookeeper.abandon()
@@ -79,10 +73,10 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                     await close_session(zookeeper)
         return 0 if fault is None else 1
 
-    # A child of an earlier parent, which was killed, may be about to end.
+    # A child of a killed parent may still be shutting down in this directory.
     wait_seconds = ORPHAN_SECONDS_MAX if is_supervised else 0.0
     others = [Path(each) for each in config.log_dirs]
-    # The parent has said which settings have no effect.
+    # The parent has logged the settings without effect.
     without_effect = [] if is_supervised else settings_without_effect(config)
     return run(
         ProcessDirectory(directory, SHARED_LOCK_NAME, wait_seconds, others=others),
@@ -94,12 +88,12 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 
 
 async def connect(config: BrokerConfig) -> "EnsembleClient":
-    """Open a session with the coordination service that the settings name.
+    """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``.
 
     Raises:
-        ProcessError: it cannot be reached in time, or the settings name none.
+        ProcessError: the ensemble does not answer in time, or the setting is not valid.
     """
-    # Imported here: a broker with embedded coordination does without kazoo.
+    # Imported here: a broker with the embedded engine needs no kazoo.
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 
     hosts = config.zookeeper_connect or ""
@@ -113,13 +107,13 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
             max_in_flight=config.zookeeper_max_in_flight_requests,
         )
     except ZooKeeperError as error:
-        raise ProcessError(f"coordination cannot be used: {error}") from None
+        raise ProcessError(f"cannot connect to ZooKeeper: {error}") from None
 
 
 async def close_session(zookeeper: ZooKeeperClient) -> None:
-    """End the session, or leave that to its time-out where coordination cannot be reached."""
+    """Close the session; if ZooKeeper does not answer, leave it to expire."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await zookeeper.close()
     except (ZooKeeperError, TimeoutError) as error:
-        logger.warning("the session with coordination is left to expire: %s", str(error) or "no answer")
+        logger.warning("the ZooKeeper session was not closed and will expire: %s", str(error) or "no answer")

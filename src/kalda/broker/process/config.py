@@ -1,6 +1,6 @@
-"""A broker's settings as a command makes them: what the command line says lies under what was set by name.
+"""Makes the settings of a command: its options are defaults for the settings that the user gives by name.
 
-An option and a setting that say the same thing must agree: neither is ignored in silence.
+An option and a setting with the same meaning must agree; otherwise the command fails.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
 
 PER_BROKER: Final = ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dirs", "log.dir")
-"""What no two brokers can share, so that it cannot be set for several at once."""
+"""Settings that differ between the brokers of a cluster, so they cannot be set for several at once."""
 
 
 def small_cluster_settings(brokers: int) -> dict[str, str]:
-    """Return the settings in which a cluster on one machine differs from Kafka's defaults.
+    """Return the settings of a cluster on one machine that differ from Kafka's defaults.
 
-    Kafka's own default of 3 replicas needs three brokers. The first rebalance of a group does not wait for
-    more members, as with the server.properties that Kafka ships: on one machine nobody starts a fleet.
+    Kafka's default of 3 replicas needs three brokers. The first rebalance of a group does not wait for more
+    members, as in the server.properties that Kafka ships.
     """
     return {
         "group.initial.rebalance.delay.ms": "0",
@@ -39,7 +39,7 @@ def small_cluster_settings(brokers: int) -> dict[str, str]:
 def started_config(
     directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
 ) -> BrokerConfig:
-    """Return the settings of one of the brokers of `kalda start`; broker n listens at the n-th port on.
+    """Return the parsed settings of one broker of `kalda start`; broker n listens on ``port + n``.
 
     Raises:
         ConfigError: a setting is unknown or not allowed, or `port` and a setting disagree.
@@ -54,10 +54,10 @@ def started_config(
 def started_properties(
     directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
 ) -> dict[str, str]:
-    """Return the settings of one of the brokers of `kalda start` as they are written.
+    """Return the settings of one broker of `kalda start` as text.
 
     Raises:
-        ConfigError: one is set for all that only one broker can have.
+        ConfigError: `properties` sets one of `PER_BROKER` for several brokers.
     """
     first = DEFAULT_PORT if port is None else port
     settings = {
@@ -70,12 +70,12 @@ def started_properties(
     if brokers > 1:
         refuse_kraft(properties)
         _require_shared(properties, brokers)
-        # One machine is one rack: replicas that are spread by rack end up on several machines.
+        # One rack per machine: a cluster over several machines spreads replicas over the machines.
         settings.setdefault("broker.rack", socket.gethostname())
         metrics_port = properties.get("metrics.port", "")
         if metrics_port.isascii() and metrics_port.isdigit() and int(metrics_port):
             settings["metrics.port"] = str(int(metrics_port) + broker_id)
-    # A synonym that was set by name wins over the default of the name that it stands for.
+    # A synonym that the user sets overrides the default for its canonical name.
     if "node.id" in properties and "broker.id" not in properties:
         del settings["broker.id"]
     if "log.dir" in properties and "log.dirs" not in properties:
@@ -84,7 +84,7 @@ def started_properties(
 
 
 def without_effect_in_start(config: BrokerConfig) -> list[str]:
-    """Return the settings that `kalda start` was given and that have no effect in it."""
+    """Return the given settings that have no effect in `kalda start`."""
     names = settings_without_effect(config)
     if "zookeeper.connect" in config.static:
         names.append(
@@ -101,7 +101,7 @@ def broker_config(
     port: int | None,
     zookeeper: str | None,
 ) -> BrokerConfig:
-    """Return the settings of `kalda broker`; what is None was not said on the command line.
+    """Return the settings of `kalda broker`; None stands for an option that was not given.
 
     Raises:
         ConfigError: a setting is unknown or not allowed, or an option and a setting disagree.
@@ -127,7 +127,7 @@ def broker_config(
 def zookeeper_config(
     properties: Mapping[str, str], *, directory: Path | None, host: str | None, port: int | None
 ) -> ZooKeeperConfig:
-    """Return the settings of `kalda zookeeper`; what is None was not said on the command line.
+    """Return the settings of `kalda zookeeper`; None stands for an option that was not given.
 
     Raises:
         ConfigError: a setting is unknown or not allowed, or an option and a setting disagree.
@@ -145,7 +145,7 @@ def zookeeper_config(
 
 
 def _require_port(port: int | None, properties: Mapping[str, str]) -> None:
-    """Refuse `--port` beside `listeners` that are not just one listener at this port."""
+    """Raise ConfigError if `--port` is given and `listeners` is not one listener on this port."""
     listeners = [each for each in properties.get("listeners", "").split(",") if each.strip()]
     if port is None or "listeners" not in properties:
         return
@@ -162,7 +162,7 @@ def _require_agreement(option: str, value: object | None, name: str, properties:
 def _disagreement(option: str, value: object, name: str, properties: Mapping[str, str]) -> ConfigError:
     return ConfigError(
         name,
-        f"{option}={value} and `{name}`={properties[name]} say different things; give only one of them "
+        f"{option}={value} and `{name}`={properties[name]} contradict each other; give only one of them "
         f"(`--set {name}=...` overrides a file)",
     )
 

@@ -1,6 +1,6 @@
-"""Reports why a process does not start or go on: one line for what an operator can mend.
+"""Reports why a process failed to start or had to stop: one line for a problem that an operator can solve.
 
-Imports nothing heavy: the coordination server's process uses it too.
+The coordination server's process imports this module too, so it imports nothing heavy.
 """
 
 import logging
@@ -20,10 +20,10 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ProcessError(Exception):
-    """The process cannot start or go on, for a reason that an operator can mend, which the message names."""
+    """The process cannot start or continue; the message names a reason that an operator can remove."""
 
 
-MENDABLE_ERRORS: Final = (
+OPERATOR_ERRORS: Final = (
     ProcessError,
     BrokerStartError,
     BrokerIdInUseError,
@@ -35,19 +35,19 @@ MENDABLE_ERRORS: Final = (
     StorageError,
     OSError,
 )
-"""What an operator can mend: reported in one line, without a traceback."""
+"""Problems that an operator can solve: reported in one line each, without a traceback."""
 
 
 def report_end(error: Exception) -> None:
-    """Report why the process ends: in one line what an operator can mend, all else with its traceback."""
-    mendable: BaseExceptionGroup[Exception] | None
+    """Report why the process ends: one line for each of `OPERATOR_ERRORS`, a traceback for all others."""
+    expected: BaseExceptionGroup[Exception] | None
     other: BaseExceptionGroup[Exception] | None
     group = error if isinstance(error, ExceptionGroup) else ExceptionGroup("the process failed", [error])
-    mendable, other = group.split(MENDABLE_ERRORS)
+    expected, other = group.split(OPERATOR_ERRORS)
     if other is not None:
         logger.critical("the process ends because one of its tasks failed", exc_info=other)
-    if mendable is not None:
-        for leaf in _leaves(mendable):
+    if expected is not None:
+        for leaf in _leaves(expected):
             report_failure(error_text(leaf))
 
 

@@ -1,17 +1,17 @@
-"""When a process looks for cyclic garbage: in small steps while it serves, everything while it rests.
+"""Schedules the collection of cyclic garbage: short collections under load, whole ones when idle.
 
-CPython's full collections look at every object there is, and the event loop waits. What a broker holds is
-for the most part there to stay (modules, topics, committed offsets), so nearly all of that is for nothing.
-Here each full collection moves what it has seen out of the collector's sight (`gc.freeze`): the next one
-looks at what is new only. Reference counts free what is frozen as ever. What they cannot free, cycles that
-broke off after they were frozen, waits for a whole collection: one is made while the process rests, and at
-the latest an hour after the last one, which bounds what such garbage adds up to (see docs/adr/0015).
+A full collection of CPython traverses every object while the event loop waits. Most objects of a broker stay
+for its whole life (modules, topics, committed offsets), so nearly all of that work finds nothing. Here each
+full collection freezes the objects that survive it (`gc.freeze`), and the next one traverses new objects
+only. Reference counts still free frozen objects. A cycle that becomes garbage after it was frozen waits for a
+whole collection, which runs while the process is idle and at the latest an hour after the last one; that
+bounds how much such garbage accumulates (docs/adr/0015).
 
-Measured with a broker that loads 100,000 committed offsets (216,000 objects), beside other work: collections
-of 33 to 47 ms before, of 1.0 to 1.9 ms since; 88 MB of memory both ways.
+Measured on a broker that loads 100,000 committed offsets (216,000 objects) beside other work: collections of
+33 to 47 ms before, of 1.0 to 1.9 ms with this module; 88 MB of memory in both cases.
 
-The one thing not to break: this is the process's, not a library's; whoever embeds a broker keeps their own
-collector's settings.
+A maintainer must keep this out of the library: a program that embeds a broker keeps its own collector
+settings.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 THRESHOLDS: Final = (700, 10, 1)
-"""CPython's are 700, 10, 10: a full collection then finds up to 80,000 new objects, 8 ms; with these 15,000.
-More of them cost little, since none looks at an object twice."""
+"""With CPython's 700, 10, 10 a full collection traverses up to 80,000 new objects in 8 ms; with these 15,000.
+More collections cost little, because none traverses an object twice."""
 
 CHECK_SECONDS: Final = 30.0
 
 REST_SHARE_MAX: Final = 0.05
-"""The share of one core up to which a process rests."""
+"""The share of one core up to which a process counts as idle."""
 
 WHOLE_SECONDS_MIN: Final = 600.0
-"""Between whole collections, however quiet it is."""
+"""Seconds between whole collections of an idle process."""
 
 WHOLE_SECONDS_MAX: Final = 3600.0
-"""After that one is made even while the process works; it takes 0.1 to 0.2 s per million objects."""
+"""Seconds after which a busy process makes one too; it takes 0.1 to 0.2 s per million objects."""
 
 
 @contextmanager
 def collecting_in_steps() -> Iterator[None]:
-    """Collect garbage as told above while a loop runs; the settings are as before afterwards."""
+    """Schedule collections as described above while the loop runs; restore the settings afterwards."""
     collecting = SteppedCollection()
     collecting.start(asyncio.get_running_loop())
     try:
@@ -49,7 +49,7 @@ def collecting_in_steps() -> Iterator[None]:
 
 
 class SteppedCollection:
-    """Decides when to collect; one a process."""
+    """Decides when to collect; a process has one."""
 
     def __init__(self) -> None:
         self._before = gc.get_threshold()
@@ -57,27 +57,27 @@ class SteppedCollection:
         self._collected_at = self._checked_at = time.monotonic()
         self._used_seconds = time.process_time()
         self.has_worked = False
-        """Whether the collector has had anything to look at since the last whole collection."""
+        """Whether the collector has run on new objects since the last whole collection."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hide what the start has left, modules for the most part, and go on in small steps."""
+        """Freeze the objects of the start, mostly modules, and collect in small steps from now on."""
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._on_collection)
         self._timer = loop.call_later(CHECK_SECONDS, self._check, loop)
 
     def stop(self) -> None:
-        """Be as before."""
-        assert self._timer is not None, "it was started"
+        """Restore the collector's settings."""
+        assert self._timer is not None, "stop without start"
         self._timer.cancel()
         gc.callbacks.remove(self._on_collection)
         gc.set_threshold(*self._before)
         gc.unfreeze()
 
     def collect_whole(self) -> None:
-        """Look at every object."""
+        """Traverse every object."""
         gc.unfreeze()
-        # What is left is frozen by the callback.
+        # The callback freezes the survivors.
         gc.collect()
         self.has_worked = False
 
@@ -98,5 +98,5 @@ class SteppedCollection:
 
 
 def is_whole_due(seconds: float, share: float) -> bool:
-    """Return whether to look at everything, `seconds` after the last time; `share` of a core is in use."""
+    """Return whether a whole collection is due `seconds` after the last, with `share` of a core in use."""
     return seconds >= (WHOLE_SECONDS_MIN if share <= REST_SHARE_MAX else WHOLE_SECONDS_MAX)

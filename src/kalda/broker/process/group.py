@@ -1,8 +1,9 @@
-"""`kalda start --brokers N`: the parent of N broker processes, with the coordination server in its own.
+"""Runs `kalda start --brokers N`: a parent process with the coordination server, and N broker processes.
 
-It starts the children, passes on that they all serve, and ends them in order: brokers first, side by side,
-then coordination. A child that dies is reported and not restarted: that decision is the operator's. A child
-never outlives the parent: the pipe that is its stdin ends with the parent, however that went.
+The parent starts the children, prints the ready line when all of them serve, and stops them in order: the
+brokers side by side, then the coordination server. It reports a child that dies and does not restart it,
+which is the operator's decision. A child never outlives the parent: its stdin is a pipe, which closes with
+the parent.
 
 Layout of the directory, the same as for one broker::
 
@@ -38,14 +39,14 @@ from kalda.zk.server.embedded import EmbeddedServer
 logger: Final = logging.getLogger(__name__)
 
 MOVE_SECONDS_MAX: Final = 2.0
-"""How long brokers that all end may try to hand their leaders over: the last one finds nobody to take them,
-so waiting longer serves no client."""
+"""How long the brokers may move their leaderships when all of them stop. The last broker has no other to move
+them to, so waiting longer helps no client."""
 
 FLUSH_SECONDS_MAX: Final = 30.0
-"""How long a hurried broker may take to flush its logs before it is killed."""
+"""How long a broker may take to flush its logs after the second signal before it is killed."""
 
 _CONNECTIONS_PER_HOST_MAX: Final = 200
-"""All brokers come from one host; ZooKeeper's default of 60 would not let in as many as may be started."""
+"""All brokers connect from one host; ZooKeeper's default of 60 would limit the number of brokers."""
 
 _READY: Final = re.compile(rb"kalda ready bootstrap=(\S+) zookeeper=\S+\n")
 
@@ -66,23 +67,23 @@ class Child:
         config_file: Path | None,
         options: Sequence[str],
     ) -> "Child":
-        """Start a `kalda broker` whose stdin is a pipe that nobody writes to: its end is the parent's."""
+        """Start a `kalda broker` whose stdin is a pipe that the parent holds open and never writes to."""
         arguments = ["-m", "kalda", "broker", "--supervised", "--dir", str(directory), *options]
         if config_file is not None:
             arguments += ["--config", str(config_file)]
         for name, value in settings.items():
             arguments += ["--set", f"{name}={value}"]
-        # A group of its own: a terminal's Ctrl-C reaches the parent alone, which ends the children in order.
+        # A process group of its own: Ctrl-C reaches only the parent, which stops the children in order.
         process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdin=PIPE, stdout=PIPE, process_group=0
         )
         return cls(broker_id, process)
 
     async def wait_ready(self) -> str:
-        """Return the address that the broker serves at.
+        """Return the address of the broker, once it serves.
 
         Raises:
-            ProcessError: it ended before; it has told why on stderr.
+            ProcessError: the broker ended before; its stderr has the reason.
         """
         assert self.process.stdout is not None
         match = _READY.fullmatch(await self.process.stdout.readline())
@@ -111,12 +112,12 @@ class ProcessGroup:
         self._children: Final[list[Child]] = []
 
     async def start(self, settings: Sequence[Mapping[str, str]]) -> list[str]:
-        """Start a broker for each of the settings, side by side; return their addresses when all serve.
+        """Start one broker for each of the settings, side by side; return their addresses when all serve.
 
         Raises:
-            ProcessError: one did not start.
+            ProcessError: a broker did not start.
         """
-        # The directory is ours alone: what an earlier parent's children registered, they left behind.
+        # This process holds the directory's lock, so registrations there are left from killed children.
         for broker_id in range(len(settings)):
             await self._end_session(broker_id)
         for broker_id, each in enumerate(settings):
@@ -127,22 +128,22 @@ class ProcessGroup:
         return list(await asyncio.gather(*(child.wait_ready() for child in self._children)))
 
     async def watch(self) -> None:
-        """Report each child that ends by itself; ask for the parent's end when none is left."""
+        """Log each child that ends by itself; request the parent's termination when none is left."""
         await asyncio.gather(*(self._watch(child) for child in self._children))
-        if not self._termination.is_asked:
-            self._termination.ask(ProcessError("no broker is left"))
+        if not self._termination.is_requested:
+            self._termination.request(ProcessError("no broker is left"))
 
     async def stop(self) -> bool:
-        """End the children side by side; tell whether each ended with exit code 0.
+        """Stop the children side by side; return whether all of them ended with exit code 0.
 
-        First they hand over leaders, then they are hurried, and what still runs in the end is killed.
+        They first move their leaderships. A second signal makes them skip that; later a child is killed.
         """
         self._signal(signal.SIGTERM)
         await self._wait_ended(MOVE_SECONDS_MAX, self._termination.hurried)
         self._signal(signal.SIGTERM)
         await self._wait_ended(FLUSH_SECONDS_MAX)
         for child in self._running():
-            logger.error("broker %d does not end; it is killed", child.broker_id)
+            logger.error("broker %d did not stop in time and is killed", child.broker_id)
         self._signal(signal.SIGKILL)
         await self._wait_ended(FLUSH_SECONDS_MAX)
         return all(child.process.returncode == 0 for child in self._children)
@@ -152,12 +153,12 @@ class ProcessGroup:
 
     def _signal(self, number: signal.Signals) -> None:
         for child in self._running():
-            # It may end at this very moment.
+            # The child may end at this moment.
             with suppress(ProcessLookupError):
                 child.process.send_signal(number)
 
     async def _wait_ended(self, seconds_max: float, cut_short: asyncio.Event | None = None) -> None:
-        """Return when every child has ended, time is up, or the event is set."""
+        """Return when every child has ended, when the time is up, or when the event is set."""
         ended = asyncio.gather(*(child.process.wait() for child in self._running()))
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(ended)]
         if cut_short is not None:
@@ -169,12 +170,12 @@ class ProcessGroup:
 
     async def _watch(self, child: Child) -> None:
         code = await child.process.wait()
-        if not self._termination.is_asked:
-            logger.error("broker %d ended with exit code %d; the others serve on", child.broker_id, code)
+        if not self._termination.is_requested:
+            logger.error("broker %d ended with exit code %d; the others keep serving", child.broker_id, code)
             await self._end_session(child.broker_id)
 
     async def _end_session(self, broker_id: int) -> None:
-        """End the session of a broker that is known to be dead: others take over without waiting for it."""
+        """Close the session of a dead broker, so that others take over without waiting for the time-out."""
         zookeeper = await self._embedded.connect()
         stat = await zookeeper.exists(paths.broker(broker_id))
         await zookeeper.close()
@@ -183,7 +184,7 @@ class ProcessGroup:
         ended = asyncio.get_running_loop().create_future()
         self._embedded.server.close_session(stat.ephemeral_owner, ended.set_result)
         await ended
-        logger.info("ended session %#x of broker %d, which is gone", stat.ephemeral_owner, broker_id)
+        logger.info("closed session %#x of broker %d, which is dead", stat.ephemeral_owner, broker_id)
 
 
 def run_group(
@@ -195,11 +196,10 @@ def run_group(
     zookeeper_port: int = 0,
     options: Sequence[str] = (),
 ) -> int:
-    """Run one broker for each of the settings until a signal comes or none is left; return the exit code.
+    """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
 
-    What the settings say is added to that of the `config_file`, which the children read themselves: what is
-    secret in it stays out of command lines. `configs` is what both come to, for each broker; `options` are
-    given to every child.
+    The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
+    passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
     """
 
     async def main(termination: Termination) -> int:
@@ -211,7 +211,7 @@ def run_group(
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,
-                termination.ask,
+                termination.request,
             ) as (embedded, address),
         ):
             group = ProcessGroup(termination, embedded, directory, config_file, options)
@@ -239,12 +239,12 @@ async def _run_children(
     watching: asyncio.Task[None] | None = None
     fault: BaseException | None = None
     try:
-        addresses = await termination.unless_asked(group.start(settings))
+        addresses = await termination.unless_requested(group.start(settings))
         watching = asyncio.create_task(group.watch(), name="watch over the brokers")
         termination.ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
         fault = await termination.wait()
         if fault is not None:
-            logger.critical("the cluster ends: %s", fault)
+            logger.critical("the cluster stops: %s", fault)
     finally:
         is_clean = await group.stop()
         if watching is not None:

@@ -1,7 +1,7 @@
-"""What every `kalda` process does alike: its directory, its signals, its exit code.
+"""Common to every `kalda` process: its directory, its signals and its exit code.
 
-Exit codes: 0 after a shutdown that was asked for, 1 where the process failed, 2 (`kalda.cli`) where what was
-asked makes no sense. What a maintainer must not break: stdout carries the ready line and nothing else.
+Exit codes: 0 after a requested shutdown, 1 if the process failed, 2 (from `kalda.cli`) for a command line
+that is not valid. A maintainer must keep stdout free of everything but the ready line.
 """
 
 import asyncio
@@ -29,41 +29,41 @@ logger: Final = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 ORPHAN_SECONDS_MAX: Final = 20.0
-"""How long a child outlives its parent: enough to flush its logs; then it ends however it stands."""
+"""How long a child may outlive its parent, enough to flush its logs; then it exits in any state."""
 
 T = TypeVar("T")
 
 
-class TerminationAskedError(Exception):
-    """The end was asked for while the process still started."""
+class TerminationRequestedError(Exception):
+    """Termination was requested while the process was still starting."""
 
 
 class Termination:
-    """How a process is asked to end: once by a first signal, and in a hurry by a second one.
+    """The request to terminate a process; a second signal makes the shutdown a hurried one.
 
-    A hurried shutdown leaves out what only others profit from (leaders moved first, answers that are owed),
-    never what keeps the data: logs are flushed and the marker of a clean shutdown is written.
+    A hurried shutdown does not move leaderships and does not send outstanding responses. It does flush the
+    logs and write the marker of a clean shutdown.
     """
 
     def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
-        self._asked: Final[asyncio.Future[BaseException | None]] = self._loop.create_future()
+        self._requested: Final[asyncio.Future[BaseException | None]] = self._loop.create_future()
         self.hurried: Final = asyncio.Event()
         self.is_ready = False
-        """Whether the ready line was printed: from then on others may rely on what the process keeps."""
+        """Whether the ready line was printed. From then on a failed process keeps its files."""
 
     @property
-    def is_asked(self) -> bool:
-        """Whether the end was asked for."""
-        return self._asked.done()
+    def is_requested(self) -> bool:
+        """Whether termination was requested."""
+        return self._requested.done()
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGINT from now on."""
+        """Handle SIGTERM and SIGINT from now on."""
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
 
     def end_with_parent(self) -> None:
-        """End in a hurry when stdin, a pipe from the parent, ends: the parent is gone, however it went."""
+        """Terminate in a hurry when stdin, a pipe that the parent holds, is closed: the parent has ended."""
         os.set_blocking(sys.stdin.fileno(), False)
         self._loop.add_reader(sys.stdin.fileno(), self._on_stdin)
 
@@ -72,62 +72,62 @@ class Termination:
         self.is_ready = True
         print(f"kalda ready {what}", flush=True)
 
-    def ask(self, reason: BaseException | None = None) -> None:
-        """Ask for the end; `reason` is the fault that makes it necessary."""
-        if not self._asked.done():
-            self._asked.set_result(reason)
+    def request(self, reason: BaseException | None = None) -> None:
+        """Request termination; `reason` is the fault that makes it necessary, if one does."""
+        if not self._requested.done():
+            self._requested.set_result(reason)
 
     async def wait(self) -> BaseException | None:
-        """Return when the end was asked for, with the fault that made it necessary, if one did."""
-        return await asyncio.shield(self._asked)
+        """Wait until termination is requested; return the fault that made it necessary, or None."""
+        return await asyncio.shield(self._requested)
 
-    async def unless_asked(self, work: Awaitable[T]) -> T:
-        """Return what `work` returns, but stop it when the end is asked for.
+    async def unless_requested(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`, which is cancelled if termination is requested.
 
         Raises:
-            TerminationAskedError: the end was asked for; the work was cancelled and has ended.
+            TerminationRequestedError: termination was requested; the work has ended.
         """
         task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait((task, self._asked), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, self._requested), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if task.cancelled():
-            raise TerminationAskedError
+            raise TerminationRequestedError
         return task.result()
 
     def _on_signal(self, number: int) -> None:
-        if self.is_asked and not self.hurried.is_set():
-            logger.info("second signal: shutting down without waiting for leaders to move")
+        if self.is_requested and not self.hurried.is_set():
+            logger.info("second signal: shutting down without moving leaderships")
             self.hurried.set()
-        self.ask()
+        self.request()
 
     def _on_stdin(self) -> None:
         with contextlib.suppress(BlockingIOError):
             if os.read(sys.stdin.fileno(), 1024):
                 return
             self._loop.remove_reader(sys.stdin.fileno())
-            logger.warning("the parent process is gone, so this one ends too")
-            # A thread, since a loop that hangs could not run a timer.
+            logger.warning("the parent process has ended; shutting down")
+            # A thread, because a blocked loop would not run a timer.
             timer = threading.Timer(ORPHAN_SECONDS_MAX, os._exit, (1,))
             timer.daemon = True
             timer.start()
             self.hurried.set()
-            self.ask()
+            self.request()
 
 
 SHARED_LOCK_NAME: Final = ".process.lock"
-"""The lock of a process whose directory is a log directory or the coordination server's as well, which their
-owners lock under ``.lock``."""
+"""The process's lock in a directory that is also a log directory or the coordination server's, whose owner
+uses ``.lock`` there."""
 
 
 class ProcessDirectory:
-    """A process's directory: made, locked, and marked with the pid while in use.
+    """A process's directory: a context manager that creates and locks it and writes the pid file.
 
-    `lock_name` is `SHARED_LOCK_NAME` where others lock the same directory. `wait_seconds` is how long the
-    lock's holder may take to go. `others` are directories that the process makes besides.
+    `lock_name` is `SHARED_LOCK_NAME` where another lock exists in the same directory. `wait_seconds` is how
+    long to wait for another process's lock. `others` are further directories that the process creates.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ProcessDirectory:
             lock = file_system.lock(str(self.path / self._lock_name))
             deadline = time.monotonic() + self._wait_seconds
             while isinstance(lock, int) and time.monotonic() < deadline:
-                # The loop does not run yet, so nothing is kept from its turn.
+                # The event loop does not run yet, so blocking is harmless.
                 time.sleep(0.05)
                 lock = file_system.lock(str(self.path / self._lock_name))
         except OSError as error:
@@ -169,8 +169,8 @@ class ProcessDirectory:
         try:
             self._pid_file.write_text(f"{os.getpid()}\n")
         except OSError as error:
-            # On a full disk the broker must start, or nobody could delete a topic to make room.
-            logger.warning("%s is not written: %s", self._pid_file, error.strerror)
+            # A broker must start on a full disk: an operator may delete topics to free space.
+            logger.warning("%s was not written: %s", self._pid_file, error.strerror)
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class ProcessDirectory:
         self._lock.release()
 
     def undo_start(self) -> None:
-        """Take back what a start made that did not come to be ready; the directory must still be locked."""
+        """Remove the files of a start that failed before the ready line, under the directory's lock."""
         with contextlib.suppress(OSError):
             self._pid_file.unlink()
         self._undo.restore()
@@ -197,10 +197,10 @@ def run(
     ports: Sequence[WantedPort] = (),
     is_supervised: bool = False,
 ) -> int:
-    """Run a process's `main` in its directory until it returns; return the exit code.
+    """Run `main` in the process's directory until it returns; return the exit code.
 
-    The `ports` must be free. What a start made is taken back if it fails before the ready line.
-    `is_supervised` ties the process's life to its parent's by the pipe that is its stdin.
+    The `ports` must be free. If the start fails before the ready line, the files that it made are removed.
+    `is_supervised` makes the process terminate when its stdin, a pipe that the parent holds, is closed.
     """
 
     is_ready = False
@@ -214,7 +214,7 @@ def run(
         try:
             with collecting_in_steps():
                 return await main(termination)
-        except TerminationAskedError:
+        except TerminationRequestedError:
             return 0
         finally:
             is_ready = termination.is_ready
@@ -228,11 +228,12 @@ def run(
             finally:
                 if not is_ready:
                     directory.undo_start()
-            # The loop's handlers are gone. A second signal, as when a terminal's Ctrl-C reaches this process
-            # and its parent sends SIGTERM too, must not turn a finished shutdown into a failure.
+            # The loop's signal handlers are removed. A late signal, for example SIGTERM from the parent after
+            # a terminal's Ctrl-C, must not turn a finished shutdown into a failure.
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
-            # The interpreter's last collections would go through all that is left: 0.2 s with 300 partitions.
+            # Keeps the interpreter's last collections from traversing every object: 0.2 s with 300
+            # partitions.
             gc.freeze()
             return code
     except Exception as error:

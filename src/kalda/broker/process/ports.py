@@ -1,8 +1,8 @@
-"""Looks whether ports are free before a start makes anything.
+"""Checks that the ports of a process are free before its start creates anything.
 
-What a process listens at is opened late in its start, when directories are there and others know of it. A
-port that somebody else holds is the most common reason for a start to fail, so it is found first. Another
-process may take the port in between; the start then fails later, with the same message.
+A process opens its listeners late in its start, when its directories exist and it is registered. A port that
+another process uses is the most common reason for a failed start, so it is found first. If another process
+takes the port in between, the start fails later with the same message.
 """
 
 import socket
@@ -15,7 +15,7 @@ from kalda.broker.process.errors import ProcessError
 
 @dataclass(frozen=True, slots=True)
 class WantedPort:
-    """An address to listen at; `what` names it in the error. An empty host is every interface."""
+    """An address to listen on; `what` names it in the error. An empty host stands for every interface."""
 
     what: str
     host: str
@@ -23,7 +23,7 @@ class WantedPort:
 
 
 def ports_of(config: BrokerConfig) -> list[WantedPort]:
-    """Return what a broker with these settings listens at."""
+    """Return the addresses that a broker with these settings listens on."""
     wanted = [WantedPort(f"listener {each.name}", each.host, each.port) for each in config.listeners]
     if config.metrics_port is not None:
         wanted.append(WantedPort("`metrics.port`", config.listeners[0].host, config.metrics_port))
@@ -31,10 +31,10 @@ def ports_of(config: BrokerConfig) -> list[WantedPort]:
 
 
 def require_free(wanted: Iterable[WantedPort]) -> None:
-    """Return if all of the ports can be bound now; port 0 always can.
+    """Bind and release each of the ports; port 0 is always free.
 
     Raises:
-        ProcessError: one cannot; the message names the address and the reason.
+        ProcessError: a port cannot be bound; the message names the address and the reason.
     """
     for each in wanted:
         if each.port == 0:
@@ -47,7 +47,7 @@ def require_free(wanted: Iterable[WantedPort]) -> None:
 
 
 def _bind(host: str, port: int) -> None:
-    # As the listener itself chooses: IPv4 unless the host is an IPv6 address.
+    # The listener makes the same choice: IPv4 unless the host is an IPv6 address.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     infos = socket.getaddrinfo(
         host or None, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,13 +1,13 @@
-"""`kalda start` with one broker: one process that holds the coordination server and the broker.
+"""Runs `kalda start` with one broker: one process with the coordination server and the broker.
 
 Layout of the directory::
 
     pid  .lock            the process
     zookeeper/            the coordination server
-    broker-0/             the broker's log directory, unless `log.dirs` says otherwise
+    broker-0/             the broker's log directory, unless `log.dirs` names another
 
-The broker's session is a call, not a connection; the coordination server's port is there for tools and other
-brokers. `kalda start --brokers N` is `kalda.broker.process.group`, over the same layout.
+The broker's session is in-process; tools and further brokers connect to the coordination server's port.
+`kalda start --brokers N` is `kalda.broker.process.group`, with the same layout.
 """
 
 import asyncio
@@ -18,15 +18,12 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
-from kalda.broker.process.broker import close_session, serve
+from kalda.broker.process.broker import close_session, make_broker, serve
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.zookeeper import coordination_server
-from kalda.broker.server import BrokerServer
-from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.server.config import ZooKeeperConfig
 
 logger: Final = logging.getLogger(__name__)
@@ -44,26 +41,15 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,
-                termination.ask,
+                termination.request,
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()
-            broker = BrokerServer(
-                config,
-                zookeeper,
-                file_system=OsFileSystem(),
-                clock=SystemClock(),
-                executor=executor,
-            )
-            fault = await serve(
-                broker,
-                termination,
-                lambda broker: termination.ready(f"bootstrap={broker.bootstrap} zookeeper={address}"),
-            )
+            fault = await serve(make_broker(config, zookeeper, executor), termination, address)
             if fault is None:
                 await close_session(zookeeper)
             else:
-                logger.critical("the broker ends because its coordination is broken: %s", fault)
+                logger.critical("the broker stops because its coordination server failed: %s", fault)
         return 0 if fault is None else 1
 
     return run(

@@ -1,8 +1,8 @@
-"""Takes back what a start made on the disk where it failed, so that a mistyped option leaves no directories.
+"""Removes the files that a failed start made, so that a mistyped option leaves no directories behind.
 
-Only what was not there before goes: directories that were missing, and new entries of directories that
-existed. The one thing not to break: records are never removed. A directory that already was a broker's log
-directory is left alone, and so is every entry in which a log has a byte.
+It removes only what did not exist before: new directories, and new entries of existing ones. A maintainer
+must make sure that no records are ever removed: a directory that was a broker's log directory before is left
+alone, and so is every entry with a log that is not empty.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ from kalda.storage.file_names import META_PROPERTIES_FILE
 from kalda.storage.filesystem import OsFileSystem
 
 _LOG_LOCK: Final = ".lock"
-"""The process that uses a log directory holds this lock in it."""
+"""The lock that the user of a log directory holds in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A directory before a start. `entries` is empty where the directory was missing."""
+    """A directory before a start; `entries` is empty if it did not exist."""
 
     path: Path
     missing: tuple[Path, ...]
-    """What has to be made for the directory to exist, the deepest first: itself and missing parents."""
+    """The directories that a start has to create, the deepest first: this one and missing parents."""
     entries: frozenset[str]
 
 
 class StartUndo:
-    """Remembers what directories hold before a start, and takes back what a failed one added.
+    """Records the entries of directories before a start, and removes the entries that a failed start added.
 
-    `own` is the process's directory, `others` are those that it may make besides.
+    `own` is the process's directory, `others` are further directories that it may create.
     """
 
     def __init__(self, own: Path, others: Iterable[Path] = ()) -> None:
@@ -42,16 +42,16 @@ class StartUndo:
         self._locks_made: frozenset[str] | set[str] = frozenset()
 
     def on_locked(self, lock_name: str) -> None:
-        """Look again at the process's own directory, now that no other process can add to it."""
+        """Record the process's own directory again, now that no other process can add to it."""
         self._locks_made = {lock_name} - self._own.entries
         self._own = replace(self._own, entries=_entries(self._own.path) - self._locks_made)
 
     def remove_if_empty(self) -> None:
-        """Remove the process's directory and parents that were made for it, as far as they are empty."""
+        """Remove the process's directory and the parents created for it, as far as they are empty."""
         _remove_made(self._own)
 
     def restore(self) -> None:
-        """Take back everything; the process's own directory must still be locked."""
+        """Remove everything that was added; the process's own directory must still be locked."""
         for before in self._others:
             _restore_unlocked(before)
         for name in self._locks_made:
@@ -73,7 +73,7 @@ def _entries(path: Path) -> frozenset[str]:
 
 
 def _restore_unlocked(before: _Before) -> None:
-    """Restore a directory that another process may have begun to use."""
+    """Restore a directory, unless another process has locked it."""
     if not before.path.is_dir():
         return
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""The coordination server as a process part: the tree over its directory, and a listener for its clients.
+"""Runs the coordination server: our ZooKeeper server over its directory, with a listener for clients.
 
-`kalda zookeeper` runs it alone; `kalda start` runs it beside one broker or above several.
+`kalda zookeeper` runs it alone, `kalda start` beside one broker or in the parent of several.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def coordination_server(
     executor: EventLoopExecutor,
     on_broken: Callable[[BaseException], None],
 ) -> AsyncIterator[tuple[EmbeddedServer, str]]:
-    """Run the server and its listener; yield the server and the address clients reach it at.
+    """Run the server and its listener; yield the server and the address that clients connect to.
 
     Raises:
         DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
@@ -65,9 +65,9 @@ async def coordination_server(
 
 
 def run_zookeeper(config: ZooKeeperConfig, properties: Mapping[str, str]) -> int:
-    """Run the coordination server alone until it is asked to end; return the exit code.
+    """Run the coordination server alone until its termination is requested; return the exit code.
 
-    `config` says where; `properties` are the settings that it was read from, for the log.
+    `properties` are the settings that `config` was read from, for the log.
     """
     directory = Path(config.data_dir or DEFAULT_ZOOKEEPER_DIRECTORY)
     host, port = config.client_port_address or DEFAULT_HOST, config.client_port
@@ -75,12 +75,12 @@ def run_zookeeper(config: ZooKeeperConfig, properties: Mapping[str, str]) -> int
     async def main(termination: Termination) -> int:
         async with (
             EventLoopExecutor(asyncio.get_running_loop()) as executor,
-            coordination_server(directory, config, host, port, executor, termination.ask) as (_, address),
+            coordination_server(directory, config, host, port, executor, termination.request) as (_, address),
         ):
             termination.ready(f"zookeeper={address}")
             fault = await termination.wait()
         if fault is not None:
-            logger.critical("the coordination server is broken: %s", fault)
+            logger.critical("the coordination server failed: %s", fault)
         return 0 if fault is None else 1
 
     return run(

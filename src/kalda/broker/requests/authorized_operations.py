@@ -1,6 +1,6 @@
-"""The bit sets that tell a client what it may do (KIP-430). Without an authorizer that is everything.
+"""The authorized operations that responses carry as bit sets (KIP-430); without an authorizer, all of them.
 
-Bit n stands for the ACL operation n of the protocol.
+Bit n stands for ACL operation n of the protocol.
 """
 
 from collections.abc import Iterable
@@ -25,10 +25,10 @@ ALL_CLUSTER_OPERATIONS: Final = _bits(
 ALL_GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE)
 
 
-def tell_group_operations(
+def set_group_operations(
     groups: Iterable[describe_groups.DescribedGroup] | Iterable[consumer_group_describe.DescribedGroup],
 ) -> None:
-    """Say of groups what a client may do; of those that could not be described nothing is said."""
+    """Set the authorized operations of each group that was described without an error."""
     for group in groups:
         if not group.error_code:
             group.authorized_operations = ALL_GROUP_OPERATIONS

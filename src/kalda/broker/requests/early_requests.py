@@ -1,8 +1,9 @@
-"""Requests that a broker receives before it knows the cluster's topics.
+"""Holds the requests that a broker receives before it has the cluster's metadata.
 
-A broker that has just started knows neither topics nor other brokers. If it answered, clients would believe
-that their topics are gone, so their requests wait, in order, for the few milliseconds until the controller
-has sent the metadata of every partition. The controller's own requests and ApiVersions are served at once.
+A broker that has just started has no topics and no other brokers in its metadata. If it answered, clients
+would conclude that their topics were deleted. So their requests wait, in order, for the few milliseconds
+until the controller has sent the metadata of every partition. The controller's own requests and ApiVersions
+are handled at once.
 """
 
 import logging
@@ -15,7 +16,7 @@ from kalda.net.connection import Connection
 
 FRAMES_HELD_MAX: Final = 1_000
 BYTES_HELD_MAX: Final = 32 * 1024 * 1024
-"""A reconnecting crowd fits; who comes later is closed and comes again."""
+"""Enough for many clients that reconnect at once. Further connections are closed; their clients reconnect."""
 
 _SERVED_EARLY: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
@@ -26,7 +27,7 @@ FrameHandler = Callable[[Connection, memoryview], None]
 
 
 class EarlyRequests:
-    """Stands before the dispatcher until `open`."""
+    """Receives the frames of all connections and holds them until `open`."""
 
     def __init__(self, handle: FrameHandler) -> None:
         self._handle: Final = handle
@@ -34,13 +35,13 @@ class EarlyRequests:
         self._held: list[tuple[Connection, bytearray]] = []
         self._held_bytes = 0
         self._holding: set[int] = set()
-        """Connections with something held: what follows on them must not overtake it."""
+        """Connections with held requests, which later requests must not overtake."""
 
     def __len__(self) -> int:
         return len(self._held)
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
-        """Hold a request, or have it handled."""
+        """Hold a request or pass it to the dispatcher."""
         if self._is_open:
             self._handle(connection, frame)
             return
@@ -49,27 +50,27 @@ class EarlyRequests:
             self._handle(connection, frame)
             return
         if len(self._held) >= FRAMES_HELD_MAX or self._held_bytes + len(frame) > BYTES_HELD_MAX:
-            connection.close("the broker has just started and is asked too much", logging.DEBUG)
+            connection.close("the broker is starting and holds too many requests", logging.DEBUG)
             return
-        # A copy: the frame's memory is the connection's again when this returns.
+        # A copy, because the connection reuses the frame's memory when this returns.
         self._held.append((connection, bytearray(frame)))
         self._held_bytes += len(frame)
         self._holding.add(connection.id)
 
     def give_up(self) -> None:
-        """Close the connections whose requests wait: their clients turn to another broker, or come again."""
+        """Close the connections with held requests; their clients use another broker or reconnect."""
         held, self._held = self._held, []
         self._held_bytes = 0
         self._holding.clear()
         for connection, _ in held:
-            connection.close("no controller has sent this broker the cluster's metadata yet")
+            connection.close("the broker has not received the cluster's metadata from a controller")
 
     def open(self) -> None:
-        """Have everything handled that was held, and whatever comes from now on at once."""
+        """Handle all held requests, and pass on later ones at once."""
         self._is_open = True
         held, self._held = self._held, []
         self._holding.clear()
         for connection, frame in held:
             if not connection.is_closed:
-                # Not by ourselves: outside the receiving nothing would send the answer.
+                # Outside of its receiving, a connection sends a response only through this method.
                 connection.handle_kept(memoryview(frame))

@@ -1,47 +1,40 @@
-"""A partition as a client on one listener sees it: the leader, if it can be reached, and the replicas.
+"""A partition's leader and replicas as Metadata and DescribeTopicPartitions return them to a client.
 
-Metadata and DescribeTopicPartitions return it. The rules are Kafka's: a partition without a reachable leader
-has leader -1 and an error. From Metadata v6 on, a live leader without the client's listener has an error of
-its own.
+The rules are Kafka's. A partition whose leader the client cannot reach has leader -1 and an error: from
+Metadata v6, LISTENER_NOT_FOUND if the leader is alive without the client's listener.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TypeVar
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER
 from kalda.controller.effects import PartitionLeadership
+from kalda.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
+from kalda.protocol.messages.metadata import MetadataResponsePartition
 from kalda.zk.client.schema import BrokerInfo
 
-
-class PartitionView(NamedTuple):
-    """One partition as a client sees it."""
-
-    error: ErrorCode
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: list[int]
-    isr: list[int]
-    offline_replicas: list[int]
+Response = TypeVar("Response", MetadataResponsePartition, DescribeTopicPartitionsResponsePartition)
 
 
-def view_partition(
+def partition_metadata(
+    response_class: type[Response],
     partition: PartitionLeadership,
     brokers: Mapping[int, BrokerInfo],
     listener: str,
     *,
-    tells_missing_listener: bool = True,
+    has_listener_error: bool = True,
     hides_unreachable: bool = False,
-) -> PartitionView:
-    """Return a partition as a client sees it.
+) -> Response:
+    """Return the metadata of one partition.
 
     Args:
-        partition: the leadership that the controller sent.
+        response_class: the partition's class in the response.
+        partition: the partition as the controller sent it.
         brokers: the live brokers.
-        listener: the listener of the client's connection.
-        tells_missing_listener: whether the client knows LISTENER_NOT_FOUND (Metadata v6 and up).
-        hides_unreachable: whether replicas on unreachable brokers are left out, with an error (Metadata v0).
+        listener: the listener that the client is connected to.
+        has_listener_error: whether the version has LISTENER_NOT_FOUND (Metadata v6 and up).
+        hides_unreachable: whether to leave out replicas on unreachable brokers, with an error (Metadata v0).
     """
     leader = brokers.get(partition.leader)
     replicas, isr = list(partition.replicas), list(partition.isr)
@@ -55,10 +48,16 @@ def view_partition(
     leader_id = partition.leader
     if leader is None or leader.endpoint(listener) is None:
         leader_id = NO_PARTITION_LEADER
-        missing_listener = leader is not None and tells_missing_listener
-        error = ErrorCode.LISTENER_NOT_FOUND if missing_listener else ErrorCode.LEADER_NOT_AVAILABLE
-    return PartitionView(
-        error, partition.partition, leader_id, partition.leader_epoch, replicas, isr, offline
+        lacks_listener = leader is not None and has_listener_error
+        error = ErrorCode.LISTENER_NOT_FOUND if lacks_listener else ErrorCode.LEADER_NOT_AVAILABLE
+    return response_class(
+        error_code=error,
+        partition_index=partition.partition,
+        leader_id=leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
     )
 
 

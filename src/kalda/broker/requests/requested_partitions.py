@@ -1,55 +1,65 @@
-"""Requests that name partitions, taken apart into those that exist and those that do not.
+"""Takes partitions that do not exist out of a request, and puts their errors into its response.
 
-Offsets of a partition that does not exist are refused one by one, whatever the coordinator says of the rest.
+OffsetCommit, TxnOffsetCommit and OffsetDelete answer UNKNOWN_TOPIC_OR_PARTITION for such a partition,
+whatever the group coordinator answers for the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.common.errors import ErrorCode
 
-__all__ = ["merge_answers", "take_known"]
 
+class Topic(Protocol):
+    """A topic in a request or a response of one of these APIs."""
 
-class _Topic(Protocol):
     name: str
+    partitions: list[Any]
 
-    @property
-    def partitions(self) -> list[Any]: ...
-
-
-T = TypeVar("T", bound=_Topic)
-Q = TypeVar("Q", bound=_Topic)
+    def __init__(self, *, name: str, partitions: list[Any]) -> None: ...
 
 
-def take_known(
-    cache: MetadataCache,
-    topics: Sequence[Q],
-    narrow: Callable[[str, list[Any]], Q],
-    refuse: Callable[[str, list[Any]], T],
-) -> tuple[list[Q], list[T]]:
-    """Return the topics with the partitions that exist, and what to answer for the others.
+T = TypeVar("T", bound=Topic)
 
-    A topic without any is left out, as in Kafka. `narrow` makes a topic of a request of some of its
-    partitions, `refuse` an answer of them.
+
+def take_unknown(cache: MetadataCache, topics: list[T]) -> list[T]:
+    """Remove the partitions that do not exist from a request's topics and return them, grouped by topic.
+
+    A topic without any other partition is removed too, as in Kafka.
     """
-    known: list[Q] = []
-    refused: list[T] = []
+    unknown: list[T] = []
     for topic in topics:
         count = cache.partition_count(topic.name)
-        good: list[Any] = []
-        bad: list[Any] = []
-        for each in topic.partitions:
-            (good if 0 <= each.partition_index < count else bad).append(each)
-        if good:
-            known.append(narrow(topic.name, good) if bad else topic)
-        if bad:
-            refused.append(refuse(topic.name, bad))
-    return known, refused
+        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+        if missing:
+            unknown.append(type(topic)(name=topic.name, partitions=missing))
+            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
+    topics[:] = [topic for topic in topics if topic.partitions]
+    return unknown
 
 
-def merge_answers(answered: Sequence[T], refused: Sequence[T]) -> list[T]:
-    """Both lists as one that names each topic once."""
+def topic_errors(
+    topics: Iterable[Topic],
+    code: ErrorCode,
+    topic_class: type[T],
+    partition_class: Callable[..., object],
+) -> list[T]:
+    """Return a response's topics with one error for each partition of a request's topics."""
+    return [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                partition_class(partition_index=each.partition_index, error_code=code)
+                for each in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def merge_topics(answered: list[T], refused: list[T]) -> list[T]:
+    """Return both lists as one that names each topic once."""
     topics = {topic.name: topic for topic in answered}
     for topic in refused:
         present = topics.setdefault(topic.name, topic)

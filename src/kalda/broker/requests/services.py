@@ -14,6 +14,7 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.refused_batches import RefusedBatches
+from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
@@ -58,4 +59,5 @@ class BrokerServices:
     refused_batches: RefusedBatches
     replica_manager: ReplicaManager
     topic_admin: TopicAdmin
+    topic_responses: TopicResponses
     transaction_coordinator: TransactionCoordinator

@@ -1,35 +1,51 @@
-"""Requests that name very many things, handled a few at a time so that others get their turn.
+"""Handles a request that names many groups or keys in slices, between which the event loop does other work.
 
-One frame may name a million groups. Their handling is no use to anybody in one piece: it would hold the event
-loop for seconds. Not here: the decoding of the request and the encoding of the response, which are one piece.
+One frame may name a million groups; handled in one piece they would block the event loop for seconds. The
+decoding of such a request and the encoding of its response are not sliced.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 from kalda.common.pending import Pending
 
 T = TypeVar("T")
 R = TypeVar("R")
+Response = TypeVar("Response")
 
 SLICE: Final = 50
-"""Things handled in one turn of the loop: groups cost 10 to 80 microseconds each."""
+"""Items handled in one turn of the loop: a group costs 10 to 80 microseconds."""
+
+
+def answer_in_slices(
+    items: Sequence[T],
+    handle: Callable[[Sequence[T]], Pending[list[R]]],
+    respond: Callable[[list[R]], Response],
+) -> Pending[Response] | Coroutine[Any, Any, Response]:
+    """Return the response that `respond` makes of the results; more than one slice takes a task."""
+    if len(items) <= SLICE:
+        return handle(items).then(lambda done: respond(done.value))
+
+    async def answer() -> Response:
+        return respond(await in_slices(items, handle))
+
+    return answer()
 
 
 async def in_slices(
     items: Sequence[T], handle: Callable[[Sequence[T]], Pending[list[R]] | list[R]]
 ) -> list[R]:
-    """Return what `handle` makes of all items, in their order; it gets a slice of them at a time.
+    """Return the results of `handle`, called with one slice of the items after the other, in their order.
 
-    A slice that waits for others, as for replicas of a write, is waited for before the next.
+    A slice whose results are pending, for example until a write is replicated, is awaited before the next.
     """
-    found: list[R] = []
+    results: list[R] = []
     for start in range(0, len(items), SLICE):
         part = handle(items[start : start + SLICE])
-        found += part if isinstance(part, list) else await _value_of(part)
+        results += part if isinstance(part, list) else await _value_of(part)
         await asyncio.sleep(0)
-    return found
+    return results
 
 
 async def _value_of(pending: Pending[list[R]]) -> list[R]:

@@ -1,5 +1,5 @@
 """Creates and deletes topics, adds partitions, and assigns replicas to brokers.
 
-The changes are written to ZooKeeper, where the controller reads them. The package uses `config` and
-`metadata`.
+It writes the changes to ZooKeeper, where the controller reads them; it does not elect leaders or create logs.
+The package uses `config` and `metadata`; the request handlers call it.
 """

@@ -1,7 +1,7 @@
-"""What topics are like that come to be because somebody asked for them.
+"""Decides the partitions and settings of topics that the broker creates by itself.
 
-Ordinary ones have the broker's defaults. The brokers' own topics have what their coordinators need: they keep
-state by key, so they are compacted, and their segments are small, so that they load fast.
+An ordinary topic gets the broker's defaults. An internal topic gets what its coordinators need: it is
+compacted, because they keep state by key, and its segments are small, so that it loads fast.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_ST
 from kalda.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 BROKER_DEFAULT: Final = -1
-"""A count of partitions or replicas that leaves the choice to the broker (KIP-464)."""
+"""The number of partitions or replicas that stands for the broker's default (KIP-464)."""
 
 
 def auto_created_topic(name: str, config: BrokerConfig) -> CreatableTopic:

@@ -1,11 +1,11 @@
-"""Where the replicas of new partitions go: spread over brokers, and over racks where racks are known.
+"""Assigns the replicas of new partitions to brokers, and to racks if the brokers have racks.
 
-The rule is Kafka's, so that a cluster with older topics stays even. Leaders go round the brokers from
-a random start; the others follow at a distance that grows by one with each round. With 5 brokers, 10
+The rule is Kafka's, so that a cluster with existing topics stays balanced. Leaders are assigned round-robin
+from a random start; followers are placed at a distance that grows by one with each round. With 5 brokers, 10
 partitions and 3 replicas, from start 0 and distance 0: p0 on 0,1,2; p1 on 1,2,3; ...; p5 on 0,2,3.
 
-With racks, the brokers are first put in an order that alternates racks (broker 0 of rack a, 0 of rack b, 1 of
-rack a, ...), and a follower goes to a rack that has no replica of the partition yet while there is one.
+With racks, the brokers are first ordered so that racks alternate (broker 0 of rack a, 0 of rack b, 1 of rack
+a, ...), and a follower goes to a rack without a replica of the partition while there is one.
 """
 
 import random
@@ -26,10 +26,10 @@ def assign_replicas(
     """Choose replicas for new partitions.
 
     Args:
-        racks: the live brokers and their racks; racks count only if every broker has one.
+        racks: the live brokers and their racks; used only if every broker has a rack.
         partition_count: how many partitions to place.
-        replication_factor: replicas of each.
-        chance: decides where to start.
+        replication_factor: replicas of each partition.
+        chance: chooses the start.
         start: for a topic that grows: the index of the broker to start from, and the first new partition.
 
     Raises:
@@ -78,7 +78,7 @@ def _validate_counts(partition_count: int, replication_factor: int, broker_count
 
 
 def _walk(brokers: Sequence[int], leader: int, distance: int) -> list[int]:
-    """List all brokers in the order in which they are asked to hold a partition, the leader first."""
+    """Return all brokers in the order in which replicas of a partition are assigned, the leader first."""
     count = len(brokers)
     if count == 1:
         return [brokers[0]]
@@ -93,7 +93,7 @@ def _followers_by_rack(
     replicas: list[int] = []
     used_racks: set[str] = set()
     walk = _walk(brokers, leader, distance * rack_count)
-    # One round over the brokers reaches every rack; later ones fill up once all racks are used.
+    # The first round reaches every rack; later rounds add brokers of racks that already have a replica.
     while len(replicas) < replication_factor:
         for broker in walk:
             if len(replicas) == replication_factor or broker in replicas:

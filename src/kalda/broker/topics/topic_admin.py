@@ -1,10 +1,9 @@
-"""Creating, growing and deleting topics, by Kafka's rules and with its errors.
+"""Creates, grows and deletes topics for clients, with Kafka's rules and errors.
 
-A topic is created by writing its assignment to coordination; the controller sees that, elects leaders and
-tells the brokers. So an operation here is: check, write, then wait until the metadata cache shows the
-outcome, or until the client's time-out, which is an error although the operation goes on. Where replicas
-go is decided in `replica_assignment`, what a name may be in `topic_names`; changes of configs are in
-`config_admin`.
+A topic is created by writing its assignment to ZooKeeper; the controller watches the path, elects leaders and
+sends the brokers their roles. So each operation here validates, writes, and waits until the metadata cache
+shows the result or the client's time-out expires; the operation continues after a time-out. Replicas are
+placed by `replica_assignment`, names are validated by `topic_names`, settings change through `ConfigAdmin`.
 """
 
 import asyncio
@@ -50,12 +49,12 @@ from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, Z
 logger: Final = logging.getLogger(__name__)
 
 _CONFLICT_RETRIES: Final = 10
-"""Attempts to grow a topic. Each failure means that another broker changed the same topic in between."""
+"""Attempts to grow a topic. Each failure means that another broker changed the topic at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was created, or as it would be."""
+    """A topic that was created, or that validation accepted."""
 
     name: str
     topic_id: uuid.UUID
@@ -69,10 +68,10 @@ class CreatedTopic:
 
 
 Outcome = CreatedTopic | ApiError
-"""What became of one topic of a request."""
+"""The result for one topic of a request."""
 
 _BEING_CREATED: Final = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT})
-"""What says of a topic to be created that it is there, or is about to be."""
+"""Errors after which a topic to be created exists or is about to."""
 
 
 class TopicAdmin:
@@ -91,10 +90,10 @@ class TopicAdmin:
         *,
         complete_deletions: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
-        """`purgatory` is the one of topic operations; `chance` decides where new topics begin.
+        """`purgatory` holds topic operations; `chance` chooses the first broker of an assignment.
 
-        `complete_deletions` asks the controller of this broker not to wait for dead brokers with the deletion
-        of topics; it may raise `ApiError`.
+        `complete_deletions` makes this broker's controller delete topics without waiting for dead brokers; it
+        may raise `ApiError`.
         """
         self._broker_id: Final = broker_id
         self._config: Final = config
@@ -106,13 +105,13 @@ class TopicAdmin:
         self._complete_deletions: Final = complete_deletions
         self._chance: Final = chance if chance is not None else random.Random()
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
-        """The changes of settings."""
+        """Changes the settings of topics and brokers."""
         self._being_auto_created: Final[set[str]] = set()
         metadata_cache.on_change(self._on_metadata_change)
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker is the one that clients must ask."""
+        """Whether this broker is the controller, which serves these operations."""
         return self._cache.controller_id == self._broker_id
 
     async def create_topics(
@@ -120,23 +119,23 @@ class TopicAdmin:
     ) -> dict[str, Outcome]:
         """Create topics and wait until their partitions have leaders; names are distinct.
 
-        With a time-out of 0 or less nothing is waited for, and a topic that is being created counts as
-        REQUEST_TIMED_OUT, as in Kafka.
+        With a time-out of 0 or less the method does not wait, and the result of a topic that is being created
+        is REQUEST_TIMED_OUT, as in Kafka.
 
         Raises:
-            ZooKeeperError: coordination could not be asked.
+            ZooKeeperError: ZooKeeper did not answer.
         """
-        doomed = frozenset(await self._cluster.topics_to_delete())
-        if not validate_only and (wanted := [topic.name for topic in topics if topic.name in doomed]):
-            # Where this broker is not the controller, or has left office meanwhile, the topics stay doomed.
+        deleting = frozenset(await self._cluster.topics_to_delete())
+        if not validate_only and (wanted := [topic.name for topic in topics if topic.name in deleting]):
+            # If this broker is not the controller, or no longer, the topics stay marked for deletion.
             with contextlib.suppress(ApiError):
                 await self._complete_deletions(wanted)
-            doomed = frozenset(await self._cluster.topics_to_delete())
+            deleting = frozenset(await self._cluster.topics_to_delete())
         taken = await self._names_by_collision_key(topics)
         outcomes: dict[str, Outcome] = {}
         for topic in topics:
             try:
-                if topic.name in doomed:
+                if topic.name in deleting:
                     raise ApiError(
                         ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
                     )
@@ -155,10 +154,10 @@ class TopicAdmin:
         return outcomes
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics that a client asked about; return what it is to be told.
+        """Create topics that a client requested; return the error code for each.
 
-        That is LEADER_NOT_AVAILABLE if all is well: the client asks again until there is a leader. It does so
-        too where coordination could not be asked.
+        The code is LEADER_NOT_AVAILABLE on success and if ZooKeeper did not answer: the client asks again
+        until the topic has leaders.
         """
         codes: dict[str, ErrorCode] = {}
         wanted = []
@@ -179,10 +178,10 @@ class TopicAdmin:
                 for name, outcome in outcomes.items()
                 if isinstance(outcome, ApiError) and outcome.code not in _BEING_CREATED
             }
-            # A broker that has just started knows too few brokers for a new topic, and not all topics.
+            # The metadata of a broker that has just started may lack live brokers and existing topics.
             existing = frozenset(await self._cluster.topics()) if refused else frozenset[str]()
         except ZooKeeperError as error:
-            # The topic may well exist, and this broker has not heard of it yet.
+            # The topic may exist although this broker's metadata does not have it yet.
             logger.warning(
                 "topics %s are not created automatically for now: %s", ", ".join(sorted(wanted)), error
             )
@@ -196,29 +195,29 @@ class TopicAdmin:
         return codes
 
     async def delete_topics(self, names: Collection[str], timeout_ms: int) -> dict[str, ErrorCode]:
-        """Delete topics and wait until they are gone from the metadata, and may be created again.
+        """Delete topics and wait until the metadata lacks them and they can be created again.
 
         Raises:
-            ZooKeeperError: coordination could not be asked.
+            ZooKeeperError: ZooKeeper did not answer.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
-        doomed: dict[str, uuid.UUID] = {}
+        deleting: dict[str, uuid.UUID] = {}
         for name in names:
             if name in self._cache:
-                doomed[name] = self._cache.topic_id(name)
+                deleting[name] = self._cache.topic_id(name)
             else:
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for name, error in (await self._cluster.request_topic_deletions(list(doomed))).items():
-            # Whoever asks again waits for the same deletion.
+        for name, error in (await self._cluster.request_topic_deletions(list(deleting))).items():
+            # A second request waits for the same deletion.
             if error is not None and not isinstance(error, NodeExistsError):
                 raise error
-            logger.info("topic %s is to be deleted", name)
+            logger.info("topic %s is marked for deletion", name)
         await self._wait.wait_for(
-            {name: partial(self._is_gone, name, topic_id) for name, topic_id in doomed.items()}, timeout_ms
+            {name: partial(self._is_gone, name, topic_id) for name, topic_id in deleting.items()}, timeout_ms
         )
-        await self._wait_for_marks(doomed.keys(), deadline)
-        for name, topic_id in doomed.items():
+        await self._wait_for_marks(deleting.keys(), deadline)
+        for name, topic_id in deleting.items():
             gone = timeout_ms > 0 and self._is_gone(name, topic_id)
             codes[name] = ErrorCode.NONE if gone else ErrorCode.REQUEST_TIMED_OUT
         return codes
@@ -229,14 +228,14 @@ class TopicAdmin:
         """Grow topics and wait until the new partitions have leaders; names are distinct.
 
         Raises:
-            ZooKeeperError: coordination could not be asked.
+            ZooKeeperError: ZooKeeper did not answer.
         """
         outcomes: dict[str, ApiError | None] = {}
         grown: list[CreatePartitionsTopic] = []
-        doomed = frozenset(await self._cluster.topics_to_delete())
+        deleting = frozenset(await self._cluster.topics_to_delete())
         for topic in topics:
             try:
-                if topic.name in doomed:
+                if topic.name in deleting:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
                 await self._grow(topic, validate_only=validate_only)
             except ApiError as error:
@@ -255,22 +254,22 @@ class TopicAdmin:
         return outcomes
 
     async def wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
-        """Return when the condition given for each topic holds in the metadata, or after the time-out."""
+        """Wait until the metadata fulfils the condition of each topic, or until the time-out."""
         await self._wait.wait_for(conditions, timeout_ms)
 
-    # Planning: what is to be, or why not.
+    # Validation.
 
     async def _names_by_collision_key(self, topics: Sequence[CreatableTopic]) -> dict[str, str]:
-        """Index all topics by what colliding names share; empty if no new name could collide."""
+        """Index all topics by `collision_key`; return nothing if no new name can collide."""
         if not any(has_collision_characters(topic.name) for topic in topics):
             return {}
         return {collision_key(name): name for name in await self._cluster.topics()}
 
     def _plan(self, topic: CreatableTopic, taken: dict[str, str]) -> CreatedTopic:
-        """Decide a topic's replicas and check everything about it.
+        """Validate a new topic and assign its replicas.
 
         Raises:
-            ApiError: it cannot be created like this.
+            ApiError: the topic cannot be created.
         """
         name = topic.name
         if name in self._cache:
@@ -321,7 +320,7 @@ class TopicAdmin:
     # Writing.
 
     async def _write_new_topics(self, planned: Sequence[CreatedTopic]) -> dict[str, Outcome]:
-        """Write what was planned; a topic that somebody else created meanwhile is an error."""
+        """Write the planned topics; a topic that another broker created meanwhile is an error."""
         new_topics = [
             NewTopic(
                 name=topic.name,
@@ -333,7 +332,7 @@ class TopicAdmin:
             )
             for topic in planned
         ]
-        # The logs may be made before the write returns, and they need the overrides.
+        # The replica manager may open the logs before the write returns, and they need the settings.
         before = {topic.name: self._config_store.topic_overrides(topic.name) for topic in planned}
         for topic in planned:
             self._config_store.set_topic(topic.name, topic.config)
@@ -359,10 +358,10 @@ class TopicAdmin:
         return outcomes
 
     async def _grow(self, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
-        """Check a topic's new count and write it.
+        """Validate the new number of partitions and write it.
 
         Raises:
-            ApiError: it cannot grow like this.
+            ApiError: the topic cannot grow to it.
         """
         for _ in range(_CONFLICT_RETRIES):
             current = (await self._cluster.topic_assignments([topic.name])).get(topic.name)
@@ -443,10 +442,10 @@ class TopicAdmin:
         return known is None or known.topic_id != topic_id
 
     async def _wait_for_marks(self, topics: Collection[str], deadline: float) -> None:
-        """Return when the controller has finished the topics' deletion, or at the deadline.
+        """Wait until the controller has completed the deletion of the topics, or until the deadline.
 
-        Kafka answers as soon as the metadata says so; whoever then creates the topic again may be told
-        that it exists.
+        Kafka answers as soon as the metadata lacks the topic; a client that then creates it again may get
+        TOPIC_ALREADY_EXISTS.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline - self._clock.monotonic()):

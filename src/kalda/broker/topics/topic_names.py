@@ -1,6 +1,6 @@
-"""The rules of topic names.
+"""The rules of topic names, and the names of internal topics.
 
-A metric's name may carry a topic's with every ``.`` turned into ``_``; so two names that differ only there
+A metric's name has the topic's name with every ``.`` replaced by ``_``. Two names that differ only there
 collide, and only one of them may exist.
 """
 
@@ -10,9 +10,9 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
-"""A directory is named ``<topic>-<partition>``, may get a suffix while it is deleted, and has 255 bytes."""
+"""A directory is named ``<topic>-<partition>``, gets a suffix for its deletion, and may have 255 bytes."""
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""Reserved: KRaft's metadata log, which nobody may create as a topic."""
+"""The name of KRaft's metadata log, which clients cannot create."""
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
@@ -34,8 +34,15 @@ def topic_name_problem(name: str) -> str | None:
     return None
 
 
+def unknown_topic_error(name: str) -> ErrorCode:
+    """Return the error for a topic that does not exist: another one if no topic can have the name."""
+    if topic_name_problem(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def validate_topic_name(name: str) -> None:
-    """Refuse a name that no topic can have.
+    """Raise an error if no topic can have the name.
 
     Raises:
         ApiError: INVALID_TOPIC_EXCEPTION.
@@ -46,7 +53,7 @@ def validate_topic_name(name: str) -> None:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Return whether the brokers keep their own state in the topic."""
+    """Return whether brokers keep state of their own in the topic."""
     return name in INTERNAL_TOPICS
 
 
@@ -56,5 +63,5 @@ def has_collision_characters(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Return what two colliding names have in common: ``a.b`` and ``a_b`` both give ``a_b``."""
+    """Return a key that is equal for colliding names: ``a_b`` for ``a.b`` and ``a_b``."""
     return name.replace(".", "_")

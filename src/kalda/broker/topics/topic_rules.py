@@ -1,4 +1,4 @@
-"""The rules that a topic's partitions and replicas obey when a client chooses them."""
+"""Validates the numbers of partitions and the replica assignments that clients choose."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -7,14 +7,14 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_topics import CreatableReplicaAssignment
 
 PARTITIONS_PER_TOPIC_MAX: Final = 10_000
-"""The most partitions that one request may give one topic: Kafka's bound for a whole batch (KRaft).
+"""The most partitions that a request may give a topic: the bound of Kafka's KRaft controller for one batch.
 
-Each costs files and memory on its brokers, so a mistyped count must not reach coordination.
+A partition costs files and memory on its brokers, so a mistyped count must not be written.
 """
 
 
 def validate_partition_count(count: int) -> None:
-    """Refuse a count that is surely a mistake; that it is at least 1 is checked where replicas are chosen.
+    """Raise an error for a count above the bound; `assign_replicas` checks that it is at least 1.
 
     Raises:
         ApiError: POLICY_VIOLATION.
@@ -27,13 +27,12 @@ def validate_partition_count(count: int) -> None:
 
 
 def manual_assignment(assignments: Sequence[CreatableReplicaAssignment]) -> dict[int, tuple[int, ...]]:
-    """Read replicas chosen by hand. Brokers that do not live are taken: their partitions come up with
-    them."""
+    """Return the assignment of a request. Dead brokers are accepted; their replicas start with them."""
     return {entry.partition_index: tuple(entry.broker_ids) for entry in assignments}
 
 
 def validate_assignment(assignment: Mapping[int, tuple[int, ...]]) -> None:
-    """Check replicas chosen by hand (those that were computed always pass).
+    """Validate a replica assignment; one from `assign_replicas` is always valid.
 
     Raises:
         ApiError: INVALID_REPLICA_ASSIGNMENT.
@@ -53,7 +52,7 @@ def validate_assignment(assignment: Mapping[int, tuple[int, ...]]) -> None:
 def validate_added_replicas(
     added: Sequence[tuple[int, ...]], increment: int, replication_factor: int, brokers: Collection[int]
 ) -> None:
-    """Check replicas chosen by hand for new partitions; unlike at creation, their brokers must live.
+    """Validate the replicas that a request assigns to added partitions; their brokers must be alive.
 
     Raises:
         ApiError: INVALID_REPLICA_ASSIGNMENT.

@@ -1,7 +1,7 @@
-"""Waiting until the metadata shows what was asked of the controller.
+"""Makes an operation on topics wait until the metadata cache shows its result.
 
-An operation on topics is done when every topic's condition holds, or its time is up; it waits in the topic
-purgatory, keyed by the topics' names, and is looked at again whenever one of them changes.
+The operation waits in the topic purgatory under the names of its topics and is checked whenever one of them
+changes. It completes when the condition of each topic holds or its time-out expires.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 
 class TopicWait:
-    """Lets operations on topics wait."""
+    """Waits for conditions on topics."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory: Final = purgatory
 
     async def wait_for(self, conditions: Mapping[str, Callable[[], bool]], timeout_ms: int) -> None:
-        """Return when every topic's condition holds, or after the time-out; at once if there is none."""
+        """Wait until the condition of each topic holds, or until the time-out; return at once if it is 0."""
         if not conditions or timeout_ms <= 0:
             return
         done = asyncio.get_running_loop().create_future()
@@ -30,15 +30,16 @@ class TopicWait:
             waiting.force_complete()
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Look again at what waits for these topics."""
+        """Check the operations that wait for these topics."""
         for topic in topics:
             self._purgatory.check_and_complete(topic)
 
 
 class _DelayedTopicOperation(DelayedOperation):
-    """Waits until all conditions hold.
+    """Completes when all conditions hold.
 
-    Only the last one that did not hold yet is asked, so that a change of each of n topics costs n in all.
+    Each check starts with the last condition that did not hold, so n changes of n topics cost n checks in
+    all.
     """
 
     __slots__ = ("_conditions", "_done")

@@ -1,7 +1,7 @@
-"""Ids for idempotent producers, from blocks that coordination gives out.
+"""Allocates producer ids from blocks that the cluster gives out through ZooKeeper.
 
-A block is used up by this broker alone, so an id is unique in the cluster without asking for each. What is
-left of a block when the broker stops is never used; there are 2^63 ids.
+Only this broker uses the ids of its block, so an id is unique in the cluster without a request for each. A
+broker that stops never uses the rest of its block; there are 2^63 ids.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from kalda.zk.client.cluster_store import ClusterStore
 
 
 class ProducerIds:
-    """The next free producer id of one broker."""
+    """The producer ids of one broker."""
 
     def __init__(self, broker_id: int, cluster: ClusterStore) -> None:
         self._broker_id: Final = broker_id
         self._cluster: Final = cluster
         self._next = 0
         self._last = -1
-        # Only one request at a time asks for a block; the others wait and share it.
+        # Held by the one request that allocates a block; other requests wait and share the block.
         self._refill: Final = asyncio.Lock()
 
     def take_nowait(self) -> int | None:
-        """Return an id, or None while the block is used up and `take` has to be awaited."""
+        """Return an id, or None if the block is used up; the caller then awaits `take`."""
         if self._next > self._last:
             return None
         producer_id = self._next
@@ -30,10 +30,10 @@ class ProducerIds:
         return producer_id
 
     async def take(self) -> int:
-        """Return an id that no producer ever had.
+        """Return an unused id; allocate a block if the present one is used up.
 
         Raises:
-            ZooKeeperError: the block is used up and there is no other to be had.
+            ZooKeeperError: ZooKeeper did not answer.
         """
         async with self._refill:
             producer_id = self.take_nowait()

@@ -73,7 +73,9 @@ class Scraped:
         brokers = [
             BrokerInfo(each, (ListenerEndpoint("PLAINTEXT", f"host{each}", 9092),), None) for each in (1, 2)
         ]
-        cache.apply(UpdateMetadata(1, 1, [leadership(index, leader=2) for index in (0, 1)], brokers))
+        cache.apply(
+            UpdateMetadata(1, 1, [leadership(index, leader=2, replicas=(2,)) for index in (0, 1)], brokers)
+        )
         self.ends = RemoteEndOffsets(
             1, cache, self.clock, cast("Any", self.peer), listener="PLAINTEXT", timeout_ms=1000
         )

@@ -71,8 +71,8 @@ def test_options_of_kalda_broker_say_what_no_setting_says() -> None:
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
-        ({"broker.id": "5"}, "--id=7 and `broker.id`=5 say different things"),
-        ({"node.id": "5"}, "--id=7 and `node.id`=5 say different things"),
+        ({"broker.id": "5"}, "--id=7 and `broker.id`=5 contradict each other"),
+        ({"node.id": "5"}, "--id=7 and `node.id`=5 contradict each other"),
         ({"listeners": "PLAINTEXT://:9092"}, "--port=1234 and `listeners`=PLAINTEXT://:9092"),
         ({"listeners": "PLAINTEXT://:1234,EXTERNAL://:5"}, "--port=1234 and `listeners`"),
         ({"zookeeper.connect": "zk:2181"}, "--zookeeper=other:2181 and `zookeeper.connect`=zk:2181"),
@@ -129,7 +129,7 @@ def test_kalda_zookeeper_takes_options_where_no_setting_disagrees() -> None:
     config = zookeeper_config({"clientPort": "1", "dataDir": "/z"}, directory=None, host=None, port=1)
     assert ("/z", None, 1) == (config.data_dir, config.client_port_address, config.client_port)
     for properties in ({"clientPort": "2"}, {"dataDir": "/y"}, {"clientPortAddress": "h"}):
-        with pytest.raises(ConfigError, match="say different things"):
+        with pytest.raises(ConfigError, match="contradict each other"):
             zookeeper_config(properties, directory=Path("/z"), host="::1", port=1)
 
 

@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
-from kalda.broker.process.lifecycle import Termination, TerminationAskedError
+from kalda.broker.process.lifecycle import Termination, TerminationRequestedError
 
 
 async def test_a_first_signal_asks_and_a_second_hurries() -> None:
     termination = Termination()
     termination._on_signal(signal.SIGTERM)
-    assert (True, False) == (termination.is_asked, termination.hurried.is_set())
+    assert (True, False) == (termination.is_requested, termination.hurried.is_set())
     assert await termination.wait() is None
     termination._on_signal(signal.SIGTERM)
     assert termination.hurried.is_set()
@@ -20,8 +20,8 @@ async def test_a_first_signal_asks_and_a_second_hurries() -> None:
 async def test_a_fault_is_the_reason_and_the_first_one_counts() -> None:
     termination = Termination()
     fault = OSError("the disk")
-    termination.ask(fault)
-    termination.ask()
+    termination.request(fault)
+    termination.request()
     assert fault is await termination.wait()
 
 
@@ -37,9 +37,9 @@ async def test_a_start_that_lasts_is_given_up() -> None:
         finally:
             is_undone = True
 
-    termination.ask()
-    with pytest.raises(TerminationAskedError):
-        await termination.unless_asked(start())
+    termination.request()
+    with pytest.raises(TerminationRequestedError):
+        await termination.unless_requested(start())
     assert is_undone
 
 
@@ -52,6 +52,6 @@ async def test_a_start_that_ends_in_time_returns_and_raises() -> None:
     async def bad() -> int:
         raise OSError("taken")
 
-    assert 7 == await termination.unless_asked(good())
+    assert 7 == await termination.unless_requested(good())
     with pytest.raises(OSError, match="taken"):
-        await termination.unless_asked(bad())
+        await termination.unless_requested(bad())

@@ -99,7 +99,9 @@ class Asker:
     def __init__(self, leader: int) -> None:
         self.peer = FakePeer()
         cache = MetadataCache()
-        state = leadership(topic="__transaction_state", topic_id=uuid.UUID(int=3), leader=leader)
+        state = leadership(
+            topic="__transaction_state", topic_id=uuid.UUID(int=3), leader=leader, replicas=(1, 2)
+        )
         brokers = [
             BrokerInfo(each, (ListenerEndpoint("PLAINTEXT", f"host{each}", 9092),), None) for each in (1, 2)
         ]

@@ -1,7 +1,8 @@
-"""The request handlers: one module per API key, each of which exports its `HANDLER`.
+"""The request handlers: one module per API key, which exports its `HANDLER`.
 
-A broker answers what is listed here and says so in ApiVersions; what is not listed does not exist for
-clients.
+A handler turns one request message into its response and keeps no state of its own: it calls the parts in
+`BrokerServices`. It does not decode, encode or count; the dispatcher does. The broker serves the APIs listed
+here and returns the same list for ApiVersions; a request of any other API closes the connection.
 """
 
 from kalda.broker.requests.api import ApiHandler

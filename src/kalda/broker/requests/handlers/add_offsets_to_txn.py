@@ -1,7 +1,8 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: a group's offsets become part of a transaction (KIP-98).
+"""AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction (KIP-98).
 
-What becomes part is the partition of ``__consumer_offsets`` that the group belongs to. Before v2 a fenced
-producer is told INVALID_PRODUCER_EPOCH. v4 may answer TRANSACTION_ABORTABLE, which never comes up here.
+It adds the partition of ``__consumer_offsets`` that the group belongs to. Versions below 2 return
+INVALID_PRODUCER_EPOCH for a fenced producer. v3 is flexible. v4 may return TRANSACTION_ABORTABLE (KIP-890),
+which this broker never does.
 """
 
 from typing import Final
@@ -15,13 +16,13 @@ from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 FENCED_FROM: Final = 2
-"""The first version whose producers know PRODUCER_FENCED."""
+"""The first version with PRODUCER_FENCED."""
 
 
 def handle(
     services: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> Pending[AddOffsetsToTxnResponse]:
-    """Take the group's partition into the transaction."""
+    """Add the group's partition to the transaction."""
 
     def answer(done: Pending[Decision]) -> AddOffsetsToTxnResponse:
         code = done.value.code
@@ -38,7 +39,7 @@ def handle(
 
 
 def error_response(request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return AddOffsetsToTxnResponse(error_code=code)
 
 

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (key 24), versions 0-5: partitions become part of a transaction (KIP-98).
+"""AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction (KIP-98).
 
-Before v2 a fenced producer is told INVALID_PRODUCER_EPOCH. From v4 brokers ask for many transactions, and
-whether partitions are in them without adding any (KIP-890); before v5 they are told INVALID_TXN_STATE for
-one that is not.
+Versions below 2 return INVALID_PRODUCER_EPOCH for a fenced producer. From v4 brokers send the request: it
+names many transactions, and may verify that they contain partitions without adding any (KIP-890). For a
+partition outside its transaction v4 returns INVALID_TXN_STATE, v5 TRANSACTION_ABORTABLE.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from kalda.protocol.messages.add_partitions_to_txn import (
 FENCED_FROM: Final = 2
 BATCHED_FROM: Final = 4
 ABORTABLE_FROM: Final = 5
-"""The first versions that know PRODUCER_FENCED, many transactions, and TRANSACTION_ABORTABLE."""
+"""The first versions with PRODUCER_FENCED, with many transactions, and with TRANSACTION_ABORTABLE."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -38,7 +38,7 @@ Codes = dict[TopicPartition, ErrorCode]
 def handle(
     services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> Pending[AddPartitionsToTxnResponse]:
-    """Take a client's partitions into its transaction, or answer another broker."""
+    """Add a client's partitions to its transaction, or add or verify those that another broker sends."""
     if context.api_version >= BATCHED_FROM:
         return _handle_batch(services, request, context.api_version)
     return _handle_client(services, request, context.api_version)
@@ -70,7 +70,7 @@ def _handle_client(
 def _handle_batch(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
 ) -> Pending[AddPartitionsToTxnResponse]:
-    """Answer for each transaction; the request is complete when the slowest of them is."""
+    """Return a result for each transaction; the slowest one completes the response."""
     transactions = request.transactions
 
     def answer(done: list[Pending[Codes]]) -> AddPartitionsToTxnResponse:
@@ -88,7 +88,7 @@ def _handle_batch(
 
 
 def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Pending[Codes]:
-    """Ask the coordinator about the partitions of one transaction, or to add them."""
+    """Add or verify the partitions of one transaction."""
     partitions = _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
@@ -104,7 +104,7 @@ def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -
 
 
 def _as_known(codes: Codes, version: int) -> Codes:
-    """Say it in words that brokers of this version understand."""
+    """Replace the error code that brokers of this version do not know."""
     if version >= ABORTABLE_FROM:
         return codes
     return {
@@ -116,17 +116,17 @@ def _as_known(codes: Codes, version: int) -> Codes:
 def _refused(
     services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
 ) -> Codes | None:
-    """Say why none of the partitions can be part of a transaction; None if nothing is wrong with any."""
+    """Return an error for each partition if one of them cannot be part of a transaction; else None."""
     wrong: Codes = {}
     for each in partitions:
         if is_client and each.topic in INTERNAL_TOPICS:
-            # A group's offsets become part by AddOffsetsToTxn.
+            # Only AddOffsetsToTxn adds the partition of a group's offsets.
             wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif services.metadata_cache.partition(each) is None:
             wrong[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not wrong:
         return None
-    # All or nothing: the others are not even tried.
+    # All or nothing: the valid partitions are not attempted.
     return {each: wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
 
 
@@ -150,7 +150,7 @@ def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
 
 
 def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
-    """Answer with one error for everything that was asked."""
+    """Return a response with the error for the whole request."""
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)

@@ -1,12 +1,17 @@
-"""AlterConfigs (key 33), versions 0-2: give a resource exactly the settings named, and no others.
+"""AlterConfigs (key 33), versions 0-2: replaces the dynamic settings of topics and brokers.
 
-Tools use IncrementalAlterConfigs now; old ones still send this.
+A resource keeps only the settings that the request names; all others go back to their defaults.
+IncrementalAlterConfigs replaces this API (KIP-339). v1 throttles after the response, v2 is flexible.
 """
 
-from collections import Counter
-from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.config.config_admin import (
+    ConfigChangeRequest,
+    ConfigOperation,
+    alter_each,
+    resource_response,
+)
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -19,49 +24,29 @@ from kalda.protocol.messages.alter_configs import (
 )
 
 
-def handle(
+async def handle(
     services: BrokerServices, request: AlterConfigsRequest, context: RequestContext
-) -> Coroutine[None, None, AlterConfigsResponse]:
-    """Change each resource on its own: one that fails leaves the others be."""
-    return _alter(services, request)
+) -> AlterConfigsResponse:
+    """Replace the settings of each resource; one that fails does not affect the others."""
 
+    async def alter(resource: AlterConfigsResource) -> None:
+        await services.topic_admin.configs.alter(
+            resource.resource_type,
+            resource.resource_name,
+            [ConfigChangeRequest(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
+            keeps_others=False,
+            validate_only=request.validate_only,
+        )
 
-def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
-    """Answer with the error for each resource."""
-    return AlterConfigsResponse(
-        responses=[_response(resource, ApiError(code)) for resource in request.resources]
-    )
-
-
-async def _alter(services: BrokerServices, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
-        error: ApiError | None = None
-        try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            names = [config.name for config in resource.configs]
-            if len(set(names)) != len(names):
-                raise ApiError(ErrorCode.INVALID_REQUEST, "A setting is named twice for one resource.")
-            await services.topic_admin.configs.replace(
-                resource.resource_type,
-                resource.resource_name,
-                {config.name: config.value for config in resource.configs},
-                validate_only=request.validate_only,
-            )
-        except ApiError as caught:
-            error = caught
-        responses.append(_response(resource, error))
+    responses = await alter_each(request.resources, alter, AlterConfigsResourceResponse)
     return AlterConfigsResponse(responses=responses)
 
 
-def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=error.code if error is not None else ErrorCode.NONE,
-        error_message=error.message if error is not None else None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
+    """Return a response with the error for each resource."""
+    error = ApiError(code)
+    return AlterConfigsResponse(
+        responses=[resource_response(AlterConfigsResourceResponse, each, error) for each in request.resources]
     )
 
 

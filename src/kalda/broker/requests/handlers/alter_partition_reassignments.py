@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45), version 0: move partitions, or call moves off (KIP-455).
+"""AlterPartitionReassignments (key 45), version 0: starts or cancels reassignments of partitions (KIP-455).
 
-Only the controller serves it. The answer says that the moves were taken on, not that they are complete:
-ListPartitionReassignments tells that. v1 (KIP-860) is not built.
+Only the controller serves it. The response confirms that the reassignments have started;
+ListPartitionReassignments returns those in progress. v1 (KIP-860) is not implemented.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from kalda.protocol.messages.alter_partition_reassignments import (
 def handle(
     services: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse | Coroutine[None, None, AlterPartitionReassignmentsResponse]:
-    """Refuse at once where this broker is not the controller; else take the moves on."""
+    """Return NOT_CONTROLLER if this broker is not the controller; else start the reassignments."""
     if not services.controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     return _alter(services, request)
@@ -33,7 +33,7 @@ def handle(
 def error_response(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode
 ) -> AlterPartitionReassignmentsResponse:
-    """Answer with an error for the whole request."""
+    """Return a response with the error for the whole request."""
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.message)
 
 
@@ -48,7 +48,7 @@ async def _alter(
         for each in topic.partitions
     }
     try:
-        # Without a time-out a client does not want to wait; but its moves must be begun before the answer.
+        # A client without a time-out does not wait for long, but the response must follow the start.
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
             outcomes = await services.controller.alter_reassignments(targets)
     except TimeoutError:

@@ -1,9 +1,9 @@
-"""ApiVersions (key 18), versions 0-4: what this broker serves.
+"""ApiVersions (key 18), versions 0-4: returns the API keys and versions that this broker serves.
 
-From v3 a client says what software it is, in a form that is checked (KIP-511), and is told the features that
-are supported and finalised (KIP-584): ``transaction.version`` 2 has it use transactions' second protocol. A
-feature whose lowest level is 0 is told from v4 on only, since clients of before refuse it. A request
-of an unknown version is answered by dispatch, in version 0 with UNSUPPORTED_VERSION and the same list.
+From v3 a client names its software, whose form is checked (KIP-511), and the response has the supported and
+finalized features (KIP-584); ``transaction.version`` 2 makes clients use the second transaction protocol. A
+feature whose lowest level is 0 is returned from v4 on, because older clients reject it. The dispatcher
+answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list.
 """
 
 import re
@@ -24,13 +24,13 @@ from kalda.protocol.messages.api_versions import (
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_FROM_VERSION: Final = 3
 _LEVEL_0_FROM_VERSION: Final = 4
-"""KIP-1022, KAFKA-17011: clients of before take 0 for an error."""
+"""KIP-1022, KAFKA-17011: older clients reject 0."""
 
 
 def handle(
     services: BrokerServices, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
-    """Answer with every API and its versions."""
+    """Return every API with its versions, and the features."""
     if context.api_version >= _SOFTWARE_FROM_VERSION and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -53,7 +53,7 @@ def handle(
 
 
 def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """Answer with an error and no list."""
+    """Return a response with the error and no list."""
     return ApiVersionsResponse(error_code=code)
 
 

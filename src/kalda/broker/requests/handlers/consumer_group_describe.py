@@ -1,15 +1,16 @@
-"""ConsumerGroupDescribe (key 69), versions 0-1: state and members of consumer groups (KIP-848).
+"""ConsumerGroupDescribe (key 69), versions 0-1: returns the state and the members of consumer groups
+(KIP-848).
 
-v1 tells which protocol each member speaks (KIP-1099).
+v1 adds the protocol that each member uses (KIP-1099).
 """
 
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.authorized_operations import tell_group_operations
+from kalda.broker.requests.authorized_operations import set_group_operations
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import SLICE, in_slices
+from kalda.broker.requests.slices import answer_in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -23,23 +24,18 @@ from kalda.protocol.messages.consumer_group_describe import (
 def handle(
     services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> Pending[ConsumerGroupDescribeResponse] | Coroutine[Any, Any, ConsumerGroupDescribeResponse]:
-    """Answer when everything that is told is committed."""
+    """Answer when everything in the response is committed."""
 
-    def answer(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
+    def respond(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
         if request.include_authorized_operations:
-            tell_group_operations(groups)
+            set_group_operations(groups)
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    async def describe_many() -> ConsumerGroupDescribeResponse:
-        return answer(await in_slices(request.group_ids, services.consumer_groups.describe))
-
-    if len(request.group_ids) > SLICE:
-        return describe_many()
-    return services.consumer_groups.describe(request.group_ids).then(lambda done: answer(done.value))
+    return answer_in_slices(request.group_ids, services.consumer_groups.describe, respond)
 
 
 def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> ConsumerGroupDescribeResponse:
-    """Answer with an error for each group."""
+    """Return a response with the error for each group."""
     return ConsumerGroupDescribeResponse(
         groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
     )

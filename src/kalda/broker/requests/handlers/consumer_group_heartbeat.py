@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1: members of consumer groups join, stay and leave (KIP-848).
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: a member joins, stays in or leaves a group (KIP-848).
 
-v1 adds subscription by regular expression, and has the client make its member id (KIP-1082).
+v1 adds subscription by regular expression, and the client makes its member id (KIP-1082).
 """
 
 from typing import Final
@@ -19,14 +19,14 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
 def handle(
     services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
-    """Answer when what the heartbeat changes is replicated."""
+    """Answer when the change that the heartbeat makes is replicated."""
     return services.consumer_groups.heartbeat(
         request, context.api_version, context.client_id or "", f"/{context.connection.peer_address}"
     )
 
 
 def error_response(request: ConsumerGroupHeartbeatRequest, code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return ConsumerGroupHeartbeatResponse(error_code=code)
 
 

@@ -1,7 +1,7 @@
 """ControlledShutdown (key 7), versions 0-3: a broker asks the controller to move its leaderships.
 
-v0 has a request header without a client id. From v2 the broker epoch tells a request of a former life.
-Only the controller serves it.
+Only the controller serves it. v0 has a request header without a client id. From v2 the broker epoch fences a
+request from before the broker's restart. v3 is flexible.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from kalda.protocol.messages.controlled_shutdown import (
 async def handle(
     services: BrokerServices, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
-    """Move what can be moved, and name what the broker still leads."""
+    """Move the leaderships; return the partitions that the broker still leads."""
     remaining = await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[
@@ -30,7 +30,7 @@ async def handle(
 
 
 def error_response(request: ControlledShutdownRequest, code: ErrorCode) -> ControlledShutdownResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return ControlledShutdownResponse(error_code=code)
 
 

@@ -1,4 +1,8 @@
-"""CreatePartitions (key 37), versions 0-3: give topics more partitions. Only the controller serves it."""
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics. Only the controller serves it.
+
+v1 throttles after the response, v2 is flexible, v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599), which is
+not implemented.
+"""
 
 from collections import Counter
 from collections.abc import Coroutine
@@ -18,14 +22,14 @@ from kalda.protocol.messages.create_partitions import (
 def handle(
     services: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse | Coroutine[None, None, CreatePartitionsResponse]:
-    """Refuse at once where this broker is not the controller; else grow the topics."""
+    """Return NOT_CONTROLLER if this broker is not the controller; else add the partitions."""
     if not services.topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     return _grow(services, request)
 
 
 def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
-    """Answer with the error for each topic."""
+    """Return a response with the error for each topic."""
     names = {topic.name: None for topic in request.topics}
     return CreatePartitionsResponse(results=[_result(name, ApiError(code)) for name in names])
 

@@ -1,8 +1,8 @@
-"""CreateTopics (key 19), versions 0-7: create topics, or check whether they could be.
+"""CreateTopics (key 19), versions 0-7: creates topics, or validates that they can be created.
 
-v1 adds validate_only and messages, v4 -1 for the broker's defaults, v5 the configs in force, v7 the topic id.
-Only the controller serves it; clients find the controller in the metadata. Quotas on changes of the cluster
-(v6, KIP-599) are not built, so nothing is throttled.
+v1 adds validate_only and error messages, v4 -1 for the broker's defaults, v5 the topic's settings in the
+response, v7 the topic id. Only the controller serves it; clients find the controller in the metadata. Quotas
+on changes of the cluster (v6, KIP-599) are not implemented.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ from kalda.protocol.messages.create_topics import (
 def handle(
     services: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse | Coroutine[None, None, CreateTopicsResponse]:
-    """Refuse at once where this broker is not the controller; else create."""
+    """Return NOT_CONTROLLER if this broker is not the controller; else create the topics."""
     if not services.topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     return _create(services, request)
 
 
 def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
-    """Answer with the error for each topic."""
+    """Return a response with the error for each topic."""
     return CreateTopicsResponse(topics=[_failed(topic.name, ApiError(code)) for topic in request.topics])
 
 

@@ -1,14 +1,14 @@
-"""DeleteGroups (key 42), versions 0-2: forget groups without members, and their offsets (KIP-229).
+"""DeleteGroups (key 42), versions 0-2: deletes groups without members, with their offsets (KIP-229).
 
 v1 throttles after the response, v2 is flexible.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import SLICE, in_slices
+from kalda.broker.requests.slices import answer_in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -22,29 +22,24 @@ from kalda.protocol.messages.delete_groups import (
 def handle(
     services: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
 ) -> Pending[DeleteGroupsResponse] | Coroutine[Any, Any, DeleteGroupsResponse]:
-    """Answer when every deletion is committed or refused."""
-    if len(request.groups_names) > SLICE:
-        return _delete_many(services, request)
-    deleted = services.group_coordinator.delete_groups(request.groups_names)
-    return deleted.then(lambda done: DeleteGroupsResponse(results=_results(done.value)))
+    """Answer when each deletion is committed or refused."""
+
+    def delete(names: Sequence[str]) -> Pending[list[tuple[str, ErrorCode]]]:
+        deleted = services.group_coordinator.delete_groups(names)
+        return deleted.then(lambda done: list(done.value.items()))
+
+    return answer_in_slices(list(dict.fromkeys(request.groups_names)), delete, _response)
 
 
-async def _delete_many(services: BrokerServices, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    coordinator = services.group_coordinator
-    codes = await in_slices(
-        list(dict.fromkeys(request.groups_names)),
-        lambda names: coordinator.delete_groups(names).then(lambda done: list(done.value.items())),
+def _response(codes: Iterable[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes]
     )
-    return DeleteGroupsResponse(results=_results(dict(codes)))
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
-    """Answer with an error for each group."""
-    return DeleteGroupsResponse(results=_results(dict.fromkeys(request.groups_names, code)))
-
-
-def _results(codes: dict[str, ErrorCode]) -> list[DeletableGroupResult]:
-    return [DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]
+    """Return a response with the error for each group."""
+    return _response(dict.fromkeys(request.groups_names, code).items())
 
 
 HANDLER: Final = ApiHandler(

@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20), versions 0-6: delete topics by name or, from v6, by id.
+"""DeleteTopics (key 20), versions 0-6: deletes topics by name or, from v6, by id.
 
-v3 and up learn TOPIC_DELETION_DISABLED; before, it is INVALID_REQUEST. v5 adds messages. Only the controller
-serves it.
+Versions below 3 return INVALID_REQUEST instead of TOPIC_DELETION_DISABLED. v5 adds error messages. Only the
+controller serves it.
 """
 
 from collections.abc import Coroutine
@@ -19,25 +19,25 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-_DISABLED_FROM_VERSION: Final = 3
+_DISABLED_FROM: Final = 3
 
 
 def handle(
     services: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse | Coroutine[None, None, DeleteTopicsResponse]:
-    """Refuse at once what can be refused; else delete."""
+    """Return an error if this broker cannot delete topics; else delete them."""
     if not services.topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     if not services.config.delete_topic_enable:
-        told = context.api_version >= _DISABLED_FROM_VERSION
+        has_code = context.api_version >= _DISABLED_FROM
         return error_response(
-            request, ErrorCode.TOPIC_DELETION_DISABLED if told else ErrorCode.INVALID_REQUEST
+            request, ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         )
     return _delete(services, request)
 
 
 def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    """Answer with the error for each topic."""
+    """Return a response with the error for each topic."""
     return DeleteTopicsResponse(
         responses=[
             DeletableTopicResult(
@@ -65,10 +65,10 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> Del
                 name=name, topic_id=topic.topic_id, error_code=code, error_message=_message(code)
             )
         )
-    doomed = [result for result in results if result.error_code == ErrorCode.NONE]
-    names = dict.fromkeys(result.name for result in doomed if result.name is not None)
+    deletable = [result for result in results if result.error_code == ErrorCode.NONE]
+    names = dict.fromkeys(result.name for result in deletable if result.name is not None)
     codes = await services.topic_admin.delete_topics(names, request.timeout_ms)
-    for result in doomed:
+    for result in deletable:
         code = codes[result.name or ""]
         result.error_code = code
         result.error_message = _message(code)
@@ -76,7 +76,7 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> Del
 
 
 def _topics(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """Return what is to be deleted in the form of v6."""
+    """Return the topics of a request of any version in the form of v6."""
     return [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
 
 

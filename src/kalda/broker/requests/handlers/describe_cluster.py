@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60), versions 0-1: the cluster's id, its brokers and its controller.
+"""DescribeCluster (key 60), versions 0-1: returns the cluster id, the brokers and the controller.
 
-v1 lets a client say that it wants controllers' endpoints (KIP-919), which a broker refuses.
+v1 adds the endpoint type (KIP-919); a broker rejects the type of controllers.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _CONTROLLERS: Final = 2
 def handle(
     services: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Answer with the live brokers that have the listener of the request."""
+    """Return the live brokers that have the client's listener."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=_wrong_endpoint(request.endpoint_type),
@@ -35,7 +35,7 @@ def handle(
         DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
         for broker in cache.endpoints(context.listener)
     ]
-    # A controller that the client could not reach under the ids it is told is better not named.
+    # A controller without the client's listener is not in the list, so the client could not connect to it.
     known = any(broker.broker_id == cache.controller_id for broker in brokers)
     return DescribeClusterResponse(
         cluster_id=services.cluster_id,
@@ -50,7 +50,7 @@ def handle(
 
 
 def error_response(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return DescribeClusterResponse(error_code=code, error_message=code.message)
 
 

@@ -1,8 +1,8 @@
-"""DescribeConfigs (key 32), versions 0-4: settings, their values and where these come from.
+"""DescribeConfigs (key 32), versions 0-4: returns settings, their values and the sources of the values.
 
-v0 tells only whether a value is the default, v1 its source and, on request, its synonyms, v3 its type and, on
-request, its documentation. A broker describes itself (by id), what was changed for all brokers (by the empty
-name), topics, and its own loggers (KIP-412).
+v0 has only whether a value is the default, v1 its source and, on request, its synonyms, v3 its type and, on
+request, its documentation. Resources are topics, this broker (by its id), the dynamic defaults of all brokers
+(by the empty name), and the loggers of this broker (KIP-412).
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ from kalda.protocol.messages.describe_configs import (
 def handle(
     services: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe each resource on its own."""
+    """Describe each resource; one that fails does not affect the others."""
     results = []
     for resource in request.resources:
         try:
@@ -54,7 +54,7 @@ def handle(
 
 
 def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
-    """Answer with the error for each resource."""
+    """Return a response with the error for each resource."""
     return DescribeConfigsResponse(
         results=[_failed(resource, ApiError(code)) for resource in request.resources]
     )

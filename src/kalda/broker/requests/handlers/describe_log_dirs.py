@@ -1,8 +1,8 @@
-"""DescribeLogDirs (key 35), versions 0-4: where the logs are, and how large (KIP-113).
+"""DescribeLogDirs (key 35), versions 0-4: returns the log directories and the sizes of their logs (KIP-113).
 
-v3 adds an error for the whole request, v4 the size of each volume (KIP-827). A directory out of service is
-answered with KAFKA_STORAGE_ERROR and nothing else. Moving replicas between directories does not exist here,
-so no log is a future one.
+v3 adds an error for the whole request, v4 the size of each volume (KIP-827). An offline directory has
+KAFKA_STORAGE_ERROR and nothing else. Moving replicas between directories is not implemented, so no log is a
+future one.
 """
 
 import os
@@ -27,7 +27,7 @@ from kalda.storage.volume import volume_bytes
 def handle(
     services: BrokerServices, request: DescribeLogDirsRequest, _: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe every directory, with the logs that are asked for."""
+    """Describe every directory with those of its logs that the request names."""
     wanted = None
     if request.topics is not None:
         wanted = {
@@ -71,7 +71,7 @@ def _describe(directory: str, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
 
 
 def error_response(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """Answer the whole request with an error; before version 3 it has room for none."""
+    """Return a response with the error for the whole request; versions below 3 have no field for it."""
     return DescribeLogDirsResponse(error_code=code)
 
 

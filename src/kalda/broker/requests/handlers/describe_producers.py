@@ -1,7 +1,7 @@
-"""DescribeProducers (key 61), version 0: the producers that a partition's log knows (KIP-664).
+"""DescribeProducers (key 61), version 0: returns the producers in a partition's producer state (KIP-664).
 
-Every replica answers for its own log: a copy that lacks a marker is found so. It is how a hanging transaction
-is found, and what `kafka-transactions.sh abort` needs to know to end it.
+Each replica answers from its own log, which shows a replica that lacks a marker. Operators find hanging
+transactions with it, and `kafka-transactions.sh abort` takes its arguments from it.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ from kalda.protocol.messages.describe_producers import (
 def handle(
     services: BrokerServices, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """List the producers of each partition."""
+    """Return the producers of each partition."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
@@ -63,7 +63,7 @@ def _describe(services: BrokerServices, topic_partition: TopicPartition) -> Part
 
 
 def error_response(request: DescribeProducersRequest, code: ErrorCode) -> DescribeProducersResponse:
-    """Answer every partition with one error."""
+    """Return a response with the error for each partition."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

@@ -1,8 +1,8 @@
-"""DescribeTopicPartitions (key 75), version 0: topics and partitions, page by page (KIP-966).
+"""DescribeTopicPartitions (key 75), version 0: returns topics and their partitions, page by page (KIP-966).
 
-Java's admin client, and through it Spark, asks this before Metadata. No eligible leader replicas are kept, so
-those lists are empty. Topics come in order of name; a page has at most the lower of what the client wants and
-``max.request.partition.size.limit`` partitions, and its cursor says where the next one begins.
+Java's admin client, and through it Spark, sends this before Metadata. Topics are ordered by name. A page has
+at most `response_partition_limit` and ``max.request.partition.size.limit`` partitions; its cursor names the
+first partition of the next page. Eligible leader replicas are not implemented, so their lists are empty.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from typing import Final
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_TOPIC_OPERATIONS
-from kalda.broker.requests.partition_views import view_partition
+from kalda.broker.requests.partition_views import partition_metadata
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.topics.topic_names import is_internal_topic, topic_name_problem
+from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.describe_topic_partitions import (
@@ -28,10 +28,10 @@ from kalda.protocol.messages.describe_topic_partitions import (
 def handle(
     services: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Answer one page.
+    """Return one page.
 
     Raises:
-        ApiError: INVALID_REQUEST, the cursor is not within what was asked for.
+        ApiError: INVALID_REQUEST, the cursor names a topic that was not requested or a negative partition.
     """
     names = _names_from_cursor(services.metadata_cache, request)
     limit = max(1, min(request.response_partition_limit, services.config.max_request_partition_size_limit))
@@ -41,7 +41,7 @@ def handle(
 def error_response(
     request: DescribeTopicPartitionsRequest, code: ErrorCode
 ) -> DescribeTopicPartitionsResponse:
-    """Answer with the error for each topic; the protocol has no place for it elsewhere."""
+    """Return a response with the error for each topic; the protocol has no other place for it."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name) for topic in request.topics
@@ -81,9 +81,7 @@ def _page(
             break
         topic = cache.topic(name)
         if topic is None:
-            # When everything was asked, a topic that has gone meanwhile is no error.
-            if request.topics:
-                response.topics.append(_unknown_topic(name))
+            response.topics.append(_unknown_topic(name))
             continue
         cursor = request.cursor
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
@@ -99,37 +97,26 @@ def _page(
 def _topic(
     cache: MetadataCache, topic: TopicMetadata, numbers: list[int], listener: str
 ) -> DescribeTopicPartitionsResponseTopic:
-    views = [view_partition(topic.partitions[number], cache.brokers, listener) for number in numbers]
+    partitions = [
+        partition_metadata(
+            DescribeTopicPartitionsResponsePartition, topic.partitions[number], cache.brokers, listener
+        )
+        for number in numbers
+    ]
+    for each in partitions:
+        each.eligible_leader_replicas, each.last_known_elr = [], []
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal_topic(topic.name),
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=view.error,
-                partition_index=view.partition,
-                leader_id=view.leader,
-                leader_epoch=view.leader_epoch,
-                replica_nodes=view.replicas,
-                isr_nodes=view.isr,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=view.offline_replicas,
-            )
-            for view in views
-        ],
+        partitions=partitions,
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
 
 
 def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = (
-        ErrorCode.INVALID_TOPIC_EXCEPTION
-        if topic_name_problem(name)
-        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    )
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code,
+        error_code=unknown_topic_error(name),
         name=name,
         is_internal=is_internal_topic(name),
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,

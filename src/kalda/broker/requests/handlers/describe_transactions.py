@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0: where transactions stand, by transactional id (KIP-664)."""
+"""DescribeTransactions (key 65), version 0: returns transactions by transactional id (KIP-664)."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ Found = tuple[ErrorCode, TransactionMetadata | None]
 def handle(
     services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Pending[DescribeTransactionsResponse]:
-    """Describe each id; partitions of a transaction that is being ended are those without a marker."""
+    """Describe each transaction; one that is completing has only its partitions without a marker."""
     ids = request.transactional_ids
 
     def answer(done: list[Pending[Found]]) -> DescribeTransactionsResponse:
@@ -56,7 +56,7 @@ def _state(services: BrokerServices, transactional_id: str, found: Found) -> Tra
 
 
 def error_response(request: DescribeTransactionsRequest, code: ErrorCode) -> DescribeTransactionsResponse:
-    """Answer every id with one error."""
+    """Return a response with the error for each id."""
     return DescribeTransactionsResponse(
         transaction_states=[
             TransactionState(error_code=code, transactional_id=each) for each in request.transactional_ids

@@ -1,8 +1,8 @@
-"""ElectLeaders (key 43), versions 0-2: elect leaders by hand. Only the controller serves it.
+"""ElectLeaders (key 43), versions 0-2: elects partition leaders on request. Only the controller serves it.
 
-v0 elects preferred leaders only. v1 adds unclean elections and an error for the whole request. The answer
-waits until this broker's metadata shows the new leaders, as in Kafka. Of all partitions (None), those that
-need no election are not listed.
+v0 elects preferred leaders only. v1 adds unclean elections and an error for the whole request. The response
+waits until this broker's metadata shows the new leaders, as in Kafka. If the request is for all partitions
+(null), those that need no election are left out.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from kalda.protocol.messages.elect_leaders import (
 )
 
 _REQUEST_ERROR_FROM: Final = 1
-"""The version from which there is an error for the whole request; before, each partition has it."""
+"""The first version with an error for the whole request; below it each partition has the error."""
 
 
 async def handle(
     services: BrokerServices, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect; refuse where this broker is not the controller."""
+    """Elect leaders; return an error if this broker is not the controller."""
     try:
         return await _elect(services, request)
     except ApiError as error:
@@ -40,7 +40,7 @@ async def handle(
 
 
 def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    """Answer with the error for the request, and for each partition."""
+    """Return a response with the error for the request and for each partition."""
     results = {
         TopicPartition(topic.topic, index): code
         for topic in request.topic_partitions or ()

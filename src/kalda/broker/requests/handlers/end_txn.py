@@ -1,8 +1,8 @@
-"""EndTxn (key 26), versions 0-5: commit or abort a transaction (KIP-98).
+"""EndTxn (key 26), versions 0-5: commits or aborts a transaction (KIP-98).
 
-The answer comes when the outcome is decided for good, before it is written everywhere. Before v2 a fenced
-producer is told INVALID_PRODUCER_EPOCH. v4 may answer TRANSACTION_ABORTABLE. From v5 every end raises the
-producer's epoch, which is in the answer (KIP-890).
+The response follows the durable decision, before the markers are written. Versions below 2 return
+INVALID_PRODUCER_EPOCH for a fenced producer. v3 is flexible. v4 may return TRANSACTION_ABORTABLE. From v5 the
+end of a transaction raises the producer's epoch, which the response carries (KIP-890).
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, 
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 FENCED_FROM: Final = 2
-"""The first version whose producers know PRODUCER_FENCED."""
+"""The first version with PRODUCER_FENCED."""
 RAISES_EPOCH_FROM: Final = 5
 
 
 def handle(
     services: BrokerServices, request: EndTxnRequest, context: RequestContext
 ) -> Pending[EndTxnResponse]:
-    """Decide the outcome."""
+    """Commit or abort the transaction."""
     version = context.api_version
 
     def answer(done: Pending[Decision]) -> EndTxnResponse:
@@ -46,7 +46,7 @@ def handle(
 
 
 def error_response(request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return EndTxnResponse(error_code=code)
 
 

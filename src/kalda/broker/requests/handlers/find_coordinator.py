@@ -1,10 +1,10 @@
-"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10), versions 0-6: returns the broker that coordinates a group or a transactional id.
 
-v1 adds the key's type and a message, v4 asks for many keys (KIP-699), v6 knows share groups (KIP-932), which
-are not served.
+v1 adds the key's type and an error message, v4 takes many keys (KIP-699), v6 adds share groups (KIP-932),
+which are not implemented.
 
-The coordinator of a key is the leader of the partition of an internal topic that the key's hash names. A
-topic that does not exist is created, and the client, told COORDINATOR_NOT_AVAILABLE, asks again.
+A key's coordinator is the leader of the partition of an internal topic that the key hashes to. If the topic
+does not exist the handler creates it, and the client gets COORDINATOR_NOT_AVAILABLE and asks again.
 """
 
 from collections.abc import Coroutine
@@ -35,7 +35,7 @@ _NO_PORT: Final = -1
 def handle(
     services: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    """Name the coordinator of each key."""
+    """Return the coordinator of each key."""
     many = context.api_version >= MANY_KEYS_FROM
     keys = request.coordinator_keys if many else [request.key]
     topic = _TOPICS.get(request.key_type)
@@ -102,7 +102,7 @@ def _response(found: list[Coordinator], many: bool) -> FindCoordinatorResponse:
 
 
 def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
-    """Answer with an error for each key: versions from 4 name their keys in the list."""
+    """Return a response with the error for each key."""
     many = bool(request.coordinator_keys)
     keys = request.coordinator_keys if many else [request.key]
     return _response([_failure(key, code) for key in keys], many)

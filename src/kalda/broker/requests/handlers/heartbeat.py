@@ -1,6 +1,6 @@
-"""Heartbeat (key 12), versions 0-4: a member lives, and learns whether it must join again.
+"""Heartbeat (key 12), versions 0-4: keeps a member of a classic group alive and reports rebalances to it.
 
-v3 adds static members (KIP-345).
+v2 throttles after the response, v3 adds static members (KIP-345), v4 is flexible.
 """
 
 from typing import Final
@@ -13,12 +13,12 @@ from kalda.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 
 
 def handle(services: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Answer at once."""
+    """Return REBALANCE_IN_PROGRESS if the member must join again."""
     return HeartbeatResponse(error_code=services.group_coordinator.heartbeat(request))
 
 
 def error_response(request: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return HeartbeatResponse(error_code=code)
 
 

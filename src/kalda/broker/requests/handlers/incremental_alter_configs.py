@@ -1,13 +1,18 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from single settings.
+"""IncrementalAlterConfigs (key 44), versions 0-1: changes single dynamic settings (KIP-339).
 
-Topics, brokers (this one by its id, all of them by the empty name) and this broker's loggers (KIP-412).
+A setting is set, deleted, or, if it is a list, appended to or subtracted from. Resources are topics, brokers
+(this broker by its id, all brokers by the empty name) and the loggers of this broker (KIP-412). v1 is
+flexible.
 """
 
-from collections import Counter
-from collections.abc import Coroutine
 from typing import Final
 
-from kalda.broker.config.config_admin import ConfigChangeRequest, ConfigOperation
+from kalda.broker.config.config_admin import (
+    ConfigChangeRequest,
+    ConfigOperation,
+    alter_each,
+    resource_response,
+)
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -23,41 +28,21 @@ from kalda.protocol.messages.incremental_alter_configs import (
 _OPERATIONS: Final = frozenset(ConfigOperation)
 
 
-def handle(
+async def handle(
     services: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> Coroutine[None, None, IncrementalAlterConfigsResponse]:
-    """Change each resource on its own: one that fails leaves the others be."""
-    return _alter(services, request)
-
-
-def error_response(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
-    """Answer with the error for each resource."""
-    return IncrementalAlterConfigsResponse(
-        responses=[_response(resource, ApiError(code)) for resource in request.resources]
-    )
+    """Change the settings of each resource; one that fails does not affect the others."""
 
+    async def alter(resource: AlterConfigsResource) -> None:
+        await services.topic_admin.configs.alter(
+            resource.resource_type,
+            resource.resource_name,
+            [_change(config) for config in resource.configs],
+            keeps_others=True,
+            validate_only=request.validate_only,
+        )
 
-async def _alter(
-    services: BrokerServices, request: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse:
-    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    responses = []
-    for resource in request.resources:
-        error: ApiError | None = None
-        try:
-            if counts[resource.resource_type, resource.resource_name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await services.topic_admin.configs.change(
-                resource.resource_type,
-                resource.resource_name,
-                [_change(config) for config in resource.configs],
-                validate_only=request.validate_only,
-            )
-        except ApiError as caught:
-            error = caught
-        responses.append(_response(resource, error))
+    responses = await alter_each(request.resources, alter, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -67,12 +52,13 @@ def _change(config: AlterableConfig) -> ConfigChangeRequest:
     return ConfigChangeRequest(config.name, ConfigOperation(config.config_operation), config.value)
 
 
-def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=error.code if error is not None else ErrorCode.NONE,
-        error_message=error.message if error is not None else None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+def error_response(
+    request: IncrementalAlterConfigsRequest, code: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    """Return a response with the error for each resource."""
+    error = ApiError(code)
+    return IncrementalAlterConfigsResponse(
+        responses=[resource_response(AlterConfigsResourceResponse, each, error) for each in request.resources]
     )
 
 

@@ -1,9 +1,9 @@
-"""InitProducerId (key 22), versions 0-6: an id for an idempotent or transactional producer (KIP-98).
+"""InitProducerId (key 22), versions 0-6: gives an id to an idempotent or transactional producer (KIP-98).
 
-v3 lets a producer ask for a new epoch of the id it has (KIP-360). A producer without a transactional id gets
-a new id instead: that is as good, and what Kafka answers; an id without an epoch, or an epoch without an
-id, is an invalid request. Before v4 a fenced producer is told INVALID_PRODUCER_EPOCH. v6 enables two-phase
-commit and may keep a prepared transaction open (KIP-939).
+v3 lets a producer request a new epoch for its id (KIP-360). A producer without a transactional id gets a new
+id instead, as in Kafka. A request with an id and no epoch, or an epoch and no id, is invalid. Versions below
+4 return INVALID_PRODUCER_EPOCH for a fenced producer. v6 adds two-phase commit, which may keep a prepared
+transaction open (KIP-939).
 """
 
 from collections.abc import Coroutine
@@ -20,13 +20,13 @@ from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 FENCED_FROM: Final = 4
-"""The first version whose producers know PRODUCER_FENCED."""
+"""The first version with PRODUCER_FENCED."""
 
 
 def handle(
     services: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse] | Coroutine[Any, Any, InitProducerIdResponse]:
-    """Answer with an id, at once where only a new one is asked for and the broker's block lasts."""
+    """Return a producer id: at once if a new one is requested and this broker's block has one."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -40,7 +40,7 @@ def handle(
 def _begin(
     services: BrokerServices, request: InitProducerIdRequest, transactional_id: str, version: int
 ) -> Pending[InitProducerIdResponse]:
-    """Ask the transaction coordinator."""
+    """Initialize a transactional producer."""
     expected = None
     if request.producer_id != NO_PRODUCER_ID:
         expected = Identity(request.producer_id, request.producer_epoch)
@@ -73,13 +73,13 @@ async def _take(services: BrokerServices, request: InitProducerIdRequest) -> Ini
     try:
         producer_id = await services.producer_ids.take()
     except ZooKeeperError:
-        # Retriable: the next try may find coordination well again.
+        # A retriable code: ZooKeeper may be available at the next attempt.
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 

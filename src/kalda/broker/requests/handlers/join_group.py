@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), versions 0-9: become a member of a group and wait for its next generation.
+"""JoinGroup (key 11), versions 0-9: a member joins a classic group and waits for its next generation.
 
-v1 adds the rebalance timeout. v4 has new members join twice (KIP-394), and only v4 and above: clients that
-speak v3 take MEMBER_ID_REQUIRED for a failure. v5 adds static members (KIP-345), v7 the protocol type
-(KIP-559), v8 a reason, which is logged (KIP-800), v9 tells a static leader to skip the assignment (KIP-814).
+v1 adds the rebalance timeout. From v4 a new member joins twice (KIP-394); clients of v3 treat
+MEMBER_ID_REQUIRED as a failure. v5 adds static members (KIP-345), v7 the protocol type (KIP-559), v8 a
+reason, which is logged (KIP-800), v9 skip_assignment for a static leader (KIP-814).
 """
 
 from typing import Final
@@ -19,15 +19,15 @@ from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 def handle(
     services: BrokerServices, request: JoinGroupRequest, context: RequestContext
 ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-    """Join; the answer may take as long as the group's rebalance timeout."""
-    # Hosts have a slash in front, as Java writes addresses: tools print what the group's record says.
+    """Join the group; the response may take as long as the group's rebalance timeout."""
+    # Java writes addresses with a leading slash, and tools print the host in the group's record.
     host = f"/{context.connection.peer_address}"
     requester = Requester(context.client_id or "", host, context.api_version)
     return services.group_coordinator.join_group(request, requester)
 
 
 def error_response(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return JoinGroupResponse(error_code=code, member_id=request.member_id)
 
 

@@ -1,7 +1,8 @@
-"""LeaderAndIsr (key 4), versions 0-7: lead or follow the partitions that the controller names.
+"""LeaderAndIsr (key 4), versions 0-7: makes this broker leader or follower of partitions.
 
-The versions differ in form only; topic ids (v5, KIP-516) are checked where given. The leader recovery state
-(v6) is read past, since nothing depends on it. `live_leaders` are not used: the metadata cache knows.
+The controller sends it. The versions differ in layout only. Topic ids (v5, KIP-516) are checked if present.
+The leader recovery state (v6) is ignored, because nothing here depends on it. `live_leaders` are ignored; the
+metadata cache has them.
 """
 
 from typing import Final
@@ -17,14 +18,14 @@ from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAn
 async def handle(
     services: BrokerServices, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
-    """Apply the request behind those that came before."""
+    """Apply the request after those that arrived before it."""
     wanted = read_leader_and_isr(request)
     errors = await services.controller_requests.apply(wanted, request.broker_epoch)
     return leader_and_isr_response(wanted, errors, context.api_version)
 
 
 def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIsrResponse:
-    """Answer with an error for the whole request."""
+    """Return a response with the error for the whole request."""
     return LeaderAndIsrResponse(error_code=code)
 
 

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5: members leave, or are removed by an administrator.
+"""LeaveGroup (key 13), versions 0-5: members leave a group, or an administrator removes them.
 
 v3 takes many members, static ones by their instance id alone (KIP-345). v5 adds reasons, which are logged
 (KIP-800).
@@ -19,7 +19,7 @@ _MANY_FROM: Final = 3
 def handle(
     services: BrokerServices, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
-    """Answer when the group has taken note; a group that is empty now says so in the log first."""
+    """Remove the members; if the group becomes empty, answer when its record is replicated."""
     if context.api_version < _MANY_FROM:
         request = LeaveGroupRequest(
             group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)]
@@ -29,7 +29,7 @@ def handle(
         return response
 
     def flatten(done: Pending[LeaveGroupResponse]) -> LeaveGroupResponse:
-        # The one member's error is the request's.
+        # Below v3 the error of the one member is the error of the response.
         (member,) = done.value.members
         return LeaveGroupResponse(error_code=member.error_code)
 
@@ -37,7 +37,7 @@ def handle(
 
 
 def error_response(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return LeaveGroupResponse(error_code=code)
 
 

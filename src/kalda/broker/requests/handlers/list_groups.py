@@ -1,7 +1,7 @@
-"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates.
+"""ListGroups (key 16), versions 0-5: returns the groups that this broker coordinates.
 
-v4 filters by state (KIP-518), v5 by type (KIP-848); both regardless of case. While some partitions are being
-loaded the groups that are known come with COORDINATOR_LOAD_IN_PROGRESS.
+v4 filters by state (KIP-518), v5 by type (KIP-848); both ignore case. While partitions are loading, the
+response has the groups loaded so far and COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from kalda.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, 
 def handle(
     services: BrokerServices, request: ListGroupsRequest, context: RequestContext
 ) -> Pending[ListGroupsResponse]:
-    """Answer when everything that is told is committed."""
+    """Answer when everything in the response is committed."""
 
     def answer(done: Pending[tuple[ErrorCode, list[ListedGroup]]]) -> ListGroupsResponse:
         code, groups = done.value
@@ -27,7 +27,7 @@ def handle(
 
 
 def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return ListGroupsResponse(error_code=code)
 
 

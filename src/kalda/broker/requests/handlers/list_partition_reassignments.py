@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), version 0: which partitions are on the move (KIP-455).
+"""ListPartitionReassignments (key 46), version 0: returns the reassignments in progress (KIP-455).
 
-Only the controller serves it. Partitions that are asked for and are not on the move are not listed.
+Only the controller serves it. A requested partition without a reassignment is left out.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ from kalda.protocol.messages.list_partition_reassignments import (
 def handle(
     services: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Answer from what the controller has in memory; elsewhere NOT_CONTROLLER."""
+    """Return the reassignments in the controller's memory; NOT_CONTROLLER on another broker."""
     wanted = None
     if request.topics is not None:
         wanted = {
@@ -51,7 +51,7 @@ def handle(
 def error_response(
     request: ListPartitionReassignmentsRequest, code: ErrorCode
 ) -> ListPartitionReassignmentsResponse:
-    """Answer with an error for the whole request."""
+    """Return a response with the error for the whole request."""
     return ListPartitionReassignmentsResponse(error_code=code, error_message=code.message)
 
 

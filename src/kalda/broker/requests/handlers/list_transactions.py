@@ -1,7 +1,7 @@
-"""ListTransactions (key 66), versions 0-2: the transactions that this broker coordinates (KIP-664).
+"""ListTransactions (key 66), versions 0-2: returns the transactions that this broker coordinates (KIP-664).
 
-v1 filters by how long they have been open (KIP-994), v2 by a regular expression that the whole transactional
-id has to match (KIP-1152). While partitions are being loaded the list would have holes, so there is none.
+v1 filters by the duration of a transaction (KIP-994), v2 by a regular expression that must match the whole
+transactional id (KIP-1152). While partitions are loading, the response is COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from kalda.protocol.messages.list_transactions import (
 )
 
 SLICE: Final = 100
-"""Ids that are matched before others get their turn: some expressions take a millisecond for one id, but
-these are rare, and all others take a microsecond."""
+"""Ids matched in one turn of the loop. An id usually takes a microsecond, and a millisecond with some rare
+expressions."""
 
 
 def handle(
     services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
-    """List what passes every filter."""
+    """Return the transactions that pass every filter."""
     if services.transaction_coordinator.is_loading:
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     now_ms = services.clock.time_ms()
@@ -82,7 +82,7 @@ def _passes(metadata: TransactionMetadata, request: ListTransactionsRequest, now
 
 
 def error_response(request: ListTransactionsRequest, code: ErrorCode) -> ListTransactionsResponse:
-    """Answer with an error and no list."""
+    """Return a response with the error and no list."""
     return ListTransactionsResponse(error_code=code)
 
 

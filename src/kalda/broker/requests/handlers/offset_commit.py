@@ -1,6 +1,6 @@
-"""OffsetCommit (key 8), versions 0-9: write a group's positions.
+"""OffsetCommit (key 8), versions 0-9: commits a group's offsets.
 
-v0 writes to ZooKeeper, all others to the group's coordinator. v1 has a time stamp per partition, v2 to v4 a
+v0 writes to ZooKeeper, all others to the group's coordinator. v1 has a timestamp per partition, v2 to v4 a
 retention time. v6 adds the leader epoch (KIP-320), v7 static members (KIP-345). v9 serves the consumer
 protocol, whose members have epochs (KIP-848).
 """
@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.requested_partitions import merge_answers, take_known
+from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -17,7 +17,6 @@ from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -30,8 +29,9 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 def handle(
     services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-    """Answer when the positions are replicated; those of unknown partitions are refused one by one."""
-    refused = _refuse_unknown(services, request)
+    """Commit offsets; answer when they are replicated. Each unknown partition gets an error of its own."""
+    unknown = take_unknown(services.metadata_cache, request.topics)
+    refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
     if context.api_version == 0:
@@ -45,28 +45,15 @@ def handle(
             answered = done.value
         except ApiError as error:
             answered = error_response(request, error.code)
-        return OffsetCommitResponse(topics=merge_answers(answered.topics, refused))
+        return OffsetCommitResponse(topics=merge_topics(answered.topics, refused))
 
     return answer.then(merge)
-
-
-def _refuse_unknown(
-    services: BrokerServices, request: OffsetCommitRequest
-) -> list[OffsetCommitResponseTopic]:
-    """Take partitions that do not exist out of the request; return what to answer for them."""
-    request.topics, refused = take_known(
-        services.metadata_cache,
-        request.topics,
-        lambda name, partitions: OffsetCommitRequestTopic(name=name, partitions=partitions),
-        lambda name, partitions: _answer(name, partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    )
-    return refused
 
 
 async def _commit_to_zookeeper(
     services: BrokerServices, request: OffsetCommitRequest, refused: list[OffsetCommitResponseTopic]
 ) -> OffsetCommitResponse:
-    """Write each position to its znode, one after the other; there is no room for metadata there."""
+    """Write each offset to its znode, one after the other. A znode has no room for metadata."""
     metadata_max = services.group_coordinator.config.offset_metadata_max_bytes
     topics = []
     for topic in request.topics:
@@ -85,7 +72,7 @@ async def _commit_to_zookeeper(
                         each.committed_offset,
                     )
                 except BadArgumentsError:
-                    # The group's name cannot be that of a znode.
+                    # A znode cannot have the group's name.
                     code = ErrorCode.INVALID_GROUP_ID
                 except ZooKeeperError:
                     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -93,26 +80,16 @@ async def _commit_to_zookeeper(
                 OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
             )
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=results))
-    return OffsetCommitResponse(topics=merge_answers(topics, refused))
+    return OffsetCommitResponse(topics=merge_topics(topics, refused))
 
 
-def _answer(
-    topic: str, partitions: list[OffsetCommitRequestPartition], code: ErrorCode
-) -> OffsetCommitResponseTopic:
-    return OffsetCommitResponseTopic(
-        name=topic,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in partitions
-        ],
-    )
+def _errors(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> list[OffsetCommitResponseTopic]:
+    return topic_errors(topics, code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
 
 
 def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """Answer with an error for each partition."""
-    return OffsetCommitResponse(
-        topics=[_answer(topic.name, topic.partitions, code) for topic in request.topics]
-    )
+    """Return a response with the error for each partition."""
+    return OffsetCommitResponse(topics=_errors(request.topics, code))
 
 
 HANDLER: Final = ApiHandler(

@@ -1,8 +1,9 @@
-"""OffsetFetch (key 9), versions 0-9: read a group's committed positions.
+"""OffsetFetch (key 9), versions 0-9: returns a group's committed offsets.
 
-v0 reads from ZooKeeper, all others from the group's coordinator. v2 may ask for everything and adds an error
-for the whole. v5 adds the leader epoch (KIP-320). v7 can refuse positions that a transaction is about to
-change (KIP-447). v8 asks for many groups (KIP-709). v9 checks the member's epoch (KIP-848).
+v0 reads from ZooKeeper, all others from the group's coordinator. v2 may ask for all partitions and adds an
+error for the whole request. v5 adds the leader epoch (KIP-320). v7 adds require_stable, which refuses offsets
+with a pending transactional commit (KIP-447). v8 takes many groups (KIP-709). v9 checks the member's epoch
+(KIP-848).
 """
 
 from collections.abc import Coroutine, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import SLICE, in_slices
+from kalda.broker.requests.slices import answer_in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
@@ -42,16 +43,16 @@ Answered = TypeVar("Answered", OffsetFetchResponsePartition, OffsetFetchResponse
 def handle(
     services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
 ) -> Pending[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
-    """Answer when everything that is told is committed."""
+    """Answer when everything in the response is committed."""
     if context.api_version == 0:
         return _fetch_from_zookeeper(services, request)
-    coordinator = services.group_coordinator
     if context.api_version >= _MANY_GROUPS_FROM:
-        if len(request.groups) > SLICE:
-            return _fetch_many(services, request)
-        fetched_groups = _fetch_groups(services, request.groups, require_stable=request.require_stable)
-        return fetched_groups.then(lambda done: OffsetFetchResponse(groups=done.value))
-    fetched = coordinator.fetch_offsets(
+        return answer_in_slices(
+            request.groups,
+            lambda groups: _fetch_groups(services, groups, require_stable=request.require_stable),
+            lambda groups: OffsetFetchResponse(groups=groups),
+        )
+    fetched = services.group_coordinator.fetch_offsets(
         request.group_id, _wanted(request.topics), require_stable=request.require_stable
     )
     return fetched.then(lambda done: _single(request, done.value, context.api_version))
@@ -73,15 +74,6 @@ def _fetch_groups(
     return gather(fetches, lambda done: [_group(each.value) for each in done])
 
 
-async def _fetch_many(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    stable = request.require_stable
-    return OffsetFetchResponse(
-        groups=await in_slices(
-            request.groups, lambda groups: _fetch_groups(services, groups, require_stable=stable)
-        )
-    )
-
-
 def _wanted(
     topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
 ) -> list[tuple[str, list[int]]] | None:
@@ -91,7 +83,7 @@ def _wanted(
 
 
 def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> OffsetFetchResponse:
-    """The answer of versions up to 7; before version 2 an error for all stands in every partition."""
+    """Return the response of versions up to 7; below version 2 each partition carries the group's error."""
     if found.error is not ErrorCode.NONE:
         if version >= _ERROR_FOR_ALL_FROM:
             return OffsetFetchResponse(error_code=found.error)
@@ -107,7 +99,7 @@ def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) ->
 
 
 def _partition(struct: type[Answered], found: FetchedOffset) -> Answered:
-    """One partition; the structs of both layouts say the same."""
+    """Return one partition in either layout; both have the same fields."""
     partition, committed, code = found
     return struct(
         partition_index=partition,
@@ -133,7 +125,7 @@ def _group(found: FetchedOffsets) -> OffsetFetchResponseGroup:
 
 
 async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Read each position from its znode; where there is none, the partition is unknown, as in Kafka."""
+    """Read each offset from its znode; without a znode the partition is unknown, as in Kafka."""
     topics = []
     for topic in request.topics or ():
         count = services.metadata_cache.partition_count(topic.name)
@@ -145,7 +137,7 @@ async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRe
                 try:
                     offset = await read_offset(services.cluster_store.zookeeper, request.group_id, partition)
                 except BadArgumentsError:
-                    # The group's name cannot be that of a znode.
+                    # A znode cannot have the group's name.
                     code = ErrorCode.INVALID_GROUP_ID
                 except ZooKeeperError:
                     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -164,7 +156,7 @@ async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRe
 
 
 def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    """Answer with an error wherever a version may look for it."""
+    """Return a response with the error in each place where one of the versions has it."""
     return OffsetFetchResponse(
         error_code=code,
         topics=[

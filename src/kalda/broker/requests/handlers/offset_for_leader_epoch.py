@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (key 23), versions 0-4: where an epoch ended in the leader's log (KIP-101, KIP-279).
+"""OffsetForLeaderEpoch (key 23), versions 0-4: returns where an epoch ended in the leader's log (KIP-101).
 
-v1 adds the epoch that was found, v2 fencing by the current epoch (KIP-320), v3 the replica that asks.
-librdkafka speaks version 2 only.
+v1 adds the epoch found (KIP-279), v2 fencing by the current epoch (KIP-320), v3 the replica id of the
+sender, v4 is flexible. librdkafka uses version 2 only.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
 def handle(
     services: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Look each epoch up; errors are told by partition."""
+    """Return the end offset of each epoch, or an error for its partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -46,7 +46,7 @@ def _look_up(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartit
 
 
 def error_response(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> OffsetForLeaderEpochResponse:
-    """Answer with an error for each partition."""
+    """Return a response with the error for each partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -1,6 +1,7 @@
-"""StopReplica (key 5), versions 0-4: stop serving partitions, and delete the logs of those marked.
+"""StopReplica (key 5), versions 0-4: stops serving partitions and deletes their logs on demand.
 
-From v3 each partition says whether to delete it, and is fenced by its leader epoch (KIP-570).
+The controller sends it. From v3 each partition has its own delete flag and is fenced by its leader epoch
+(KIP-570).
 """
 
 from typing import Final
@@ -17,7 +18,7 @@ from kalda.protocol.messages.stop_replica import StopReplicaRequest, StopReplica
 async def handle(
     services: BrokerServices, request: StopReplicaRequest, context: RequestContext
 ) -> StopReplicaResponse:
-    """Apply the request behind those that came before."""
+    """Apply the request after those that arrived before it."""
     partitions: list[TopicPartition] = []
     errors: dict[TopicPartition, ErrorCode] = {}
     for wanted in read_stop_replica(request):
@@ -27,7 +28,7 @@ async def handle(
 
 
 def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaResponse:
-    """Answer with an error for the whole request."""
+    """Return a response with the error for the whole request."""
     return StopReplicaResponse(error_code=code)
 
 

@@ -1,6 +1,6 @@
-"""SyncGroup (key 14), versions 0-5: a member's part of the assignment, which the leader's request brings.
+"""SyncGroup (key 14), versions 0-5: distributes the assignment that the group's leader computed.
 
-v3 adds static members (KIP-345). v5 tells the protocol's type and name, which must be the group's (KIP-559).
+v3 adds static members (KIP-345). v5 adds the protocol's type and name, which must be the group's (KIP-559).
 """
 
 from typing import Final
@@ -13,13 +13,13 @@ from kalda.common.pending import Pending
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _NAMES_REQUIRED_FROM: Final = 5
-"""From this version on a request must name the protocol's type and name."""
+"""The first version whose requests must have the protocol's type and name."""
 
 
 def handle(
     services: BrokerServices, request: SyncGroupRequest, context: RequestContext
 ) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-    """Answer when the leader's assignment is stored."""
+    """Return the member's assignment, once the leader's request has been stored."""
     names_missing = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= _NAMES_REQUIRED_FROM and names_missing:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -27,7 +27,7 @@ def handle(
 
 
 def error_response(request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return SyncGroupResponse(error_code=code)
 
 

@@ -1,15 +1,16 @@
-"""TxnOffsetCommit (key 28), versions 0-5: a group's positions as part of a transaction (KIP-98).
+"""TxnOffsetCommit (key 28), versions 0-5: commits a group's offsets as part of a transaction (KIP-98).
 
-The group coordinator writes them; they count when the transaction's marker follows. Before the first of a
-transaction the transaction's coordinator is asked whether it is open (KIP-890). v3 adds what fences members
-that are no longer in the group (KIP-447). Before v4 a transaction that is not open is INVALID_TXN_STATE, then
-TRANSACTION_ABORTABLE. From v5 the group becomes part of the transaction by this request (transactions V2).
+The group coordinator appends the offsets; they take effect with the transaction's marker. Before the first
+offsets of a transaction the transaction coordinator verifies that the transaction is open (KIP-890). v3 adds
+the member's id, instance id and generation, which fence members that left the group (KIP-447). For a
+transaction that is not open, versions below 4 get INVALID_TXN_STATE, later ones TRANSACTION_ABORTABLE. From
+v5 this request adds the group's partition to the transaction (transactions V2).
 """
 
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
-from kalda.broker.requests.requested_partitions import merge_answers, take_known
+from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
@@ -17,7 +18,6 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -25,7 +25,7 @@ from kalda.protocol.messages.txn_offset_commit import (
 )
 
 LOADING_FROM: Final = 2
-"""Producers of before Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+"""Producers older than Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
 
@@ -33,9 +33,10 @@ ADDS_FROM: Final = 5
 def handle(
     services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    """Commit, once the transaction is known to be open; unknown partitions are refused one by one."""
+    """Commit once the transaction is verified. Each unknown partition gets an error of its own."""
     version = context.api_version
-    refused = _refuse_unknown(services, request)
+    unknown = take_unknown(services.metadata_cache, request.topics)
+    refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
@@ -43,7 +44,7 @@ def handle(
     def complete(response: TxnOffsetCommitResponse) -> None:
         if version < LOADING_FROM:
             _replace(response, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        answer.complete(TxnOffsetCommitResponse(topics=merge_answers(response.topics, refused)))
+        answer.complete(TxnOffsetCommitResponse(topics=merge_topics(response.topics, refused)))
 
     def verified(pending: Pending[ErrorCode]) -> None:
         code = _translated(pending.value, version)
@@ -80,19 +81,6 @@ def handle(
     return answer
 
 
-def _refuse_unknown(
-    services: BrokerServices, request: TxnOffsetCommitRequest
-) -> list[TxnOffsetCommitResponseTopic]:
-    """Take partitions that do not exist out of the request; return what to answer for them."""
-    request.topics, refused = take_known(
-        services.metadata_cache,
-        request.topics,
-        lambda name, partitions: TxnOffsetCommitRequestTopic(name=name, partitions=partitions),
-        lambda name, partitions: _answer(name, partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    )
-    return refused
-
-
 def _replace(response: TxnOffsetCommitResponse, code: ErrorCode, by: ErrorCode) -> None:
     for topic in response.topics:
         for partition in topic.partitions:
@@ -102,10 +90,10 @@ def _replace(response: TxnOffsetCommitResponse, code: ErrorCode, by: ErrorCode) 
 
 def _translated(code: ErrorCode, version: int) -> ErrorCode:
     if code in PASSING:
-        # No reason to look for another group coordinator.
+        # The producer retries here, without looking for another group coordinator.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        # It is here that the group is not coordinated; told anything else, producers would ask here for ever.
+        # This broker does not coordinate the group. Producers would retry here for ever on any other code.
         return ErrorCode.NOT_COORDINATOR
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -114,23 +102,13 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _answer(
-    topic: str, partitions: list[TxnOffsetCommitRequestPartition], code: ErrorCode
-) -> TxnOffsetCommitResponseTopic:
-    return TxnOffsetCommitResponseTopic(
-        name=topic,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in partitions
-        ],
-    )
+def _errors(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:
+    return topic_errors(topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
 
 
 def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """Answer every partition with one error."""
-    return TxnOffsetCommitResponse(
-        topics=[_answer(topic.name, topic.partitions, code) for topic in request.topics]
-    )
+    """Return a response with the error for each partition."""
+    return TxnOffsetCommitResponse(topics=_errors(request.topics, code))
 
 
 HANDLER: Final = ApiHandler(

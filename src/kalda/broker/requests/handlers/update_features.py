@@ -1,7 +1,8 @@
-"""UpdateFeatures (key 57), versions 0-2: change what the whole cluster has agreed on (KIP-584, KIP-778).
+"""UpdateFeatures (key 57), versions 0-2: changes the finalized features of the cluster (KIP-584, KIP-778).
 
-Only the controller serves it. All updates of a request are made, or none. It is answered when the controller
-goes by the new levels; the other brokers learn of them within a moment.
+Only the controller serves it. A request makes all of its updates or none. The response follows when the
+controller applies the new levels; the other brokers follow within a moment. v1 adds the upgrade type and
+validate_only, v2 drops the results.
 """
 
 import asyncio
@@ -21,13 +22,13 @@ from kalda.protocol.messages.update_features import (
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 TYPES_FROM: Final = 1
-"""The first version that tells the type of an update."""
+"""The first version with the type of an update."""
 
 
 def handle(
     services: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse | Coroutine[Any, Any, UpdateFeaturesResponse]:
-    """Refuse at once where this broker is not the controller; else update."""
+    """Return NOT_CONTROLLER if this broker is not the controller; else update the features."""
     if not services.controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     updates = [
@@ -35,7 +36,7 @@ def handle(
         if context.api_version >= TYPES_FROM
         else FeatureUpdate(
             each.feature,
-            # What was below 1 finalised a feature no longer.
+            # In v0 a level below 1 removes the feature.
             max(each.max_version_level, 0),
             UpgradeType.SAFE_DOWNGRADE if each.allow_downgrade else UpgradeType.UPGRADE,
         )
@@ -68,7 +69,7 @@ async def _update(
 
 
 def error_response(request: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
-    """Answer with an error for the whole request."""
+    """Return a response with the error for the whole request."""
     return UpdateFeaturesResponse(error_code=code, error_message=code.message)
 
 

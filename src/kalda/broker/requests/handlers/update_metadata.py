@@ -1,6 +1,7 @@
-"""UpdateMetadata (key 6), versions 0-8: learn from the controller what to tell clients.
+"""UpdateMetadata (key 6), versions 0-8: replaces brokers and partitions in the metadata cache.
 
-The versions differ in form only. Whether a KRaft controller sends it (v8, KIP-866) makes no difference here.
+The controller sends it. The versions differ in layout only. Whether the sender is a KRaft controller (v8,
+KIP-866) makes no difference.
 """
 
 from typing import Final
@@ -16,13 +17,13 @@ from kalda.protocol.messages.update_metadata import UpdateMetadataRequest, Updat
 async def handle(
     services: BrokerServices, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
-    """Apply the request behind those that came before."""
+    """Apply the request after those that arrived before it."""
     await services.controller_requests.apply(read_update_metadata(request), request.broker_epoch)
     return UpdateMetadataResponse()
 
 
 def error_response(request: UpdateMetadataRequest, code: ErrorCode) -> UpdateMetadataResponse:
-    """Answer with an error."""
+    """Return a response with the error."""
     return UpdateMetadataResponse(error_code=code)
 
 

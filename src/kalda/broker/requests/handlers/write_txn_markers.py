@@ -1,9 +1,9 @@
-"""WriteTxnMarkers (key 27), versions 0-1: the ends of transactions, written to logs that are led here.
+"""WriteTxnMarkers (key 27), versions 0-1: appends the markers that end transactions to the logs led here.
 
-v1 is flexible. Coordinators send it, and the tool that aborts a hanging transaction, with coordinator epoch
--1. A marker of a coordinator that was replaced is refused with TRANSACTION_COORDINATOR_FENCED, one without a
-producer with INVALID_REQUEST; the other markers of the request are written. A partition that a marker names
-twice gets one marker and one answer.
+Transaction coordinators send it, and so does the tool that aborts a hanging transaction, with coordinator
+epoch -1. v1 is flexible. A marker of a replaced coordinator gets TRANSACTION_COORDINATOR_FENCED, one without
+a producer INVALID_REQUEST; the other markers of the request are appended. A partition that a marker names
+twice gets one marker and one result.
 """
 
 from typing import Final
@@ -72,7 +72,7 @@ def _result(marker: Marker, codes: Codes) -> WritableTxnMarkerResult:
 
 
 def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
-    """Answer every partition with one error."""
+    """Return a response with the error for each partition."""
     markers = [_read(each) for each in request.markers]
     return WriteTxnMarkersResponse(
         markers=[_result(marker, dict.fromkeys(marker.partitions, code)) for marker in markers]
