@@ -140,14 +140,15 @@ class GroupShard(GroupShardState):
 
     def check_invariants(self, records: Iterable[CoordinatorRecord] | None = None) -> None:
         """Assert the state of the groups that `records` are about; after loading, of some groups."""
-        if records is None:
-            group_ids = list(islice(self.groups, CHECKED_WHEN_LOADED_MAX))
-            if len(self.groups) <= CHECKED_WHEN_LOADED_MAX:
-                self.offsets.check_invariants()
-        else:
+        if records is not None:
             group_ids = list(dict.fromkeys(read_group_id(record.key) for record in records))
+        else:
+            group_ids = list(islice(self.groups, CHECKED_WHEN_LOADED_MAX))
+        if records is None and len(group_ids) == len(self.groups):
+            self.offsets.check_invariants()
+        else:
+            self.offsets.check_pending()
         for group_id in group_ids:
-            self.offsets.check_invariants(group_id)
             group = self.groups.get(group_id)
             if isinstance(group, ClassicGroup):
                 self.classic.rebalance.check_invariants(group)

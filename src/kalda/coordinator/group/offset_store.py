@@ -109,24 +109,21 @@ class OffsetStore:
 
     # Invariants.
 
-    def check_invariants(self, group_id: str | None = None) -> None:
-        """Assert that both maps of pending offsets agree, of one group or of all, then with the count."""
-        for producer_id, groups in self._pending.items():
-            assert groups, f"producer {producer_id} has an open transaction without pending offsets"
-            for pending in groups.keys() if group_id is None else groups.keys() & {group_id}:
-                assert producer_id in self._open_transactions.get(pending, ()), (
-                    f"producer {producer_id} has pending offsets of group {pending}, which has open "
-                    f"transactions of {self._open_transactions.get(pending)}"
-                )
-                assert all(groups[pending].values()), f"group {pending} has a topic without pending offsets"
-        for open_group in self._open_transactions if group_id is None else (group_id,):
-            for producer_id in self._open_transactions.get(open_group, ()):
-                assert open_group in self._pending.get(producer_id, {}), (
-                    f"group {open_group} has an open transaction of producer {producer_id}, who has none"
-                )
-        if group_id is None:
-            count = sum(len(each) for topics in self._committed.values() for each in topics.values())
-            assert count == self.count, f"{count} offsets are committed, {self.count} were counted"
+    def check_pending(self) -> None:
+        """Assert that both maps of pending offsets agree."""
+        pairs = {(producer, group) for producer, groups in self._pending.items() for group in groups}
+        reverse = {
+            (producer, group) for group, open_ in self._open_transactions.items() for producer in open_
+        }
+        assert pairs == reverse, f"pending are {pairs}, by producer and group, open transactions {reverse}"
+        assert all(self._pending.values()), f"a producer has no pending offsets: {self._pending}"
+        assert all(self._open_transactions.values()), f"a group has no producer: {self._open_transactions}"
+
+    def check_invariants(self) -> None:
+        """Assert that the pending offsets are consistent, and that the count is right."""
+        self.check_pending()
+        count = sum(len(each) for topics in self._committed.values() for each in topics.values())
+        assert count == self.count, f"{count} offsets are committed, {self.count} were counted"
 
     def _close_transaction(self, group_id: str, producer_id: int) -> None:
         producers = self._open_transactions.get(group_id)
