@@ -21,7 +21,8 @@ from kalda.coordinator.group.classic.classic_group import (
     read_group_metadata_key,
     read_group_metadata_value,
 )
-from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol, ClassicRequests
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
+from kalda.coordinator.group.consumer.classic_members import ClassicMembers
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.group_config import GroupConfig
@@ -97,7 +98,7 @@ class GroupShard(GroupShardState):
         self._skipped = 0
         """Records that could not be read."""
 
-    def classic_requests(self, group_id: str) -> ClassicRequests:
+    def classic_requests(self, group_id: str) -> ClassicProtocol | ClassicMembers:
         """Return what serves requests of the classic protocol that concern a group, by the group's type."""
         if self.consumer is not None and isinstance(self.groups.get(group_id), ConsumerGroup):
             return self.consumer.classic_members

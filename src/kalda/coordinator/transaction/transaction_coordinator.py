@@ -5,7 +5,7 @@ broker leads. Responses are pending values, which complete when the records they
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -14,7 +14,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
-from kalda.coordinator.runtime.coordinator_runtime import PartitionState
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
@@ -29,28 +29,6 @@ EXPIRED_PER_WRITE: Final = 1000
 T = TypeVar("T")
 Decide = Callable[[TransactionMetadata | None, int], Decision]
 """Decides from the current state of an id and a new producer id, or -1."""
-
-
-class Runtime(Protocol):
-    """The part of `kalda.coordinator.runtime.coordinator_runtime.CoordinatorRuntime` that is used here."""
-
-    def write(
-        self, partition: int, operation: Callable[[TransactionShard], Result[T]], *, timeout_ms: int
-    ) -> Pending[T]:
-        """Write the records of an operation, and give its response when they are replicated."""
-        ...
-
-    def read(self, partition: int, operation: Callable[[TransactionShard], T]) -> Pending[T]:
-        """Give the result of an operation when what it read is replicated."""
-        ...
-
-    def leader_epoch(self, partition: int) -> int:
-        """Return the leader epoch of a partition that is coordinated here."""
-        ...
-
-    def states(self) -> Mapping[int, PartitionState]:
-        """Return the state of each partition that is coordinated here."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +88,7 @@ class TransactionCoordinator:
         clock: Clock,
         markers: MarkerSender,
         producer_ids: ProducerIdSource,
-        make_runtime: Callable[[Callable[[int], TransactionShard]], Runtime],
+        make_runtime: Callable[[Callable[[int], TransactionShard]], CoordinatorRuntime[TransactionShard]],
         *,
         partition_for: Callable[[str], int],
         transaction_version: Callable[[], int] = lambda: 0,
@@ -397,16 +375,11 @@ class TransactionCoordinator:
 
 
 _CODES: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The codes that producers handle, for errors of the log."""
+"""The codes that producers handle, for errors of the runtime."""
 
 
 def coordinator_error(error: Exception) -> ErrorCode:

@@ -8,7 +8,7 @@ static member's new id, is sent from `Result.on_written`.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
@@ -31,28 +31,8 @@ from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 logger: Final = logging.getLogger(__name__)
 
 
-class ClassicRequests(Protocol):
-    """Serves requests of the classic protocol, for the groups of one type."""
-
-    def join(self, request: JoinGroupRequest, requester: Requester) -> Result[JoinGroupResponse]:
-        """JoinGroup: the response comes when the next generation begins."""
-        ...
-
-    def sync(self, request: SyncGroupRequest) -> Result[SyncGroupResponse]:
-        """SyncGroup: the response comes when the assignment is committed."""
-        ...
-
-    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Heartbeat: writes nothing."""
-        ...
-
-    def leave(self, request: LeaveGroupRequest) -> Result[LeaveGroupResponse]:
-        """LeaveGroup."""
-        ...
-
-
 class ClassicProtocol:
-    """The `ClassicRequests` of classic groups."""
+    """Serves the requests of classic groups; `ClassicMembers` has the same methods for consumer groups."""
 
     def __init__(
         self,

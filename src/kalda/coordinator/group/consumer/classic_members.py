@@ -50,7 +50,7 @@ _SYNC: Final = "sync"
 
 
 class ClassicMembers:
-    """The `ClassicRequests` of consumer groups."""
+    """Serves requests of the classic protocol for consumer groups, in place of `ClassicProtocol`."""
 
     def __init__(self, groups: ConsumerGroups, heartbeats: Heartbeats, classic: ClassicProtocol) -> None:
         self._groups: Final = groups

@@ -12,7 +12,8 @@ from uuid import UUID
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
-from kalda.coordinator.group.classic.classic_protocol import ClassicRequests
+from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
+from kalda.coordinator.group.consumer.classic_members import ClassicMembers
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
@@ -162,7 +163,7 @@ class ConsumerSimulation:
         return self.shard.consumer
 
     @property
-    def classic(self) -> ClassicRequests:
+    def classic(self) -> ClassicProtocol | ClassicMembers:
         """What serves the group's classic members."""
         return self.shard.classic_requests(GROUP)
 
