@@ -35,8 +35,8 @@ def busy_seconds() -> float:
 class IdleShare:
     """The share of the recent past in which the calling thread was not busy, from 0 to 1.
 
-    It is measured between readings, from the youngest one that is at least `WINDOW_SECONDS` old, or from the
-    oldest there is: no timer runs for it.
+    It is measured between readings, from the youngest one that is at least `WINDOW_SECONDS` old, or else from
+    the oldest: no timer runs for it.
     """
 
     def __init__(self, busy: Callable[[], float] = busy_seconds) -> None:

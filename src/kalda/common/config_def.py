@@ -12,11 +12,11 @@ from enum import Enum, IntEnum
 from typing import Final
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
-"""What a setting holds once read; None means "not set" and is legal only where the default is None."""
+"""The parsed value of a setting; None means "not set" and is legal only where the default is None."""
 
 
 HIDDEN: Final = "[hidden]"
-"""What messages and logs show for the value of a password."""
+"""The text that messages and logs show in place of the value of a password."""
 
 
 class ConfigType(IntEnum):
@@ -47,7 +47,7 @@ class ConfigType(IntEnum):
 
 
 class Importance(Enum):
-    """How likely an operator has to think about the setting."""
+    """How likely an operator is to need the setting."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -149,7 +149,7 @@ class ConfigKey:
     requires: MissingFeature | None = None
     """The missing feature that values of this setting ask for; such values are refused."""
     harmless: tuple[ConfigValue, ...] | None = None
-    """The values that do not ask for `requires`; where not given, the default and what is empty."""
+    """The values that do not ask for `requires`; where not given, the default and empty values."""
     without_effect: str | None = None
     """The missing feature because of which nothing reads the setting; None where it has an effect."""
 
@@ -163,7 +163,7 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """What a person may write, e.g. "an int, at least 1"."""
+        """The values that are allowed, in words, e.g. "an int, at least 1"."""
         noun = _NOUNS[self.type]
         return f"{noun}, {self.validator.allowed}" if self.validator is not None else noun
 

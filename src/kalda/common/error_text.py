@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 _ERRNO: Final = re.compile(r"\[Errno \d+\] ")
-"""What Python puts before the text of an `OSError`, also where another error quotes that text."""
+"""The prefix that Python puts before the text of an `OSError`, also where another error quotes that text."""
 
 
 def error_text(error: BaseException) -> str:

@@ -7,11 +7,11 @@ LISTED_MAX: Final = 5
 """Numbers that a line lists; more are only counted."""
 
 BYTES_SHOWN_MAX: Final = 200
-"""What is shown of bytes that cannot be read: enough to recognise them."""
+"""The part of unreadable bytes that is shown: enough to recognise them."""
 
 
 def bytes_text(data: bytes) -> str:
-    """Return bytes as quoted text; what is not UTF-8 becomes escapes, and a long end is cut off."""
+    """Return bytes as quoted text, with escapes for bytes that are not UTF-8, cut to `BYTES_SHOWN_MAX`."""
     text = data[:BYTES_SHOWN_MAX].decode(errors="backslashreplace")
     return f'"{text}"' if len(data) <= BYTES_SHOWN_MAX else f'"{text}"... ({len(data)} bytes)'
 
@@ -22,7 +22,7 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 
 def partitions_text(topic: str, partitions: Iterable[int]) -> str:
-    """Return which partitions of a topic are meant.
+    """Return partitions of one topic as text.
 
     Examples: ``orders-3``; ``2 partitions of orders (3, 7)``; ``50 partitions of orders``.
     """

@@ -18,7 +18,7 @@ from typing import Any, Final
 from kalda.common.log_limiter import FloodFilter
 
 LINE_CHARACTERS_MAX: Final = 4000
-"""A screenful; what is worth reading in a line stands in front."""
+"""A screenful; the beginning of a line is the part worth reading."""
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s (%(name)s)"
 

@@ -55,7 +55,7 @@ class Histogram:
     def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_MS) -> None:
         self.bounds: Final = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """One count per bound, then one for what is above the last. Not cumulative."""
+        """One count per bound, then one for values above the last bound. Not cumulative."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
@@ -201,7 +201,7 @@ class Metrics:
 
 
 class RequestMetrics:
-    """What is counted per API, by Kafka's names under ``kafka.network:type=RequestMetrics``.
+    """The metrics of one API, with Kafka's names under ``kafka.network:type=RequestMetrics``.
 
     Most requests are answered before their handler returns: their time is one observation. One that waits,
     for followers or for records to come, has a part before the wait and the wait itself. Kafka's three

@@ -85,7 +85,7 @@ class Settings:
 
 
 class _Options(TypedDict, total=False):
-    """What a declaration may say beyond default, documentation and validator; see `ConfigKey`."""
+    """The optional parts of a declaration; see `ConfigKey`."""
 
     importance: Importance
     update_mode: UpdateMode

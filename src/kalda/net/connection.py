@@ -75,7 +75,7 @@ STASH_BYTES_MAX: Final = 32 * 1024
 buffer of its own, so that a peer which trickles it does not make us copy it over and over."""
 
 STASH_LARGE_BYTES_MAX: Final = 4 * 1024
-"""What is set aside of a larger frame before it gets that buffer, so that announcing a size costs nothing."""
+"""The part of a larger frame that is set aside before it gets that buffer: a size alone costs nothing."""
 
 
 class ConnectionOwner(Protocol):
@@ -172,8 +172,8 @@ class Connection:
         # The transport could not send all of `_out` and will call back; no other code sends meanwhile.
         self._blocked = False
         self._paused = False
-        # `_resume` is on its way. Nothing else may handle what is stashed meanwhile, nor ask for it again: a
-        # busy connection would get one more turn per turn of the event loop, each time around.
+        # `_resume` is scheduled. No other code may handle the stash meanwhile, nor schedule it again: a busy
+        # connection would get one more turn in each turn of the event loop.
         self._resumes_soon = False
         self._draining = False
         self._closed = False
@@ -363,7 +363,7 @@ class Connection:
         self.close("internal error", logging.DEBUG)
 
     def _received(self, data: memoryview, end: int) -> None:
-        """Handle the frames in ``data[:end]`` and keep what is left."""
+        """Handle the frames in ``data[:end]`` and keep the rest."""
         position = 0
         turn_end = FRAMES_PER_TURN_MAX
         deadline = 0.0

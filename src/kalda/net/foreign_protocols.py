@@ -11,7 +11,7 @@ from typing import Final
 from kalda.common.log_limiter import LogLimiter
 
 FOREIGN_SIZE_MIN: Final = 0x16030000
-"""What the first four bytes of a TLS record, the smallest of those recognised, read as."""
+"""The first four bytes of a TLS record, read as a size: the smallest of those recognised."""
 
 REPORT_SECONDS: Final = 60.0
 """A misdirected client retries without end; one line each minute and address names it."""

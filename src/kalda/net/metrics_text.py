@@ -52,7 +52,7 @@ def exposition(metrics: Metrics, *, is_openmetrics: bool = False) -> Iterator[by
 
 
 def _list_rows(table: Table, listed: dict[str, list[str]]) -> Iterator[bytes]:
-    """Add the lines of a table to those of each metric; what is yielded is empty."""
+    """Add the lines of a table to those of each metric; the yielded pieces are empty."""
     columns = [
         (_sample_name(column.name, column.kind), listed.setdefault(column.name, []).append)
         for column in table.columns

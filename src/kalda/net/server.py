@@ -69,7 +69,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatistics:
-    """What a server did and holds."""
+    """The counts of a server at one moment."""
 
     connections: int
     accepted: int
@@ -90,7 +90,7 @@ class Server:
         self.bytes_out = 0
         self._config = config
         self._on_frame = on_frame
-        """What handles the requests of connections from now on; those that are open keep theirs."""
+        """Handles the frames of connections accepted from now on; open ones keep their handler."""
         self._listeners: dict[socket.socket, str] = {}
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from kalda.net.connection import (
 )
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What one connection may send from files before the others get their turn."""
+"""Bytes that one connection may send from files before the others get their turn."""
 
 _MEMORY: Final = (bytes, bytearray, memoryview)
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)

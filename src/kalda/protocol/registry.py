@@ -88,7 +88,7 @@ _SILENT_REQUESTS: Final[dict[ApiKey | None, Callable[[Message], bool]]] = {
 }
 
 _FLEXIBLE_FROM: Final[dict[int, int]] = {}
-"""What `flexible_from` found so far: one look-up per request instead of a call of `spec`."""
+"""The cached results of `flexible_from`: one look-up per request instead of a call of `spec`."""
 
 
 class ApiSpec(NamedTuple):

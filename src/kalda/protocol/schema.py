@@ -87,7 +87,7 @@ class SizedRecords(Protocol):
 
 
 Records = bytes | bytearray | memoryview | SizedRecords
-"""What a records field holds; after decoding it is a view of the received buffer."""
+"""The value of a records field; after decoding it is a view of the received buffer."""
 
 
 class Kind(Generic[T]):
@@ -255,7 +255,7 @@ def wire(
 
 
 class Schema(NamedTuple):
-    """What is declared once per message, beside its fields."""
+    """The properties that are declared once per message, beside its fields."""
 
     name: str
     api_key: ApiKey | None

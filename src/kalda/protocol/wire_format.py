@@ -26,7 +26,7 @@ cluster, which with 200,000 partitions is far below. Numbers need no such bound:
 
 NULL_IN_PLACE: Final = -1
 NULL_IN_TAG: Final = 0
-"""What stands for a struct that is null, where 1 says that one follows: a signed byte, but in the tagged
+"""The mark of a struct that is null, where 1 means that one follows: a signed byte, but in the tagged
 section an unsigned varint. Apache Kafka's generator makes this difference, KIP-482 does not mention it."""
 
 _SHORT_UVARINTS: Final = tuple(bytes((value,)) for value in range(0x80))

@@ -38,11 +38,11 @@ class BrokerConfig(BrokerSettings):
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static: Final = dict(static)
-        """What the broker was started with, as it was written."""
+        """The settings that the broker was started with, as they were written."""
         self.dynamic_broker: Mapping[str, str] = {}
-        """What was changed for this broker alone (``/config/brokers/<id>``)."""
+        """The dynamic settings of this broker alone (``/config/brokers/<id>``)."""
         self.dynamic_default: Mapping[str, str] = {}
-        """What was changed for all brokers (``/config/brokers/<default>``)."""
+        """The dynamic settings of all brokers (``/config/brokers/<default>``)."""
         self._static_values = _parse(self.static)
         self._values: dict[str, ConfigValue] = {}
         self.topics: Final = TopicConfigs(self.value)

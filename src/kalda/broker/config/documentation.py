@@ -21,12 +21,12 @@ _BROKER_INTRODUCTION: Final = """\
 Names, defaults and bounds are those of Apache Kafka 3.9 with ZooKeeper. Give them to `kalda start` in a file
 (`--config server.properties`) or one by one (`--set name=value`, which wins).
 
-The column *Effect*: a setting marked **yes** has an effect. One marked *no* is accepted and listed by
-DescribeConfigs, so that files and tools made for Kafka work, but nothing reads it yet; a broker that starts
-logs one warning that lists such settings. One marked *refused* belongs to a feature that Kalda does not have
-and whose silent absence would be dangerous: a value that asks for the feature is an error, in a file as in a
-request. *Update* shows whether the setting can be changed while the broker runs: for the whole cluster, for
-one broker, or not at all.
+The column *Effect*: a setting marked **yes** has an effect. One marked *no* belongs to the named
+feature, which Kalda does not have. It is accepted and listed by DescribeConfigs, so that files and tools
+made for Kafka work; a broker that starts logs one warning that lists such settings. One marked *refused*
+belongs to a feature whose silent absence would be dangerous: a value that asks for the feature is an
+error, in a file as in a request. *Update* shows whether the setting can be changed while the broker
+runs: for the whole cluster, for one broker, or not at all.
 """
 
 _TOPIC_INTRODUCTION: Final = """\
@@ -35,7 +35,8 @@ _TOPIC_INTRODUCTION: Final = """\
 Names, defaults and bounds are those of Apache Kafka 3.9. A topic that does not set one takes it from the
 broker setting beside it. All can be changed at any time.
 
-A setting marked **yes** has an effect. The others are accepted and listed, but nothing reads them yet.
+A setting marked **yes** has an effect. The others belong to the named features, which Kalda does not have;
+they are accepted and listed.
 """
 
 
@@ -83,7 +84,7 @@ def _table(definitions: ConfigDef, title: str, extra: Callable[[ConfigKey], str]
 def _effect(key: ConfigKey) -> str:
     if key.without_effect is None:
         return "**yes**"
-    return f"refused: {key.requires.name}" if key.requires is not None else "no"
+    return f"refused: {key.requires.name}" if key.requires is not None else f"no: {key.without_effect}"
 
 
 def _default(key: ConfigKey) -> str:

@@ -26,12 +26,12 @@ class TopicConfigs:
         self._defaults: dict[str, ConfigValue] | None = None
 
     def refresh(self) -> None:
-        """Forget what was computed: the broker's settings changed."""
+        """Discard the computed defaults: the broker's settings changed."""
         self._defaults = None
 
     @property
     def defaults(self) -> Mapping[str, ConfigValue]:
-        """What a topic without overrides gets from this broker, by topic setting."""
+        """The values of a topic without overrides on this broker, by topic setting."""
         if self._defaults is None:
             self._defaults = {name: self._default(name) for name in TOPIC_CONFIG.keys}
         return self._defaults
@@ -45,7 +45,7 @@ class TopicConfigs:
         return {**self.defaults, **TOPIC_CONFIG.parse(overrides)}
 
     def validate(self, overrides: Mapping[str, str]) -> None:
-        """Check what a client wants to store for a topic.
+        """Check the overrides that a client wants to store for a topic.
 
         Raises:
             ConfigError: an override is unknown or not allowed, alone or together with the broker's settings.

@@ -24,7 +24,7 @@ class GroupConfig(Settings):
         5000, "How long an offset commit waits for its replicas.", at_least(1), importance=HIGH
     )
     offsets_retention_check_interval_ms = long(
-        600_000, "Pause between looks for committed offsets that expired.", at_least(1), importance=HIGH
+        600_000, "Interval between checks for committed offsets that expired.", at_least(1), importance=HIGH
     )
     offsets_retention_minutes = integer(
         10080, "How long committed offsets outlive their group's last activity.", at_least(1), importance=HIGH

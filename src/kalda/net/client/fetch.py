@@ -40,7 +40,7 @@ _ANSWER_MARGIN_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """What one fetch brought."""
+    """The records and positions that one fetch returned."""
 
     records: bytes
     """Whole record batches, perhaps followed by a partial one. Empty where nothing new was there in time.
@@ -96,12 +96,12 @@ class PartitionFetcher:
         self._drop_connection()
 
     def next(self) -> FetchedRecords:
-        """Return what is at the position, waiting `fetch.max.wait.ms` at the broker if nothing is there yet.
+        """Return the records at the position; without any, the broker waits `fetch.max.wait.ms` for some.
 
         Raises:
             OffsetOutOfRangeError: the log does not hold the position.
             UnknownTopicOrPartitionError: the partition does not exist.
-            BrokerResponseError, RequestTimedOutError: the broker's failure could not be retried away.
+            BrokerResponseError, RequestTimedOutError: the broker's failure persisted through all retries.
         """
         try:
             return self._client.retry(f"fetch of {self.topic_partition}", self._next_once)

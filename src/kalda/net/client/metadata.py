@@ -70,7 +70,7 @@ class ClusterMetadata:
         return cls(response.cluster_id, response.controller_id, brokers, topics)
 
     def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
-        """Return what is known of a partition, or None."""
+        """Return the metadata of a partition, or None."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 

@@ -54,7 +54,7 @@ class SizedRecords(Protocol):
 
 
 class FetchPartitionFields(NamedTuple):
-    """What a request asks of one partition."""
+    """One partition of a request."""
 
     partition: int
     current_leader_epoch: int

@@ -19,7 +19,7 @@ from kalda.protocol.protocol_errors import ProtocolError
 
 LOWEST_VERSION: Final = TOPIC_IDS_FROM
 HIGHEST_VERSION: Final = 17
-"""What this module reads; every version between lays these fields out alike."""
+"""The versions that this module reads; the fields have the same layout in all of them."""
 
 _TOP: Final = Struct(">ihi")
 _PARTITION: Final = Struct(">ihqqq")

@@ -36,14 +36,14 @@ class AddPartitionsToTxnRequest(Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, v
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = wire(INT32, "0+")
     partition_error_code: int = wire(INT16, "0+")
 
 
 class AddPartitionsToTxnTopicResult(Struct):
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     name: str = wire(STRING, "0+")
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = wire(
@@ -52,7 +52,7 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """What became of the partitions of one transaction."""
+    """The results for the partitions of one transaction."""
 
     transactional_id: str = wire(STRING, "4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = wire(array(AddPartitionsToTxnTopicResult), "4+")

@@ -25,7 +25,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """New settings by resource; what is not named goes back to its default."""
+    """New settings by resource; settings that are not named go back to their defaults."""
 
     resources: list[AlterConfigsResource] = wire(array(AlterConfigsResource), "0+")
     validate_only: bool = wire(BOOL, "0+")
@@ -41,7 +41,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     responses: list[AlterConfigsResourceResponse] = wire(array(AlterConfigsResourceResponse), "0+")

@@ -48,7 +48,7 @@ class ReassignableTopicResponse(Struct):
 class AlterPartitionReassignmentsResponse(
     Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")

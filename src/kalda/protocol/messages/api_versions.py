@@ -1,8 +1,8 @@
-"""ApiVersions (key 18): which APIs a broker serves, in which versions; the first thing a client asks.
+"""ApiVersions (key 18): returns the APIs of a broker with their versions; the first request of a client.
 
-v1 adds the throttle time. v2 throttles after the response instead of before. v3 is flexible, tells the
-client's software name and version, and tells features (KIP-482, KIP-511, KIP-584). v4 lets a feature
-begin at version 0 (KIP-1022); before, such features must be left out of the answer.
+v1 adds the throttle time. v2 throttles after the response instead of before. v3 is flexible and adds the
+client's software name and version and the features (KIP-482, KIP-511, KIP-584). v4 lets a feature begin at
+version 0 (KIP-1022); before, such features must be left out of the response.
 
 Two exceptions live in `registry`: the response header stays at version 0 in every version, and a request
 of a version that the broker does not know is answered with a v0 body.
@@ -28,7 +28,7 @@ class ApiVersion(Struct):
 
 
 class SupportedFeatureKey(Struct):
-    """A feature that the broker could run, and the levels it knows."""
+    """A feature that the broker supports, and the range of its levels."""
 
     name: str = wire(STRING, "3+")
     min_version: int = wire(INT16, "3+")
@@ -44,7 +44,7 @@ class FinalizedFeatureKey(Struct):
 
 
 class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """What the broker serves.
+    """The APIs and features that the broker serves.
 
     With UNSUPPORTED_VERSION the list still holds the range of ApiVersions itself, so that a client can step
     down.

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (key 69): state and members of groups of the consumer protocol (KIP-848).
 
-v1 tells which protocol a member speaks (KIP-1099): -1 unknown, 0 classic, 1 consumer.
+v1 adds the protocol of each member (KIP-1099): -1 unknown, 0 classic, 1 consumer.
 """
 
 from uuid import UUID

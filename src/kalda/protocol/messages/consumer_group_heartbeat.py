@@ -19,7 +19,7 @@ class TopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(
     Message, api_key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions="0-1", flexible="0+"
 ):
-    """What a member wants and owns; None means unchanged since the last heartbeat.
+    """A member's subscription and assignment; None means unchanged since the last heartbeat.
 
     `member_epoch` 0 joins, -1 leaves, -2 leaves for now (static members).
     """
@@ -39,7 +39,7 @@ class ConsumerGroupHeartbeatRequest(
 
 
 class Assignment(Struct):
-    """What the member may use now."""
+    """The partitions that the member may use now."""
 
     topic_partitions: list[TopicPartitions] = wire(array(TopicPartitions), "0+")
 

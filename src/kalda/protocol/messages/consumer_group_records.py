@@ -3,8 +3,8 @@
 The version of a key is the kind of record: 3 is the group, 4 the partitions it sees, 5 a member, 6 the epoch
 of the target assignment, 7 a member's part of it, 8 what a member has now, 16 a resolved regular expression.
 
-Where two records describe the same in structs of different names, as with partitions of topics, so do we: a
-test holds names and all to Kafka's schemas.
+Some records describe the same things, such as partitions of topics, in structs of different names. The names
+are Kafka's; a test compares the declarations with Kafka's schemas.
 """
 
 from uuid import UUID
@@ -67,14 +67,14 @@ class ClassicProtocol(Struct):
 
 
 class ClassicMemberMetadata(Struct):
-    """What is known of a member that speaks the classic protocol."""
+    """The extra state of a member that uses the classic protocol."""
 
     session_timeout_ms: int = wire(INT32, "0+")
     supported_protocols: list[ClassicProtocol] = wire(array(ClassicProtocol), "0+")
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    """What a member told of itself, with `classic_member_metadata` if it speaks the classic protocol."""
+    """A member's own description, with `classic_member_metadata` if it uses the classic protocol."""
 
     instance_id: str | None = wire(STRING, "0+", nullable="0+")
     rack_id: str | None = wire(STRING, "0+", nullable="0+")
@@ -116,7 +116,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
-    """What the member shall have."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TopicPartition] = wire(array(TopicPartition), "0+")
 
@@ -136,7 +136,7 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
-    """What the member has, and what it has to give back first."""
+    """The partitions that a member has, and those that it must revoke first."""
 
     member_epoch: int = wire(INT32, "0+")
     previous_member_epoch: int = wire(INT32, "0+")

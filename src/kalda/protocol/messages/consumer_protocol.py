@@ -1,7 +1,7 @@
-"""The consumer's own protocol inside the classic group protocol's opaque bytes (``protocol_type`` consumer).
+"""The consumer's protocol inside the opaque bytes of the classic group protocol (``protocol_type`` consumer).
 
-v1 tells what a member owns, for cooperative rebalancing (KIP-429). v2 adds the generation (KIP-792), v3 the
-rack (KIP-881). Behind a version that is not known, the fields of the last known one are read.
+v1 adds the partitions that a member owns, for cooperative rebalancing (KIP-429). v2 adds the generation
+(KIP-792), v3 the rack (KIP-881). Of an unknown version, the fields of the last known one are read.
 """
 
 from kalda.protocol.schema import BYTES, INT32, STRING, Message, Struct, array, wire
@@ -15,7 +15,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a member subscribes to and owns."""
+    """The topics that a member subscribes to and the partitions that it owns."""
 
     topics: list[str] = wire(array(STRING), "0+")
     user_data: bytes | None = wire(BYTES, "0+", nullable="0+", default=None)
@@ -25,7 +25,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What a member gets."""
+    """The partitions assigned to a member."""
 
     assigned_partitions: list[TopicPartition] = wire(array(TopicPartition), "0+")
     user_data: bytes | None = wire(BYTES, "0+", nullable="0+", default=None)

@@ -23,7 +23,7 @@ class RemainingPartition(Struct):
 
 
 class ControlledShutdownResponse(Message, api_key=ApiKey.CONTROLLED_SHUTDOWN, versions="0-3", flexible="3+"):
-    """What the broker still leads; it may stop when that is nothing."""
+    """The partitions that the broker still leads; it may stop when there are none."""
 
     error_code: int = wire(INT16, "0+")
     remaining_partitions: list[RemainingPartition] = wire(array(RemainingPartition), "0+")

@@ -43,7 +43,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Message, api_key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     results: list[CreatePartitionsTopicResult] = wire(array(CreatePartitionsTopicResult), "0+")

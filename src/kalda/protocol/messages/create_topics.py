@@ -37,7 +37,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, api_key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """Topics to create, and how long to wait until every broker knows them."""
+    """Topics to create, and how long to wait until every broker has their metadata."""
 
     topics: list[CreatableTopic] = wire(array(CreatableTopic), "0+")
     timeout_ms: int = wire(INT32, "0+", default=60000)
@@ -57,7 +57,7 @@ class CreatableTopicConfigs(Struct):
 class CreatableTopicResult(Struct):
     """One topic's result.
 
-    `configs` is None, and `topic_config_error_code` says why, when the client may not describe configs.
+    `configs` is None, with the reason in `topic_config_error_code`, when the client may not describe configs.
     """
 
     name: str = wire(STRING, "0+")
@@ -73,7 +73,7 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = wire(array(CreatableTopicResult), "0+")

@@ -14,7 +14,7 @@ class DeleteGroupsRequest(Message, api_key=ApiKey.DELETE_GROUPS, versions="0-2",
 
 
 class DeletableGroupResult(Struct):
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: str = wire(STRING, "0+")
     error_code: int = wire(INT16, "0+")

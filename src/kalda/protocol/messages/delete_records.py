@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): move the log start offset up, so that what is before it is gone (KIP-107).
+"""DeleteRecords (key 21): moves the log start offset up, which deletes the records before it (KIP-107).
 
 v1 throttles after the response. v2 is flexible.
 """
@@ -44,7 +44,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Message, api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     topics: list[DeleteRecordsTopicResult] = wire(array(DeleteRecordsTopicResult), "0+")

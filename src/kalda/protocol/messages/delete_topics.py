@@ -36,7 +36,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, api_key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = wire(array(DeletableTopicResult), "0+")

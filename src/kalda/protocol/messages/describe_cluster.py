@@ -1,6 +1,6 @@
 """DescribeCluster (key 60): the cluster's id, controller and brokers (KIP-700).
 
-Flexible from the start. v1 tells brokers from controllers as endpoints (KIP-919). Version 2 (fenced
+Flexible from the start. v1 adds the type of endpoint, broker or controller (KIP-919). Version 2 (fenced
 brokers) is not declared.
 """
 

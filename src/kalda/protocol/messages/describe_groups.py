@@ -1,7 +1,7 @@
 """DescribeGroups (key 15): state and members of classic groups.
 
-v1 adds the throttle time; v2 throttles after the response. v3 tells authorised operations (KIP-430). v4 tells
-static members (KIP-345). v5 is flexible. v6 says GROUP_ID_NOT_FOUND, with a message, of a group that does
+v1 adds the throttle time; v2 throttles after the response. v3 adds authorised operations (KIP-430). v4 adds
+static members (KIP-345). v5 is flexible. v6 returns GROUP_ID_NOT_FOUND, with a message, for a group that does
 not exist (KIP-1043); before, it is described as Dead.
 """
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that a partition's log knows (KIP-664)."""
+"""DescribeProducers (key 61): the active producers of a partition's log (KIP-664)."""
 
 from kalda.common.api_keys import ApiKey
 from kalda.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, wire

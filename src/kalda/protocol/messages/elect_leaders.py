@@ -23,7 +23,7 @@ class ElectLeadersRequest(Message, api_key=ApiKey.ELECT_LEADERS, versions="0-2",
 
 
 class PartitionResult(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
@@ -38,7 +38,7 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "1+")

@@ -1,7 +1,7 @@
 """EndTxn (key 26): commit or abort a transaction (KIP-98).
 
 v1 throttles after the response. v2 may answer PRODUCER_FENCED. v3 is flexible. v4 may answer
-TRANSACTION_ABORTABLE (KIP-890). v5 raises the epoch with every transaction and tells the new one.
+TRANSACTION_ABORTABLE (KIP-890). v5 raises the epoch with every transaction and returns the new one.
 """
 
 from kalda.common.api_keys import ApiKey

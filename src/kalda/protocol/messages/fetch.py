@@ -1,13 +1,13 @@
 """Fetch (key 1): read records from partitions, as a consumer or as a follower.
 
 v1 adds the throttle time. v2 and v3 deliver magic 1; v3 bounds the whole response and serves partitions
-in the order asked. v4 brings magic 2, isolation levels and aborted transactions (KIP-98). v5 tells log
+in the order asked. v4 adds magic 2, isolation levels and aborted transactions (KIP-98). v5 adds log
 start offsets (KIP-107). v6 may answer KAFKA_STORAGE_ERROR. v7 adds incremental sessions (KIP-227). v8
 throttles after the response. v9 fences by leader epoch (KIP-320). v10 allows zstd (KIP-110). v11 adds the
 rack and the preferred read replica (KIP-392). v12 is flexible and detects divergence by epoch (KIP-595).
 v13 names topics by id (KIP-516). v14 may answer OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405). v15 moves the
-replica id into a tagged struct with its epoch (KIP-903). v16 tells the endpoints of new leaders
-(KIP-951). v17 tells the replica's directory id (KIP-853).
+replica id into a tagged struct with its epoch (KIP-903). v16 adds the endpoints of new leaders
+(KIP-951). v17 adds the replica's directory id (KIP-853).
 """
 
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a classic group lives.
+"""Heartbeat (key 12): keeps a member of a classic group in the group.
 
 v1 adds the throttle time; v2 throttles after the response. v3 adds static members (KIP-345). v4 is flexible.
 """
@@ -17,7 +17,7 @@ class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions="0-4", flexib
 
 
 class HeartbeatResponse(Message, api_key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
-    """REBALANCE_IN_PROGRESS tells the member to join again."""
+    """REBALANCE_IN_PROGRESS makes the member join again."""
 
     throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
     error_code: int = wire(INT16, "0+")

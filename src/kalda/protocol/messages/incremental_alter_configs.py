@@ -44,7 +44,7 @@ class AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(
     Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     responses: list[AlterConfigsResourceResponse] = wire(array(AlterConfigsResourceResponse), "0+")

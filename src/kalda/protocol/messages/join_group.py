@@ -2,8 +2,8 @@
 
 v1 adds the rebalance timeout; before, the session timeout served as both. v2 adds the throttle time; v3
 throttles after the response. v4 has new members join again with the id they are given (KIP-394). v5 adds
-static members (KIP-345). v6 is flexible. v7 tells the protocol type (KIP-559). v8 adds a reason (KIP-800).
-v9 may tell a static leader to skip the assignment (KIP-814).
+static members (KIP-345). v6 is flexible. v7 adds the protocol type (KIP-559). v8 adds a reason (KIP-800).
+v9 can make a static leader skip the assignment (KIP-814).
 """
 
 from kalda.common.api_keys import ApiKey
@@ -31,7 +31,7 @@ class JoinGroupRequest(Message, api_key=ApiKey.JOIN_GROUP, versions="0-9", flexi
 
 
 class JoinGroupResponseMember(Struct):
-    """A member with its metadata for the chosen protocol; only the leader is told."""
+    """A member with its metadata for the chosen protocol; only the leader's response has members."""
 
     member_id: str = wire(STRING, "0+")
     group_instance_id: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)

@@ -1,8 +1,8 @@
-"""LeaderAndIsr (key 4): the controller tells a broker which replicas it leads, which it follows, and whom.
+"""LeaderAndIsr (key 4): the controller sends a broker the roles of its replicas: leader, or follower of whom.
 
 v1 adds `is_new`. v2 adds the broker epoch (KIP-380) and groups partitions by topic. v3 adds the replicas that
 a reassignment adds and removes (KIP-455). v4 is flexible. v5 adds topic ids and the type, and answers by
-topic id (KIP-516). v6 adds the leader recovery state (KIP-704). v7 says whether the controller is a KRaft
+topic id (KIP-516). v6 adds the leader recovery state (KIP-704). v7 adds whether the controller is a KRaft
 one, in a cluster that migrates (KIP-866).
 """
 
@@ -63,7 +63,7 @@ class LeaderAndIsrLiveLeader(Struct):
 
 
 class LeaderAndIsrRequest(Message, api_key=ApiKey.LEADER_AND_ISR, versions="0-7", flexible="4+"):
-    """Partitions to lead and to follow; `type` tells whether they are all that the broker has."""
+    """Partitions to lead and to follow; `type` is whether they are all that the broker has."""
 
     controller_id: int = wire(INT32, "0+")
     is_kraft_controller: bool = wire(BOOL, "7+")
@@ -78,7 +78,7 @@ class LeaderAndIsrRequest(Message, api_key=ApiKey.LEADER_AND_ISR, versions="0-7"
 
 
 class LeaderAndIsrPartitionError(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     topic_name: str = wire(STRING, "0-4", ignorable=True)
     partition_index: int = wire(INT32, "0+")
@@ -93,7 +93,7 @@ class LeaderAndIsrTopicError(Struct):
 
 
 class LeaderAndIsrResponse(Message, api_key=ApiKey.LEADER_AND_ISR, versions="0-7", flexible="4+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16, "0+")
     partition_errors: list[LeaderAndIsrPartitionError] = wire(array(LeaderAndIsrPartitionError), "0-4")

@@ -25,7 +25,7 @@ class LeaveGroupRequest(Message, api_key=ApiKey.LEAVE_GROUP, versions="0-5", fle
 
 
 class MemberResponse(Struct):
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: str = wire(STRING, "3+")
     group_instance_id: str | None = wire(STRING, "3+", nullable="3+")

@@ -2,7 +2,7 @@
 
 v0 returns up to `max_num_offsets` segment starts. From v1 one offset with its timestamp. v2 adds the
 isolation level and the throttle time. v3 throttles after the response. v4 fences by leader epoch
-(KIP-320). v5 may answer OFFSET_NOT_AVAILABLE. v6 is flexible. v7 knows `MAX_TIMESTAMP` (KIP-734), v8
+(KIP-320). v5 may answer OFFSET_NOT_AVAILABLE. v6 is flexible. v7 adds `MAX_TIMESTAMP` (KIP-734), v8
 `EARLIEST_LOCAL_TIMESTAMP` (KIP-405), v9 `LATEST_TIERED_TIMESTAMP` (KIP-1005).
 
 Version 10 (a time-out for remote look-ups) is not declared.

@@ -1,11 +1,11 @@
-"""Metadata (key 3): the brokers, and for topics their partitions, leaders and replicas.
+"""Metadata (key 3): returns the brokers, and for topics their partitions, leaders and replicas.
 
-v0 takes an empty list of topics for all topics; from v1 an empty list is none and null is all. v1 tells
-racks, the controller and which topics are internal. v2 tells the cluster id, v3 the throttle time. v4
-lets the client forbid auto-creation. v5 tells offline replicas. v6 throttles after the response. v7 tells
-leader epochs (KIP-320). v8 tells authorised operations on request (KIP-430). v9 is flexible. v10 carries
-topic ids in answers (KIP-516). v11 moves the cluster's authorised operations to DescribeCluster
-(KIP-700). v12 lets a request name topics by id.
+In v0 an empty list of topics stands for all topics; from v1 an empty list is none and null is all. v1 adds
+racks, the controller and whether topics are internal. v2 adds the cluster id, v3 the throttle time. v4
+lets the client forbid auto-creation. v5 adds offline replicas. v6 throttles after the response. v7 adds
+leader epochs (KIP-320). v8 adds authorised operations on request (KIP-430). v9 is flexible. v10 adds topic
+ids to responses (KIP-516). v11 moves the cluster's authorised operations to DescribeCluster (KIP-700). v12
+lets a request name topics by id.
 """
 
 from uuid import UUID
@@ -25,7 +25,7 @@ class MetadataRequestTopic(Struct):
 class MetadataRequest(Message, api_key=ApiKey.METADATA, versions="0-12", flexible="9+"):
     """Asks for topics by name (or, from v12, by id); None means every topic.
 
-    `allow_auto_topic_creation` is always true below v4, where it cannot be said.
+    `allow_auto_topic_creation` is always true below v4, which does not have the field.
     """
 
     topics: list[MetadataRequestTopic] | None = wire(array(MetadataRequestTopic), "0+", nullable="1+")
@@ -67,7 +67,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-12", flexible="9+"):
-    """The cluster as the broker knows it.
+    """The cluster according to the broker's metadata cache.
 
     Authorised operations are bit sets over the ACL operations; `AUTHORIZED_OPERATIONS_UNKNOWN` when not
     asked for.

@@ -42,14 +42,14 @@ class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions="0-9",
 
 
 class OffsetCommitResponsePartition(Struct):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
 
 
 class OffsetCommitResponseTopic(Struct):
-    """What became of the positions in one topic."""
+    """The results for the positions in one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: list[OffsetCommitResponsePartition] = wire(array(OffsetCommitResponsePartition), "0+")

@@ -25,14 +25,14 @@ class OffsetDeleteRequest(Message, api_key=ApiKey.OFFSET_DELETE, versions="0"):
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
 
 
 class OffsetDeleteResponseTopic(Struct):
-    """What became of the positions in one topic."""
+    """The results for the positions in one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: list[OffsetDeleteResponsePartition] = wire(array(OffsetDeleteResponsePartition), "0+")

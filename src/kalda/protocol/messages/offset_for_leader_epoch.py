@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that a reader can find divergence (KIP-101).
 
 v1 returns the epoch found. v2 fences by the current leader epoch and adds the throttle time (KIP-320). v3
-tells who asks. v4 is flexible. librdkafka speaks exactly v2.
+adds the replica id. v4 is flexible. librdkafka uses exactly v2.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ class OffsetForLeaderEpochRequest(
 class EpochEndOffset(Struct):
     """The largest epoch that is not above the one asked for, and its end offset (exclusive).
 
-    Both are -1 when the leader knows no such epoch.
+    Both are -1 when the leader has no such epoch.
     """
 
     error_code: int = wire(INT16, "0+")

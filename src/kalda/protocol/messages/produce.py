@@ -2,9 +2,9 @@
 
 v1 adds the throttle time, v2 the log append time to the response. v3 carries record batches of magic 2
 and a transactional id (KIP-98); below it the records are message sets of magic 0 or 1. v4 may answer
-KAFKA_STORAGE_ERROR. v5 tells the log start offset. v6 throttles after the response. v7 allows zstd
-(KIP-110). v8 tells which records were refused and why (KIP-467). v9 is flexible. v10 tells the new leader
-with NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-890). v12 adds its partitions
+KAFKA_STORAGE_ERROR. v5 adds the log start offset. v6 throttles after the response. v7 allows zstd
+(KIP-110). v8 adds the refused records with the reasons (KIP-467). v9 is flexible. v10 adds the new leader
+to NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-890). v12 adds its partitions
 to the transaction by itself, where ``transaction.version`` is 2.
 
 Version 13 (topic ids) is not declared.
@@ -91,7 +91,7 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
-    """What became of each partition; never sent for `acks` 0."""
+    """The result for each partition; never sent for `acks` 0."""
 
     responses: list[TopicProduceResponse] = wire(array(TopicProduceResponse), "0+")
     throttle_time_ms: int = wire(INT32, "1+", ignorable=True)

@@ -1,8 +1,8 @@
-"""StopReplica (key 5): the controller tells a broker to drop replicas, and perhaps to delete their logs.
+"""StopReplica (key 5): the controller has a broker stop replicas and, where requested, delete their logs.
 
-v1 adds the broker epoch (KIP-380) and groups partitions by topic. v2 is flexible. v3 says per partition
-whether to delete it, and fences by the leader epoch (KIP-570). v4 says whether the controller is a KRaft one,
-in a cluster that migrates (KIP-866).
+v1 adds the broker epoch (KIP-380) and groups partitions by topic. v2 is flexible. v3 decides deletion per
+partition and fences by the leader epoch (KIP-570). v4 adds whether the controller is a KRaft one, in a
+cluster that migrates (KIP-866).
 """
 
 from kalda.common.api_keys import ApiKey
@@ -52,7 +52,7 @@ class StopReplicaRequest(Message, api_key=ApiKey.STOP_REPLICA, versions="0-4", f
 
 
 class StopReplicaPartitionError(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     topic_name: str = wire(STRING, "0+")
     partition_index: int = wire(INT32, "0+")
@@ -60,7 +60,7 @@ class StopReplicaPartitionError(Struct):
 
 
 class StopReplicaResponse(Message, api_key=ApiKey.STOP_REPLICA, versions="0-4", flexible="2+"):
-    """What became of each partition."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16, "0+")
     partition_errors: list[StopReplicaPartitionError] = wire(array(StopReplicaPartitionError), "0+")

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14): the leader hands in the assignment, everybody waits for their part.
+"""SyncGroup (key 14): the leader sends the assignment, and every member waits for its own part.
 
 v1 adds the throttle time; v2 throttles after the response. v3 adds static members (KIP-345). v4 is flexible.
-v5 tells protocol type and name, which must be the group's (KIP-559).
+v5 adds the protocol's type and name, which must be the group's (KIP-559).
 """
 
 from kalda.common.api_keys import ApiKey
@@ -9,7 +9,7 @@ from kalda.protocol.schema import BYTES, INT16, INT32, STRING, Message, Struct, 
 
 
 class SyncGroupRequestAssignment(Struct):
-    """What one member gets."""
+    """The assignment of one member."""
 
     member_id: str = wire(STRING, "0+")
     assignment: bytes = wire(BYTES, "0+")

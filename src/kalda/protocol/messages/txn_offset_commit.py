@@ -39,14 +39,14 @@ class TxnOffsetCommitRequest(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions
 
 
 class TxnOffsetCommitResponsePartition(Struct):
-    """What became of one position."""
+    """The result for one position."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
 
 
 class TxnOffsetCommitResponseTopic(Struct):
-    """What became of the positions in one topic."""
+    """The results for the positions in one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: list[TxnOffsetCommitResponsePartition] = wire(array(TxnOffsetCommitResponsePartition), "0+")

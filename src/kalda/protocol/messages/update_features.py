@@ -1,7 +1,7 @@
-"""UpdateFeatures (key 57): raise or lower what the whole cluster has agreed on (KIP-584).
+"""UpdateFeatures (key 57): raises or lowers the finalized levels of the cluster's features (KIP-584).
 
-v1 says by a type, not by a flag, whether a level may go down, and may ask for a check only (KIP-778). v2
-answers as a whole, no longer feature by feature.
+v1 replaces the flag that allows a lower level by a type, and can validate without a change (KIP-778). v2 has
+one error for the whole response, no longer one for each feature.
 """
 
 from kalda.common.api_keys import ApiKey
@@ -29,7 +29,7 @@ class UpdateFeaturesRequest(Message, api_key=ApiKey.UPDATE_FEATURES, versions="0
 
 
 class UpdatableFeatureResult(Struct):
-    """What became of one feature."""
+    """The result for one feature."""
 
     feature: str = wire(STRING, "0+")
     error_code: int = wire(INT16, "0+")

@@ -1,7 +1,7 @@
-"""UpdateMetadata (key 6): the controller tells a broker what it may tell clients: brokers, leaders, replicas.
+"""UpdateMetadata (key 6): the controller sends a broker the metadata for clients: brokers, leaders, replicas.
 
 v1 gives brokers several endpoints. v2 adds racks, v3 listener names, v4 offline replicas. v5 adds the broker
-epoch (KIP-380) and groups partitions by topic. v6 is flexible. v7 adds topic ids (KIP-516). v8 says whether
+epoch (KIP-380) and groups partitions by topic. v6 is flexible. v7 adds topic ids (KIP-516). v8 adds whether
 the controller is a KRaft one, and whether this is all metadata (KIP-866).
 """
 
@@ -24,7 +24,7 @@ from kalda.protocol.schema import (
 
 
 class UpdateMetadataPartitionState(Struct):
-    """One partition; a leader of -2 says that its topic is being deleted."""
+    """One partition; a leader of -2 means that its topic is being deleted."""
 
     topic_name: str = wire(STRING, "0-4", ignorable=True)
     partition_index: int = wire(INT32, "0+")

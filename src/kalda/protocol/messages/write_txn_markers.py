@@ -31,21 +31,21 @@ class WriteTxnMarkersRequest(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions
 
 
 class WritableTxnMarkerPartitionResult(Struct):
-    """What became of the marker in one partition."""
+    """The result of the marker in one partition."""
 
     partition_index: int = wire(INT32, "0+")
     error_code: int = wire(INT16, "0+")
 
 
 class WritableTxnMarkerTopicResult(Struct):
-    """What became of the marker in one topic."""
+    """The result of the marker in one topic."""
 
     name: str = wire(STRING, "0+")
     partitions: list[WritableTxnMarkerPartitionResult] = wire(array(WritableTxnMarkerPartitionResult), "0+")
 
 
 class WritableTxnMarkerResult(Struct):
-    """What became of one marker."""
+    """The result for one marker."""
 
     producer_id: int = wire(INT64, "0+")
     topics: list[WritableTxnMarkerTopicResult] = wire(array(WritableTxnMarkerTopicResult), "0+")

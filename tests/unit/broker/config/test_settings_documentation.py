@@ -31,6 +31,9 @@ def test_every_setting_that_is_not_internal_is_listed_once() -> None:
 
 def test_what_is_marked_as_in_effect_exists() -> None:
     assert "| `num.partitions` | `1` | an int, at least 1 | read-only | **yes** |" in broker_page()
-    assert "| `num.io.threads` | `8` | an int, at least 1 | cluster-wide | no |" in broker_page()
+    assert (
+        "| `num.io.threads` | `8` | an int, at least 1 | cluster-wide | no: configurable thread"
+        in broker_page()
+    )
     refused = "| refused: access lists in ZooKeeper |"
     assert f"| `zookeeper.set.acl` | `false` | true or false | read-only {refused}" in broker_page()

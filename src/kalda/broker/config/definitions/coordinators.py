@@ -25,11 +25,11 @@ class CoordinatorConfig(Settings):
         0, "Codec of the offsets topic by number; 0 is none.", importance=HIGH
     )
     offsets_topic_num_partitions = integer(
-        50, "Partitions of the offsets topic; not to be changed later.", at_least(1), importance=HIGH
+        50, "Partitions of the offsets topic; do not change it later.", at_least(1), importance=HIGH
     )
     offsets_topic_replication_factor = short(
         3,
-        "Replicas of the offsets topic; its creation waits until there are so many brokers.",
+        "Replicas of the offsets topic; its creation waits for that many brokers.",
         at_least(1),
         importance=HIGH,
     )
@@ -41,7 +41,7 @@ class CoordinatorConfig(Settings):
     )
     producer_id_expiration_check_interval_ms = integer(
         600_000,
-        "Pause between looks for producer ids that expired.",
+        "Interval between checks for producer ids that expired.",
         at_least(1),
         importance=LOW,
         internal=True,
@@ -54,19 +54,19 @@ class CoordinatorConfig(Settings):
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
-        10000, "Pause between looks for transactions that timed out.", at_least(1), importance=LOW
+        10000, "Interval between checks for transactions that timed out.", at_least(1), importance=LOW
     )
     transaction_max_timeout_ms = integer(
         900_000, "The longest transaction timeout that a producer may ask for.", at_least(1), importance=HIGH
     )
     transaction_partition_verification_enable = boolean(
         True,
-        "Whether it is checked that a partition was added to the transaction before it is written.",
+        "Whether a leader checks that the partition was added to the transaction before it appends.",
         importance=LOW,
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
-        3_600_000, "Pause between looks for transactional ids that expired.", at_least(1), importance=LOW
+        3_600_000, "Interval between checks for transactional ids that expired.", at_least(1), importance=LOW
     )
     transaction_state_log_load_buffer_size = integer(
         5_242_880, "Batch size when transactions are read back into memory.", at_least(1), importance=HIGH
@@ -75,11 +75,11 @@ class CoordinatorConfig(Settings):
         2, "`min.insync.replicas` of the transactions topic.", at_least(1), importance=HIGH
     )
     transaction_state_log_num_partitions = integer(
-        50, "Partitions of the transactions topic; not to be changed later.", at_least(1), importance=HIGH
+        50, "Partitions of the transactions topic; do not change it later.", at_least(1), importance=HIGH
     )
     transaction_state_log_replication_factor = short(
         3,
-        "Replicas of the transactions topic; its creation waits until there are so many brokers.",
+        "Replicas of the transactions topic; its creation waits for that many brokers.",
         at_least(1),
         importance=HIGH,
     )

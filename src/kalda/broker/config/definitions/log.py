@@ -125,7 +125,7 @@ class ServerLogConfig(Settings):
         60000, "Pause between writes of the recovery points.", at_least(0), importance=HIGH
     )
     log_flush_scheduler_interval_ms = long(
-        LONG_MAX, "Pause between looks for logs that are due to be forced to disk.", importance=HIGH
+        LONG_MAX, "Interval between checks for logs that are due to be forced to disk.", importance=HIGH
     )
     log_flush_start_offset_checkpoint_interval_ms = integer(
         60000, "Pause between writes of the log start offsets.", at_least(0), importance=HIGH
@@ -176,7 +176,7 @@ class ServerLogConfig(Settings):
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
     log_retention_check_interval_ms = long(
-        300_000, "Pause between looks for segments that are due to be deleted.", at_least(1)
+        300_000, "Interval between checks for segments that are due to be deleted.", at_least(1)
     )
     log_retention_hours = integer(
         168, "Hours that segments are kept, where neither minutes nor milliseconds are set.", importance=HIGH

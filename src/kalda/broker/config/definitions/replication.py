@@ -14,7 +14,9 @@ class ReplicationConfig(Settings):
     controlled_shutdown_max_retries = integer(3, "How often a controlled shutdown is tried again.")
     controlled_shutdown_retry_backoff_ms = long(5000, "Pause before a controlled shutdown is tried again.")
     controller_socket_timeout_ms = integer(30000, "How long the controller waits on its channel to a broker.")
-    default_replication_factor = integer(1, "Replicas of topics that are created without saying how many.")
+    default_replication_factor = integer(
+        1, "Replicas of topics that are created without a replication factor."
+    )
     leader_imbalance_check_interval_seconds = long(
         300,
         "Pause between checks of how many leaders are not the preferred ones.",

@@ -35,16 +35,18 @@ class ZooKeeperConfig(Settings):
     """The connection to ZooKeeper."""
 
     zookeeper_connect = string(
-        None, "Hosts of the coordination service as `host:port[,host:port…][/chroot]`.", importance=HIGH
+        None, "ZooKeeper's hosts as `host:port[,host:port…][/chroot]`.", importance=HIGH
     )
     zookeeper_connection_timeout_ms = integer(
         None,
-        "How long the first connection to coordination may take; the session timeout where not set.",
+        "How long the first connection to ZooKeeper may take; the session timeout where not set.",
         importance=HIGH,
     )
     zookeeper_max_in_flight_requests = integer(
-        10, "Unanswered requests to coordination at which sending pauses.", at_least(1), importance=HIGH
+        10, "Unanswered requests to ZooKeeper at which sending pauses.", at_least(1), importance=HIGH
     )
     zookeeper_session_timeout_ms = integer(
-        18000, "A broker that coordination did not hear for this long counts as dead.", importance=HIGH
+        18000,
+        "Time without a heartbeat after which ZooKeeper ends a broker's session: the broker is dead.",
+        importance=HIGH,
     )

@@ -8,7 +8,7 @@ from kalda.common.settings import LONG_MAX, LOW, Settings, boolean, double, inte
 
 
 class TopicConfig(Settings):
-    """What a topic can override."""
+    """The settings that a topic can override."""
 
     cleanup_policy = string_list(
         ("delete",),

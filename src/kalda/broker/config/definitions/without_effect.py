@@ -38,7 +38,7 @@ _CONSEQUENCES: Final = {
     "TLS": "connections are plaintext and clients are not authenticated",
     "TLS towards ZooKeeper": "that connection is plaintext",
 }
-"""What holds without each feature of which some values are refused."""
+"""What the absence means for the user, by feature; of those with refused values."""
 
 _VALIDATORS: Final = {
     validator.allowed: validator for validator in (KAFKA_VERSION, MINUS_ONE_OR_POSITIVE, NON_EMPTY)
