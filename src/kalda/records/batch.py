@@ -9,6 +9,7 @@ that changes such a byte recomputes it.
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -66,54 +67,23 @@ def increment_sequence(sequence: int, increment: int) -> int:
     return sequence + increment
 
 
+@dataclass(slots=True, eq=False)
 class BatchHeader:
     """The header of one batch as it was read; changing a field does not change the bytes."""
 
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "batch_length",
-        "crc",
-        "last_offset_delta",
-        "magic",
-        "max_timestamp",
-        "partition_leader_epoch",
-        "producer_epoch",
-        "producer_id",
-        "record_count",
-    )
-
-    def __init__(
-        self,
-        base_offset: int,
-        batch_length: int,
-        partition_leader_epoch: int,
-        magic: int,
-        crc: int,
-        attributes: int,
-        last_offset_delta: int,
-        base_timestamp: int,
-        max_timestamp: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        record_count: int,
-    ) -> None:
-        self.base_offset = base_offset
-        self.batch_length = batch_length
-        self.partition_leader_epoch = partition_leader_epoch
-        self.magic = magic
-        self.crc = crc
-        self.attributes = attributes
-        self.last_offset_delta = last_offset_delta
-        self.base_timestamp = base_timestamp
-        self.max_timestamp = max_timestamp
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-        self.record_count = record_count
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
 
     @property
     def size(self) -> int:
@@ -163,10 +133,6 @@ class BatchHeader:
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop the batch's tombstones (KIP-534), or ``None`` while that is not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
-        return f"BatchHeader({fields})"
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

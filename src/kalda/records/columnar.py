@@ -8,6 +8,7 @@ Performance depends on one rule: the loop in `_walk_records` is the only code th
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
@@ -41,6 +42,7 @@ _SKIP_MAX: Final = 1024
 """Records walked between two failed detections: one detection costs about as much as ten records."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ColumnarBatch:
     """The columns of one decode, and the offset and position that it reached.
 
@@ -48,37 +50,14 @@ class ColumnarBatch:
     reader makes progress on them. `consumed_bytes` counts the whole batches decoded from the buffer's front.
     """
 
-    __slots__ = (
-        "consumed_bytes",
-        "headers",
-        "keys",
-        "next_offset",
-        "offsets",
-        "timestamp_types",
-        "timestamps_ms",
-        "values",
-    )
-
-    def __init__(
-        self,
-        *,
-        offsets: pa.Array,
-        timestamps_ms: pa.Array,
-        timestamp_types: pa.Array,
-        keys: pa.Array,
-        values: pa.Array,
-        headers: pa.Array | None,
-        next_offset: int,
-        consumed_bytes: int,
-    ) -> None:
-        self.offsets = offsets
-        self.timestamps_ms = timestamps_ms
-        self.timestamp_types = timestamp_types
-        self.keys = keys
-        self.values = values
-        self.headers = headers
-        self.next_offset = next_offset
-        self.consumed_bytes = consumed_bytes
+    offsets: pa.Array
+    timestamps_ms: pa.Array
+    timestamp_types: pa.Array
+    keys: pa.Array
+    values: pa.Array
+    headers: pa.Array | None
+    next_offset: int
+    consumed_bytes: int
 
     def __len__(self) -> int:
         return len(self.offsets)

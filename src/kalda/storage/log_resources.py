@@ -1,8 +1,8 @@
 """Holds what all logs of a process share: file system, clock, executor, caches and work queues.
 
 Logs write to the queues (files to delete, logs to flush, offsets to checkpoint) and `LogManager` reads them.
-Logs are named by partition here, as in Kafka's LogCleaner and LogManager: this module does not know
-`UnifiedLog`.
+Logs are named by partition here, as in Kafka's LogCleaner and LogManager: this module does not
+import `UnifiedLog`.
 """
 
 import random
@@ -63,20 +63,6 @@ class CleanerPort(Protocol):
 
 class LogResources:
     """The ports and queues that each log gets."""
-
-    __slots__ = (
-        "caches",
-        "cleaner",
-        "clock",
-        "deletions",
-        "dirty",
-        "executor",
-        "failures",
-        "file_system",
-        "moved",
-        "on_truncation",
-        "random_fraction",
-    )
 
     def __init__(
         self,

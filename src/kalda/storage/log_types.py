@@ -1,8 +1,9 @@
 """Declares the arguments and results of a log: isolation, append and fetch results, offsets by time.
 
-A class that is created per append or per fetch is a plain class with slots.
+A class that is created per append or per fetch has slots and no generated comparison.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -21,62 +22,29 @@ class FetchIsolation(IntEnum):
     TXN_COMMITTED = 2
 
 
+@dataclass(slots=True, eq=False)
 class LogAppendInfo:
     """The result of an append; for a duplicate, the offsets of its first copy."""
 
-    __slots__ = (
-        "duplicate",
-        "first_offset",
-        "last_offset",
-        "log_append_time_ms",
-        "log_start_offset",
-        "record_count",
-        "size",
-    )
-
-    def __init__(
-        self,
-        first_offset: int,
-        last_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-        duplicate: bool,
-        size: int,
-        record_count: int,
-    ) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        # -1 if records keep the producer's timestamps.
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.duplicate = duplicate
-        self.size = size
-        self.record_count = record_count
-
-    def __repr__(self) -> str:
-        return f"LogAppendInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 if records keep the producer's timestamps."""
+    log_start_offset: int
+    duplicate: bool
+    size: int
+    record_count: int
 
 
+@dataclass(slots=True, eq=False)
 class FetchDataInfo:
     """The result of a read; the slice may end inside a batch, as in Kafka, but not inside the first."""
 
-    __slots__ = ("aborted_transactions", "fetch_offset", "high_watermark", "records")
-
-    def __init__(
-        self,
-        records: FileSlice,
-        fetch_offset: int,
-        high_watermark: int,
-        aborted_transactions: list[AbortedTransaction] | None = None,
-    ) -> None:
-        self.records = records
-        self.fetch_offset = fetch_offset
-        self.high_watermark = high_watermark
-        # None unless the read was read_committed.
-        self.aborted_transactions = aborted_transactions
-
-    def __repr__(self) -> str:
-        return f"FetchDataInfo({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+    records: FileSlice
+    fetch_offset: int
+    high_watermark: int
+    aborted_transactions: list[AbortedTransaction] | None = None
+    """None unless the read was read_committed."""
 
 
 class TimestampAndOffset(NamedTuple):

@@ -21,17 +21,6 @@ logger: Final = logging.getLogger(__name__)
 class OffsetCheckpointFile:
     """The file and the lines that it should contain."""
 
-    __slots__ = (
-        "_file_system",
-        "_is_changed",
-        "_is_writing",
-        "_lines",
-        "_lock",
-        "_stale",
-        "_version",
-        "path",
-    )
-
     def __init__(self, file_system: FileSystem, path: str) -> None:
         """Describe the file at `path`, which `write` replaces."""
         self._file_system = file_system

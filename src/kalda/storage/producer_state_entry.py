@@ -1,6 +1,7 @@
 """Keeps the state of one producer in one log: its epoch, its last five batches, its open transaction."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
@@ -44,34 +45,18 @@ _NOWHERE: Final = 2**63 - 1
 """Above every offset."""
 
 
+@dataclass(slots=True, eq=False)
 class ProducerStateEntry:
     """The state of one producer in one partition."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "current_transaction_first_offset",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-    )
-
-    def __init__(
-        self,
-        producer_id: int,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        coordinator_epoch: int = -1,
-        last_timestamp: int = NO_TIMESTAMP,
-        current_transaction_first_offset: int = NO_TRANSACTION,
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = last_timestamp
-        # First offset of the open transaction, -1 without one.
-        self.current_transaction_first_offset = current_transaction_first_offset
-        # The last batches of the current epoch, oldest first.
-        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_MAX)
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = NO_TIMESTAMP
+    current_transaction_first_offset: int = NO_TRANSACTION
+    """First offset of the open transaction, -1 without one."""
+    batches: deque[BatchMetadata] = field(init=False, default_factory=lambda: deque(maxlen=BATCHES_MAX))
+    """The last batches of the current epoch, oldest first."""
 
     @property
     def last_sequence(self) -> int:
