@@ -8,6 +8,7 @@ change is missed, and a burst of changes is read once. All terms of a broker sha
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Final, TypeVar
 
 from kalda.common.types import TopicPartition
@@ -59,6 +60,8 @@ class ZnodeWatches:
         self._zookeeper: Final = cluster.zookeeper
         self._mark: Final = mark
         self._is_unclean_default: Final = is_unclean_default
+        # One object per signal, because equal callbacks on a path are one watch.
+        self._callbacks: Final = {signal: partial(self._on_change, signal) for signal in Signal}
         self.changed_topics: set[str] = set()
         self.changed_partitions: set[TopicPartition] = set()
         self.changed_configs: set[str] = set()
@@ -78,20 +81,20 @@ class ZnodeWatches:
 
     async def controller_id(self) -> int | None:
         """Return the broker id of the active controller, or None if there is none."""
-        return await self._cluster.controller_id(self._on_controller)
+        return await self._cluster.controller_id(self._callbacks[Signal.CONTROLLER])
 
     async def brokers(self) -> dict[int, BrokerInfo]:
         """Return the live brokers; watches them too, because endpoints can change in place (KAFKA-8380)."""
-        names = await self._zookeeper.children(paths.BROKER_IDS, self._on_brokers)
-        ids = paths.numbers(names)
-        found = await self._zookeeper.get_many([paths.broker(each) for each in ids], self._on_brokers)
+        watch = self._callbacks[Signal.BROKERS]
+        ids = paths.numbers(await self._zookeeper.children(paths.BROKER_IDS, watch))
+        found = await self._zookeeper.get_many([paths.broker(each) for each in ids], watch)
         return schema.decode_each(
             ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
         )
 
     async def topics(self) -> frozenset[str]:
         """Return the names of all topics."""
-        return frozenset(await self._cluster.topics(self._on_topics))
+        return frozenset(await self._cluster.topics(self._callbacks[Signal.TOPICS]))
 
     async def assignments(self, topics: Iterable[str]) -> dict[str, TopicAssignment]:
         """Return the assignments of these topics."""
@@ -99,7 +102,7 @@ class ZnodeWatches:
 
     async def topics_to_delete(self) -> frozenset[str]:
         """Return the topics marked for deletion."""
-        return frozenset(await self._cluster.topics_to_delete(self._on_deletions))
+        return frozenset(await self._cluster.topics_to_delete(self._callbacks[Signal.DELETIONS]))
 
     async def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """Return the states of those partitions that have one, without a watch."""
@@ -128,21 +131,21 @@ class ZnodeWatches:
     async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
         """Return the paths of the ISR change notifications, and the partitions that they name."""
         messages = await self._messages(
-            paths.ISR_CHANGES, paths.ISR_CHANGE_PREFIX, schema.decode_isr_change, self._on_isr_changes
+            paths.ISR_CHANGES, paths.ISR_CHANGE_PREFIX, schema.decode_isr_change, Signal.ISR_CHANGES
         )
         return list(messages), {p for named in messages.values() if named for p in named}
 
     async def log_dir_events(self) -> tuple[list[str], frozenset[int]]:
         """Return the paths of the log directory notifications, and the brokers that sent them."""
         messages = await self._messages(
-            paths.LOG_DIR_EVENTS, paths.LOG_DIR_EVENT_PREFIX, schema.decode_log_dir_event, self._on_log_dirs
+            paths.LOG_DIR_EVENTS, paths.LOG_DIR_EVENT_PREFIX, schema.decode_log_dir_event, Signal.LOG_DIRS
         )
         return list(messages), frozenset(b for b in messages.values() if b is not None)
 
     async def legacy_reassignment(self) -> dict[TopicPartition, tuple[int, ...]] | None:
         """Return the targets in the znode of a legacy tool; None if there is no such znode."""
         return await self._legacy(
-            paths.REASSIGN_PARTITIONS, schema.decode_reassignment, self._on_legacy_reassignment, {}
+            paths.REASSIGN_PARTITIONS, schema.decode_reassignment, Signal.LEGACY_REASSIGNMENT, {}
         )
 
     async def legacy_election(self) -> frozenset[TopicPartition] | None:
@@ -151,7 +154,7 @@ class ZnodeWatches:
         return await self._legacy(
             paths.PREFERRED_REPLICA_ELECTION,
             schema.decode_preferred_election,
-            self._on_legacy_election,
+            Signal.LEGACY_ELECTION,
             nothing,
         )
 
@@ -160,9 +163,9 @@ class ZnodeWatches:
         parent: str,
         prefix: str,
         decode: Callable[[bytes], Message],
-        watch: Callable[[WatchEvent], None],
+        signal: Signal,
     ) -> Mapping[str, Message | None]:
-        children = await self._zookeeper.children(parent, watch)
+        children = await self._zookeeper.children(parent, self._callbacks[signal])
         names = [f"{parent}/{child}" for child in children if child.startswith(prefix)]
         found = await self._zookeeper.get_many(names)
         decoded = schema.decode_each(names, found, lambda _, entry: decode(entry[0]))
@@ -172,10 +175,10 @@ class ZnodeWatches:
         self,
         path: str,
         decode: Callable[[bytes], Message],
-        watch: Callable[[WatchEvent], None],
+        signal: Signal,
         nothing: Message,
     ) -> Message | None:
-        if await self._zookeeper.exists(path, watch) is None:
+        if await self._zookeeper.exists(path, self._callbacks[signal]) is None:
             return None
         try:
             data, _ = await self._zookeeper.get(path)
@@ -188,17 +191,8 @@ class ZnodeWatches:
 
     # Watch callbacks, on the loop; they only mark a signal.
 
-    def _on_controller(self, event: WatchEvent) -> None:
-        self._mark(Signal.CONTROLLER)
-
-    def _on_brokers(self, event: WatchEvent) -> None:
-        self._mark(Signal.BROKERS)
-
-    def _on_topics(self, event: WatchEvent) -> None:
-        self._mark(Signal.TOPICS)
-
-    def _on_deletions(self, event: WatchEvent) -> None:
-        self._mark(Signal.DELETIONS)
+    def _on_change(self, signal: Signal, event: WatchEvent) -> None:
+        self._mark(signal)
 
     def _on_assignment(self, event: WatchEvent) -> None:
         self.changed_topics.add(event.path.rpartition("/")[2])
@@ -210,15 +204,3 @@ class ZnodeWatches:
         self.watched_partitions.discard(partition)
         self.changed_partitions.add(partition)
         self._mark(Signal.STATES)
-
-    def _on_isr_changes(self, event: WatchEvent) -> None:
-        self._mark(Signal.ISR_CHANGES)
-
-    def _on_log_dirs(self, event: WatchEvent) -> None:
-        self._mark(Signal.LOG_DIRS)
-
-    def _on_legacy_reassignment(self, event: WatchEvent) -> None:
-        self._mark(Signal.LEGACY_REASSIGNMENT)
-
-    def _on_legacy_election(self, event: WatchEvent) -> None:
-        self._mark(Signal.LEGACY_ELECTION)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kalda.storage.background import InlineExecutor
-from kalda.zk.proto.framing import frame
 from kalda.zk.proto.op_codes import OK, SYSTEM_ERROR, OpCode
 from kalda.zk.proto.requests import (
     WORLD_ALL,
@@ -16,12 +15,12 @@ from kalda.zk.proto.requests import (
     PathVersionRequest,
     PathWatchRequest,
     SetDataRequest,
-    write_request,
 )
 from kalda.zk.server import connection_registry, server_connection
 from kalda.zk.server.server_connection import OUT_BYTES_HIGH, OUTSTANDING_MAX
 from tests.integration.zk.wire import Bench, Reply, running
 from tests.unit.zk.memory_files import MemoryFileSystem
+from tests.zookeeper_requests import frame, write_request
 
 
 async def until(bench: Bench, connections: int) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kalda.common.log_limiter import LIMIT_BURST
-from kalda.zk.proto.framing import frame
 from kalda.zk.proto.op_codes import MARSHALLING_ERROR, OpCode
 from kalda.zk.proto.requests import AuthRequest
 from tests.integration.zk.wire import Bench, Client, Session, running
+from tests.zookeeper_requests import frame
 
 PATHS = (b"/", b"/good", b"/good/a", b"/zookeeper", b"", b"x", b"/a\0b", b"/\xed\xa0\x80", b"//", b"/..")
 NUMBERS = [*map(int, OpCode), 0, 20, 999, -10]

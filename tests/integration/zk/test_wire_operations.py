@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from kalda.zk.client.port import EventType
-from kalda.zk.proto.framing import frame
 from kalda.zk.proto.jute import Reader, write_int
 from kalda.zk.proto.op_codes import (
     AUTH_FAILED,
@@ -35,6 +34,7 @@ from kalda.zk.proto.requests import (
 )
 from kalda.zk.proto.responses import STAT
 from tests.integration.zk.wire import Client, Event, read_texts, running
+from tests.zookeeper_requests import frame
 
 NO_NODE, NO_AUTH, BAD_VERSION, BAD_ARGUMENTS, NODE_EXISTS = -101, -102, -103, -8, -110
 CREATED, DELETED, CHANGED, CHILD = (

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-from kalda.zk.proto.framing import frame
 from kalda.zk.proto.op_codes import OK, OpCode
 from kalda.zk.proto.requests import (
     WORLD_ALL,
     ConnectRequest,
     CreateRequest,
     PathWatchRequest,
-    write_connect_request,
 )
 from kalda.zk.server.session_tracker import session_password
 from tests.integration.zk.wire import Client, running
+from tests.zookeeper_requests import frame, write_connect_request
 
 EPHEMERAL = 1
 

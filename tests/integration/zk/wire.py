@@ -11,7 +11,6 @@ from kalda.common.clock import ManualClock
 from kalda.storage.background import BackgroundExecutor, EventLoopExecutor
 from kalda.storage.filesystem import FileSystem, OsFileSystem
 from kalda.zk.proto import responses
-from kalda.zk.proto.framing import frame
 from kalda.zk.proto.jute import Reader
 from kalda.zk.proto.op_codes import NOTIFICATION_XID, OK, OpCode
 from kalda.zk.proto.requests import (
@@ -23,12 +22,11 @@ from kalda.zk.proto.requests import (
     PathWatchRequest,
     RequestRecord,
     SetDataRequest,
-    write_connect_request,
-    write_request,
 )
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
+from tests.zookeeper_requests import frame, write_connect_request, write_request
 
 WAIT_SECONDS_MAX = 20.0
 

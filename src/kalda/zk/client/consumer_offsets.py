@@ -9,8 +9,6 @@ from kalda.zk.client.paths import CONSUMERS
 from kalda.zk.client.port import Create, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import NodeExistsError, NoNodeError
 
-__all__ = ["offset_path", "read_offset", "write_offset"]
-
 
 def offset_path(group_id: str, partition: TopicPartition) -> str:
     """Return the path of one offset."""

@@ -25,11 +25,6 @@ class FrameReader:
         self._buffer: bytes | bytearray = b""
         self._position = 0
 
-    @property
-    def pending_bytes(self) -> int:
-        """The number of bytes that have not been returned."""
-        return len(self._buffer) - self._position
-
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
         if self._position == len(self._buffer):
@@ -67,8 +62,3 @@ class FrameReader:
         self._position = end
         frame = buffer[start:end]
         return frame if isinstance(frame, bytes) else bytes(frame)
-
-
-def frame(payload: bytes) -> bytes:
-    """Return a payload with its length before it."""
-    return INT.pack(len(payload)) + payload

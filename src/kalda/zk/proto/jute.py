@@ -25,11 +25,6 @@ def write_long(out: bytearray, value: int) -> None:
     out += LONG.pack(value)
 
 
-def write_bool(out: bytearray, value: bool) -> None:
-    """Append one byte, 0 or 1."""
-    out.append(1 if value else 0)
-
-
 def write_buffer(out: bytearray, value: bytes | bytearray | None) -> None:
     """Append a length and the bytes; None has length -1, which is not the same as empty."""
     if value is None:

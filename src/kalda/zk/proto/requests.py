@@ -1,8 +1,8 @@
-"""Requests of ZooKeeper's client protocol, with the functions that read and write them.
+"""Requests of ZooKeeper's client protocol, with the functions that read them.
 
-Reading raises `JuteError` for bytes that are not the record. Only tests and tools that act as a client write
-requests. The connect request has no header and comes first on a connection; every other request is a header
-(request id, operation) and the operation's record.
+Reading raises `JuteError` for bytes that are not the record. Only `write_acl` writes, because responses carry
+access lists too. The connect request has no header and comes first on a connection; every other request is a
+header (request id, operation) and the operation's record.
 
 Versions: the ``readOnly`` byte of the connect request came with ZooKeeper 3.4, containers and TTLs with 3.5,
 addWatch, setWatches2, getEphemerals and multiRead with 3.6, whoAmI with 3.7.
@@ -16,13 +16,10 @@ from kalda.zk.proto.jute import (
     INT,
     JuteError,
     Reader,
-    write_bool,
-    write_buffer,
     write_int,
-    write_long,
     write_text,
 )
-from kalda.zk.proto.op_codes import ERROR, OpCode
+from kalda.zk.proto.op_codes import OpCode
 
 HEADER: Final = struct.Struct(">ii")
 _CONNECT: Final = struct.Struct(">iqiq")
@@ -181,15 +178,6 @@ def read_connect_request(frame: bytes) -> ConnectRequest:
     return ConnectRequest(version, zxid, timeout_ms, session_id, password, read_only)
 
 
-def write_connect_request(request: ConnectRequest) -> bytes:
-    """Return the frame that `read_connect_request` reads."""
-    out = bytearray(_CONNECT.pack(*request[:4]))
-    write_buffer(out, request.password)
-    if request.read_only is not None:
-        write_bool(out, request.read_only)
-    return bytes(out)
-
-
 def read_header(frame: bytes) -> tuple[int, int]:
     """Return a request's id and the number of its operation, which may be unknown.
 
@@ -208,14 +196,7 @@ def read_record(op_code: OpCode, frame: bytes) -> RequestRecord:
     Raises:
         JuteError: the bytes are not the operation's record.
     """
-    return _CODECS[op_code][0](Reader(frame, HEADER.size))
-
-
-def write_request(xid: int, op_code: OpCode, record: RequestRecord) -> bytes:
-    """Return the frame that `read_header` and `read_record` read."""
-    out = bytearray(HEADER.pack(xid, op_code))
-    _CODECS[op_code][1](out, record)
-    return bytes(out)
+    return _READERS[op_code](Reader(frame, HEADER.size))
 
 
 def read_acl(reader: Reader) -> tuple[AclEntry, ...]:
@@ -317,79 +298,9 @@ def _read_multi_of(allowed: frozenset[OpCode]) -> Callable[[Reader], MultiReques
             if number not in allowed:
                 raise JuteError(f"operation {number} cannot be part of this multi")
             op_code = OpCode(number)
-            operations.append((op_code, _CODECS[op_code][0](reader)))
+            operations.append((op_code, _READERS[op_code](reader)))
 
     return read
-
-
-def _write_fields(out: bytearray, record: RequestRecord) -> None:
-    """Write a record of texts, buffers, flags and ints."""
-    for value in record:
-        if isinstance(value, bool):
-            write_bool(out, value)
-        elif isinstance(value, int):
-            write_int(out, value)
-        elif isinstance(value, str):
-            write_text(out, value)
-        else:
-            assert isinstance(value, bytes) or value is None, f"{record} needs a writer of its own"
-            write_buffer(out, value)
-
-
-def _write_create(out: bytearray, record: RequestRecord) -> None:
-    assert isinstance(record, CreateRequest), f"{record} creates nothing"
-    write_text(out, record.path)
-    write_buffer(out, record.data)
-    write_acl(out, record.acl)
-    write_int(out, record.flags)
-
-
-def _write_create_ttl(out: bytearray, record: RequestRecord) -> None:
-    _write_create(out, record)
-    assert isinstance(record, CreateRequest), f"{record} creates nothing"
-    write_long(out, record.ttl_ms)
-
-
-def _write_set_acl(out: bytearray, record: RequestRecord) -> None:
-    assert isinstance(record, SetAclRequest), f"{record} sets no access list"
-    write_text(out, record.path)
-    write_acl(out, record.acl)
-    write_int(out, record.version)
-
-
-def _write_set_watches(out: bytearray, record: RequestRecord) -> None:
-    assert isinstance(record, SetWatchesRequest), f"{record} sets no watches"
-    write_long(out, record.relative_zxid)
-    for paths in record[1:4]:
-        _write_texts(out, paths)
-
-
-def _write_set_watches2(out: bytearray, record: RequestRecord) -> None:
-    _write_set_watches(out, record)
-    assert isinstance(record, SetWatchesRequest), f"{record} sets no watches"
-    _write_texts(out, record.persistent)
-    _write_texts(out, record.persistent_recursive)
-
-
-def _write_texts(out: bytearray, texts: tuple[str, ...]) -> None:
-    write_int(out, len(texts))
-    for text in texts:
-        write_text(out, text)
-
-
-def _write_reconfig(out: bytearray, record: RequestRecord) -> None:
-    assert isinstance(record, ReconfigRequest), f"{record} is no reconfig"
-    for text in record[:3]:
-        write_text(out, text)
-    write_long(out, record.config_id)
-
-
-def _write_multi(out: bytearray, record: RequestRecord) -> None:
-    assert isinstance(record, MultiRequest), f"{record} is no multi"
-    for op_code, operation in record.operations:
-        out += _MULTI_HEADER.pack(op_code, False, -1)
-        _CODECS[op_code][1](out, operation)
-    out += _MULTI_HEADER.pack(ERROR, True, -1)
 
 
 _MULTI_WRITES: Final = frozenset(
@@ -405,37 +316,35 @@ _MULTI_WRITES: Final = frozenset(
 )
 _MULTI_READS: Final = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
 
-_Codec: TypeAlias = tuple[Callable[[Reader], RequestRecord], Callable[[bytearray, RequestRecord], None]]
-
-_CODECS: Final[dict[OpCode, _Codec]] = {
-    OpCode.CREATE: (_read_create, _write_create),
-    OpCode.CREATE2: (_read_create, _write_create),
-    OpCode.CREATE_CONTAINER: (_read_create, _write_create),
-    OpCode.CREATE_TTL: (_read_create_ttl, _write_create_ttl),
-    OpCode.DELETE: (_read_path_version, _write_fields),
-    OpCode.EXISTS: (_read_path_watch, _write_fields),
-    OpCode.GET_DATA: (_read_path_watch, _write_fields),
-    OpCode.SET_DATA: (_read_set_data, _write_fields),
-    OpCode.GET_ACL: (_read_path, _write_fields),
-    OpCode.SET_ACL: (_read_set_acl, _write_set_acl),
-    OpCode.GET_CHILDREN: (_read_path_watch, _write_fields),
-    OpCode.GET_CHILDREN2: (_read_path_watch, _write_fields),
-    OpCode.SYNC: (_read_path, _write_fields),
-    OpCode.PING: (_read_empty, _write_fields),
-    OpCode.CHECK: (_read_path_version, _write_fields),
-    OpCode.MULTI: (_read_multi_of(_MULTI_WRITES), _write_multi),
-    OpCode.MULTI_READ: (_read_multi_of(_MULTI_READS), _write_multi),
-    OpCode.RECONFIG: (_read_reconfig, _write_reconfig),
-    OpCode.CHECK_WATCHES: (_read_path_number, _write_fields),
-    OpCode.REMOVE_WATCHES: (_read_path_number, _write_fields),
-    OpCode.AUTH: (_read_auth, _write_fields),
-    OpCode.SASL: (_read_sasl, _write_fields),
-    OpCode.SET_WATCHES: (_read_set_watches, _write_set_watches),
-    OpCode.SET_WATCHES2: (_read_set_watches2, _write_set_watches2),
-    OpCode.ADD_WATCH: (_read_path_number, _write_fields),
-    OpCode.GET_EPHEMERALS: (_read_path, _write_fields),
-    OpCode.GET_ALL_CHILDREN_NUMBER: (_read_path, _write_fields),
-    OpCode.WHO_AM_I: (_read_empty, _write_fields),
-    OpCode.CLOSE_SESSION: (_read_empty, _write_fields),
+_READERS: Final[dict[OpCode, Callable[[Reader], RequestRecord]]] = {
+    OpCode.CREATE: _read_create,
+    OpCode.CREATE2: _read_create,
+    OpCode.CREATE_CONTAINER: _read_create,
+    OpCode.CREATE_TTL: _read_create_ttl,
+    OpCode.DELETE: _read_path_version,
+    OpCode.EXISTS: _read_path_watch,
+    OpCode.GET_DATA: _read_path_watch,
+    OpCode.SET_DATA: _read_set_data,
+    OpCode.GET_ACL: _read_path,
+    OpCode.SET_ACL: _read_set_acl,
+    OpCode.GET_CHILDREN: _read_path_watch,
+    OpCode.GET_CHILDREN2: _read_path_watch,
+    OpCode.SYNC: _read_path,
+    OpCode.PING: _read_empty,
+    OpCode.CHECK: _read_path_version,
+    OpCode.MULTI: _read_multi_of(_MULTI_WRITES),
+    OpCode.MULTI_READ: _read_multi_of(_MULTI_READS),
+    OpCode.RECONFIG: _read_reconfig,
+    OpCode.CHECK_WATCHES: _read_path_number,
+    OpCode.REMOVE_WATCHES: _read_path_number,
+    OpCode.AUTH: _read_auth,
+    OpCode.SASL: _read_sasl,
+    OpCode.SET_WATCHES: _read_set_watches,
+    OpCode.SET_WATCHES2: _read_set_watches2,
+    OpCode.ADD_WATCH: _read_path_number,
+    OpCode.GET_EPHEMERALS: _read_path,
+    OpCode.GET_ALL_CHILDREN_NUMBER: _read_path,
+    OpCode.WHO_AM_I: _read_empty,
+    OpCode.CLOSE_SESSION: _read_empty,
 }
-assert _CODECS.keys() == set(OpCode), "every operation has a codec"
+assert _READERS.keys() == set(OpCode), "every operation has a reader"

@@ -87,15 +87,14 @@ def large_data_body(data: bytes, stat: bytes) -> tuple[bytes, memoryview, bytes]
     return INT.pack(len(data)), memoryview(data), stat
 
 
-def texts_body(texts: Iterable[str], stat: bytes = b"") -> bytes:
-    """Return the record of getChildren, getEphemerals, and with a stat of getChildren2."""
+def texts_body(texts: Iterable[str]) -> bytes:
+    """Return the record of getChildren and getEphemerals, and the start of that of getChildren2."""
     parts = [b""]
     for text in texts:
         raw = text.encode()
         parts.append(INT.pack(len(raw)))
         parts.append(raw)
     parts[0] = INT.pack(len(parts) // 2)
-    parts.append(stat)
     return b"".join(parts)
 
 

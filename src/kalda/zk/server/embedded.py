@@ -74,7 +74,7 @@ class EmbeddedServer:
             snapshots_retained=config.snapshots_retained,
             data_bytes_max=config.frame_bytes_max,
             tick_ms=config.tick_ms,
-            reaper=ContainerManager(
+            container_manager=ContainerManager(
                 check_interval_ms=config.container_check_ms,
                 deletes_per_minute_max=config.container_deletes_per_minute_max,
             ),

@@ -310,7 +310,7 @@ def _get_data(client: WireClient, record: PathWatchRequest, tree: DataTree, watc
     return responses.large_data_body(data, _stat_of(tree, path))
 
 
-def _get_children(client: WireClient, record: PathWatchRequest, tree: DataTree, watches: WatchTable) -> Body:
+def _get_children(client: WireClient, record: PathWatchRequest, tree: DataTree, watches: WatchTable) -> bytes:
     path = record.path
     _readable(tree, path, READ, client)
     if record.watch and not client.is_gone:
@@ -319,11 +319,7 @@ def _get_children(client: WireClient, record: PathWatchRequest, tree: DataTree, 
 
 
 def _get_children2(client: WireClient, record: PathWatchRequest, tree: DataTree, watches: WatchTable) -> Body:
-    path = record.path
-    _readable(tree, path, READ, client)
-    if record.watch and not client.is_gone:
-        watches.add_children(path, client)
-    return responses.texts_body(tree.children(path), _stat_of(tree, path))
+    return _get_children(client, record, tree, watches) + _stat_of(tree, record.path)
 
 
 def _get_acl(client: WireClient, record: PathRequest, tree: DataTree, watches: WatchTable) -> Body:

@@ -72,7 +72,7 @@ class ZooKeeperServer:
         log_reserve_bytes: int = RESERVE_BYTES,
         data_bytes_max: int = DATA_BYTES_MAX,
         tick_ms: int = BUCKET_MS_MAX,
-        reaper: ContainerManager | None = None,
+        container_manager: ContainerManager | None = None,
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
@@ -89,7 +89,7 @@ class ZooKeeperServer:
         self._watches = WatchTable()
         self._changes_since_snapshot = 0
         self._is_snapshotting = False
-        self._reaper = reaper or ContainerManager()
+        self._container_manager = container_manager or ContainerManager()
         self._next_session_id = 0
         self.sessions: Final = SessionTracker(tick_ms)
         """The sessions of clients on the wire; sessions inside this process never expire."""
@@ -183,7 +183,7 @@ class ZooKeeperServer:
             logger.info("session %#x expires: no heartbeat for %d ms", session_id, timeout_ms)
             self.close_session(session_id, partial(self._on_expired, session_id, timeout_ms))
         reading_ms, wall_ms = self._clock.monotonic() * 1000, self._clock.time_ms()
-        for path in self._reaper.due(self._tree, reading_ms, wall_ms):
+        for path in self._container_manager.due(self._tree, reading_ms, wall_ms):
             # Refused if a child's creation is pending; the znode is a candidate again at the next check.
             self.submit(Request(0, DeleteContainer(path), _ignore))
 
