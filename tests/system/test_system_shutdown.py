@@ -47,7 +47,7 @@ def test_everything_stops_at_the_same_moment(cluster: ProcessCluster) -> None:
     """As when a machine shuts down: coordination is gone first, and nobody can move a leadership."""
     cluster.stop_all(END_SECONDS_MAX)
     for broker_id in range(BROKERS):
-        check_ended_cleanly(cluster, broker_id, "coordination has not answered")
+        check_ended_cleanly(cluster, broker_id, "ZooKeeper has not answered")
     cluster.start_coordinator()
     for broker_id in range(BROKERS):
         cluster.broker(broker_id).start_nowait()
@@ -63,7 +63,7 @@ def test_brokers_stop_while_coordination_is_paused(cluster: ProcessCluster) -> N
         cluster.broker(broker_id).stop_nowait()
     for broker_id in range(BROKERS):
         cluster.broker(broker_id).wait_stopped(END_SECONDS_MAX)
-        check_ended_cleanly(cluster, broker_id, "coordination has not answered")
+        check_ended_cleanly(cluster, broker_id, "ZooKeeper has not answered")
 
 
 def test_brokers_stop_while_the_controller_is_paused(cluster: ProcessCluster) -> None:

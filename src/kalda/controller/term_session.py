@@ -60,7 +60,9 @@ class TermSession:
         """Wait until the session's state changes, at most `RETRY_SECONDS`."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), RETRY_SECONDS)
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
+            async with asyncio.timeout(RETRY_SECONDS):
+                await self._changed.wait()
 
     async def _wait_connected(self) -> None:
         if self._zookeeper.state is SessionState.CONNECTED:

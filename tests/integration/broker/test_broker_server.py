@@ -207,7 +207,7 @@ async def test_no_new_cluster_begins_over_the_logs_of_one_whose_coordination_is_
                 pass
         (error,) = caught.value.exceptions
         assert isinstance(error, BrokerStartError)
-        assert "coordination knows no cluster: its data is missing or damaged" in str(error)
+        assert "ZooKeeper has no cluster: its data is missing or damaged" in str(error)
     shutil.rmtree(zookeeper)
     lost.rename(zookeeper)
     async with broker_at(tmp_path):
