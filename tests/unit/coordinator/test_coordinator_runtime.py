@@ -9,6 +9,7 @@ from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.commit_queue import CommitQueue
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.runtime.shard_context import RETRY_MS
@@ -500,3 +501,10 @@ def test_a_marker_during_a_load_is_found_by_it(bench: Bench) -> None:
 
 def test_records_are_equal_by_value() -> None:
     assert CoordinatorRecord(b"a", None) == record("a", None)
+
+
+def test_a_response_cannot_be_queued_before_one_that_waits(bench: Bench) -> None:
+    queue = CommitQueue(bench.runtime._timers, bench.clock.monotonic)
+    queue.add(5, 1000, Pending(), lambda: None)
+    with pytest.raises(AssertionError, match="is queued behind offset 5"):
+        queue.add(4, 1000, Pending(), lambda: None)
