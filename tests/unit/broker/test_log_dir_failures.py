@@ -73,7 +73,7 @@ def names(*indexes: int) -> set[TopicPartition]:
 async def test_the_replicas_on_a_broken_disk_go_offline_and_the_others_serve(broker: Disks) -> None:
     directory = broker.break_disk(0)
     assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     assert names(0, 2) == set(broker.replicas.offline_partitions)
     assert {directory} == set(broker.replicas.offline_partitions.values())
     assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
@@ -86,7 +86,7 @@ async def test_its_fetchers_stop_before_the_logs_go(broker: Disks) -> None:
     broker.fetching.calls.clear()
     broker.break_disk(0)
     broker.produce({0: batch(b"a")})
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     assert [("unfollow", names(0, 2))] == [(what, set(which)) for what, which in broker.fetching.calls]
 
 
@@ -96,7 +96,7 @@ async def test_what_waits_is_answered(broker: Disks) -> None:
     broker.break_disk(0)
     broker.produce({0: batch(b"b")})
     assert not produced.is_done
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     code = broker.produce_response(produced).responses[0].partition_responses[0].error_code
     assert ErrorCode.KAFKA_STORAGE_ERROR == code
     code = broker.fetch_response(fetched).responses[0].partitions[0].error_code
@@ -106,8 +106,8 @@ async def test_what_waits_is_answered(broker: Disks) -> None:
 async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
     broker.break_disk(0)
     broker.produce({0: batch(b"a")})
-    broker.failures.give_up_failed()
-    assert await broker.failures.tell_controller()
+    broker.failures.take_failed_offline()
+    assert await broker.failures.notify_controller()
     (note,) = await broker.zookeeper.children(paths.LOG_DIR_EVENTS)
     data, _ = await broker.zookeeper.get(f"{paths.LOG_DIR_EVENTS}/{note}")
     assert BROKER_ID == schema.decode_log_dir_event(data)
@@ -126,15 +126,15 @@ async def test_the_note_is_left_as_soon_as_coordination_answers(broker: Disks) -
         raise ConnectionLossError("gone")
 
     broker.zookeeper.create = fail  # type: ignore[method-assign]  # a fault
-    assert not await broker.failures.tell_controller()
+    assert not await broker.failures.notify_controller()
     broker.zookeeper.create = create  # type: ignore[method-assign]  # its end
-    assert await broker.failures.tell_controller()
+    assert await broker.failures.notify_controller()
 
 
 async def test_a_full_disk_is_no_broken_one(broker: Disks) -> None:
     broker.break_disk(0, errno.ENOSPC)
     assert ErrorCode.KAFKA_STORAGE_ERROR == broker.produce({0: batch(b"a")}).error_code
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     assert {} == broker.replicas.offline_partitions
     broker.files.fault = None
     assert 0 == broker.produce({0: batch(b"a")}).error_code
@@ -145,7 +145,7 @@ async def test_the_broker_ends_only_with_the_last_disk(broker: Disks) -> None:
         broker.break_disk(at)
         broker.produce({at: batch(b"a")})
         if not at:
-            broker.failures.give_up_failed()
+            broker.failures.take_failed_offline()
     with pytest.raises(LogDirectoryError, match="every log directory has failed"):
         await broker.failures.run()
 
@@ -160,7 +160,7 @@ async def test_an_old_replica_is_not_made_anew_beside_the_broken_disk(broker: Di
 async def test_a_new_partition_is_made_on_the_disk_that_is_left(broker: Disks) -> None:
     broker.break_disk(0)
     broker.produce({0: batch(b"a")})
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     assert {} == await broker.lead(8, is_new=True)
     assert broker.partition(8).log.directory.startswith(broker.logs.directories[1])
 
@@ -281,7 +281,7 @@ async def test_a_disk_that_breaks_while_it_is_full_goes_out_of_service(broker: D
 
     broker.files.fault = broken
     await broker.failures.probe(directory)
-    broker.failures.give_up_failed()
+    broker.failures.take_failed_offline()
     broker.failures.pause_full()
     assert names(0, 2) == set(broker.replicas.offline_partitions)
     assert {} == broker.logs.resources.failures.full

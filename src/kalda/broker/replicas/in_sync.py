@@ -1,4 +1,4 @@
-"""What a leader knows of its followers, and the change of the ISR that it may propose.
+"""The state that a leader keeps of each follower, and the change of the ISR that it may propose.
 
 These are values and small rules: `kalda.broker.replicas.partition` applies them, and
 `kalda.broker.replicas.isr_changes` writes the changes to ZooKeeper.
@@ -19,7 +19,7 @@ NEVER: Final = -math.inf
 
 @dataclass(slots=True, eq=False)
 class FollowerState:
-    """What a leader knows of one follower from its fetches."""
+    """The state of one follower at its leader, from the follower's fetches."""
 
     last_caught_up: float = NEVER
     """The last moment at which it had everything that the leader had, in monotonic seconds."""

@@ -1,12 +1,13 @@
-"""Acts on log directories that fail or are full: others lead their partitions, and the broker goes on.
+"""Handles log directories that fail or are full, so that other brokers lead the partitions in them.
 
-Either way a notification makes the controller send this broker all its roles again (a LeaderAndIsr). In a
-directory that failed the replicas are given up and the answer for them is KAFKA_STORAGE_ERROR. Only when no
-directory is left the broker ends.
+In both cases a notification in ZooKeeper makes the controller send this broker all its roles again
+(LeaderAndIsr). The replicas in a failed directory go offline, and requests for them get KAFKA_STORAGE_ERROR.
+The broker ends when no directory is left.
 
-In a full directory the replicas keep their roles, follow nobody, and are answered with INELIGIBLE_REPLICA:
-the controller elects other in-sync replicas, and takes these out of the ISR, wherever others can lead. A full
-directory is probed once a second; with room again its replicas fetch, and the controller is notified again.
+In a full directory the replicas keep their roles and stop fetching, and the controller gets
+INELIGIBLE_REPLICA for them: it elects other in-sync replicas where there are any, and removes these from the
+ISR. `LogDirFailures` probes a full directory once a second; when it has space again, its replicas fetch, and
+the controller is notified again.
 """
 
 import asyncio
@@ -26,11 +27,11 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 logger: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
-"""Pause between two attempts to notify the controller, and between two probes of a full directory."""
+"""The pause between two attempts to notify the controller, and between two probes of a directory."""
 
 
 class LogDirFailures:
-    """Acts on one broker's log directories that fail or are full."""
+    """Handles the failed and the full log directories of one broker."""
 
     def __init__(
         self,
@@ -49,32 +50,32 @@ class LogDirFailures:
         self._queue: list[str] = []
         self._newly_full: Final[set[str]] = set()
         self._is_due: Final = asyncio.Event()
-        self._is_untold = False
-        """Whether the controller is to be notified; coordination may be away for long."""
+        self._is_unannounced = False
+        """Whether the controller is still to be notified, which a ZooKeeper outage may delay."""
         self._volume: Final = volume
         self._failures: Final = log_manager.resources.failures
         self._failures.listen(on_failure=self._on_failure, on_full=self._on_full)
 
     async def run(self) -> None:
-        """Act on failures and full directories as they come, until cancelled.
+        """Handle failed and full directories until cancelled.
 
         Raises:
             LogDirectoryError: no directory is left.
         """
         while True:
             is_probe_due = await self._wait()
-            self.give_up_failed()
+            self.take_failed_offline()
             self.pause_full()
             if is_probe_due:
                 for directory in tuple(self._failures.full):
                     await self.probe(directory)
-            if self._is_untold:
-                self._is_untold = False
-                self._is_untold = not await self.tell_controller() or self._is_untold
+            if self._is_unannounced:
+                self._is_unannounced = False
+                self._is_unannounced = not await self.notify_controller() or self._is_unannounced
 
     async def _wait(self) -> bool:
-        """Return when there is something to do: True when it is time alone that says so."""
-        is_polling = self._is_untold or self._failures.full
+        """Wait for an event or the next retry; return whether it was the retry."""
+        is_polling = self._is_unannounced or self._failures.full
         try:
             async with asyncio.timeout(RETRY_SECONDS if is_polling else None):
                 await self._is_due.wait()
@@ -83,14 +84,14 @@ class LogDirFailures:
         self._is_due.clear()
         return False
 
-    def give_up_failed(self) -> None:
-        """Give up the replicas of every directory that failed since.
+    def take_failed_offline(self) -> None:
+        """Take the replicas offline in every directory that failed since the last call.
 
         Raises:
             LogDirectoryError: no directory is left.
         """
         failed, self._queue = self._queue, []
-        self._is_untold |= bool(failed)
+        self._is_unannounced |= bool(failed)
         for directory in failed:
             gone = self._roles.take_offline(directory)
             reason = self._log_manager.offline_directories.get(directory)
@@ -101,18 +102,18 @@ class LogDirFailures:
             )
             raise LogDirectoryError(
                 f"broker {self._broker_id} ends: every log directory has failed: {directories}; "
-                "mend one and start again"
+                "repair one and start the broker again"
             )
 
     def pause_full(self) -> None:
-        """Follow nobody with the replicas of every directory that became full since."""
+        """Stop fetching for the replicas in every directory that became full since the last call."""
         while self._newly_full:
             directory = self._newly_full.pop()
             reason = self._failures.full.get(directory)
             if reason is None:
-                # It failed for good meanwhile.
+                # The directory failed meanwhile.
                 continue
-            self._is_untold = True
+            self._is_unannounced = True
             count = self._roles.pause_following(directory)
             logger.error(
                 "Log directory %s is full (%s; %d bytes free): its %d replicas cannot be written, and other "
@@ -125,7 +126,7 @@ class LogDirFailures:
             )
 
     async def probe(self, directory: str) -> None:
-        """Put a full directory back into use if there is room in it."""
+        """Put a full directory back into use if it has space."""
         ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
         def finished(error: BaseException | None) -> None:
@@ -144,7 +145,7 @@ class LogDirFailures:
         if self._failures.full.pop(directory, None) is None:
             return
         self._newly_full.discard(directory)
-        self._is_untold = True
+        self._is_unannounced = True
         count = self._roles.resume_following(directory)
         logger.info(
             "Log directory %s has room again (%d bytes free): its %d replicas are written again",
@@ -154,21 +155,21 @@ class LogDirFailures:
         )
 
     def announce_recovery(self) -> None:
-        """Have the controller tell this broker its roles again: replicas that it holds for lost can serve."""
-        self._is_untold = True
+        """Make the controller send all roles again: replicas that it counts as offline can serve."""
+        self._is_unannounced = True
         self._is_due.set()
 
-    async def tell_controller(self) -> bool:
-        """Leave a note for the controller; tell whether it could be left."""
+    async def notify_controller(self) -> bool:
+        """Write a notification for the controller; return whether this succeeded."""
         try:
             await self._store.announce_log_dir_failure(self._broker_id)
         except ZooKeeperError as error:
-            logger.warning("the controller is not notified of the log directories yet: %s", error)
+            logger.warning("Cannot notify the controller of the log directories, retrying: %s", error)
             return False
         return True
 
     def _on_failure(self, directory: str) -> None:
-        # Called from inside an append or a flush: nothing may be taken away under its feet.
+        # Called inside an append or a flush, which must not lose its log: the loop's next turn acts.
         self._queue.append(directory)
         self._is_due.set()
 

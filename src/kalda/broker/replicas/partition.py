@@ -411,7 +411,7 @@ class Partition:
         )
         if not self.is_leader:
             assert pending is None, f"{self}: changes the ISR: {pending}"
-            assert not self.followers, f"{self}: knows followers {list(self.followers)}"
+            assert not self.followers, f"{self}: has followers {list(self.followers)}"
             return
         assert self.broker_id in isr, f"{self}: leader {self.broker_id} is out of sync"
         assert not self.is_gone, f"{self}: leads after it has left"
