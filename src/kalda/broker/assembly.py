@@ -259,7 +259,7 @@ def build_controlled_shutdown(parts: BrokerParts, dialer: Dialer) -> ControlledS
         services.controller,
         dialer,
         broker_epoch=lambda: foundation.registration.broker_epoch,
-        stop_following=lambda: services.controller_requests.follow_no_more(
+        stop_following=lambda: services.controller_requests.stop_following(
             parts.replication.fetchers.unfollow
         ),
     )

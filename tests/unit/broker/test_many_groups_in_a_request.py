@@ -9,8 +9,8 @@ import pytest
 
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import delete_groups, describe_groups
+from kalda.broker.requests.request_slices import SLICE, in_slices
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import SLICE, in_slices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -63,7 +63,7 @@ class ControllerRequests:
         self._unfollow: Callable[[Iterable[TopicPartition]], None] | None = None
         """Stops following partitions; set once this broker shuts down."""
 
-    def follow_no_more(self, unfollow: Callable[[Iterable[TopicPartition]], None]) -> None:
+    def stop_following(self, unfollow: Callable[[Iterable[TopicPartition]], None]) -> None:
         """Make this broker, which shuts down, follow no further leader: `unfollow` ends each new fetch.
 
         The controller makes a leader that moves its leadership a follower. If it fetched, it would be in sync

@@ -7,8 +7,6 @@ from uuid import UUID
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.coordinator.group.consumer.topics import TopicInfo
 
-__all__ = ["CachedTopics"]
-
 
 class CachedTopics:
     """A `kalda.coordinator.group.consumer.topics.TopicsView`."""

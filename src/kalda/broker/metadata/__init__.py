@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster: topics and brokers, feature levels, and its own registration.
+"""The broker's metadata of its cluster: topics and brokers, feature levels, and its own registration.
 
 The controller sends the metadata; ZooKeeper keeps registration and features. The package uses no other
 package of the broker.

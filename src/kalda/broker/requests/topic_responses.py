@@ -7,7 +7,7 @@ controller change. What it looks like depends on the client's listener and on th
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
-from kalda.broker.requests.partition_views import partition_metadata
+from kalda.broker.requests.partition_metadata import partition_metadata
 from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 

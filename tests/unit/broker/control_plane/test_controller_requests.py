@@ -230,7 +230,7 @@ async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
     unfollowed: list[TopicPartition] = []
     request = LeaderAndIsr(0, 1, [leadership(TopicPartition("a", 0))])
     await requests.apply(request)
-    requests.follow_no_more(unfollowed.extend)
+    requests.stop_following(unfollowed.extend)
     await requests.apply(request)
     assert 2 == len(replicas.applied)
     assert [TopicPartition("a", 0)] == unfollowed

@@ -104,7 +104,7 @@ def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -
 
 
 def _as_known(codes: Codes, version: int) -> Codes:
-    """Replace the error code that brokers of this version do not know."""
+    """Replace the error code that this version does not have."""
     if version >= ABORTABLE_FROM:
         return codes
     return {

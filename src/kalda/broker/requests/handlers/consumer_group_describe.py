@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
+from kalda.broker.requests.request_slices import answer_in_slices
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import answer_in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending

@@ -11,7 +11,7 @@ from typing import Final
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_TOPIC_OPERATIONS
-from kalda.broker.requests.partition_views import partition_metadata
+from kalda.broker.requests.partition_metadata import partition_metadata
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey

@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.request_slices import SLICE, in_slices
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import SLICE, in_slices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

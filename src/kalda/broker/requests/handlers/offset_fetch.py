@@ -10,8 +10,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.request_slices import answer_in_slices
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.slices import answer_in_slices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
