@@ -1,7 +1,9 @@
 """Rules of this repository that no tool knows; each failure names the place."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import grimp
@@ -15,6 +17,106 @@ FUNCTION_LINES_MAX = 70
 
 TESTS = Path(__file__).parents[1]
 LOGGER = "logger: Final = logging.getLogger(__name__)"
+
+TRANSLATED_WORDS = re.compile(
+    r"\b(tell|tells|telling|told|whoever|whom|anew|thereby|of today"
+    r"|doomed|farewell|somebody|mouths?|hears|learns)\b",
+    re.IGNORECASE,
+)
+"""Words that mark prose which reads as translated; see the rules on English in CONTRIBUTING.md."""
+
+STILL_TRANSLATED = {
+    "docs/internals/consumer-groups.md",
+    "docs/internals/controller.md",
+    "docs/internals/coordinators.md",
+    "docs/internals/groups.md",
+    "docs/internals/zookeeper-client-engines.md",
+    "docs/internals/zookeeper-client.md",
+    "docs/internals/zookeeper-tree.md",
+    "docs/internals/zookeeper-wire.md",
+    "docs/reference/broker-configs.md",
+    "docs/reference/zookeeper.md",
+    "src/kalda/broker/config/broker_config.py",
+    "src/kalda/broker/config/config_admin.py",
+    "src/kalda/broker/config/definitions/network.py",
+    "src/kalda/broker/config/dynamic_config.py",
+    "src/kalda/broker/control_plane/channel.py",
+    "src/kalda/broker/control_plane/requests.py",
+    "src/kalda/broker/control_plane/wire.py",
+    "src/kalda/broker/metadata/features.py",
+    "src/kalda/broker/metadata/metadata_cache.py",
+    "src/kalda/broker/metadata/registration.py",
+    "src/kalda/broker/process/garbage.py",
+    "src/kalda/broker/process/group.py",
+    "src/kalda/broker/process/ports.py",
+    "src/kalda/broker/replicas/log_dir_failures.py",
+    "src/kalda/broker/requests/authorized_operations.py",
+    "src/kalda/broker/requests/handlers/add_offsets_to_txn.py",
+    "src/kalda/broker/requests/handlers/add_partitions_to_txn.py",
+    "src/kalda/broker/requests/handlers/alter_partition_reassignments.py",
+    "src/kalda/broker/requests/handlers/api_versions.py",
+    "src/kalda/broker/requests/handlers/consumer_group_describe.py",
+    "src/kalda/broker/requests/handlers/controlled_shutdown.py",
+    "src/kalda/broker/requests/handlers/describe_cluster.py",
+    "src/kalda/broker/requests/handlers/describe_configs.py",
+    "src/kalda/broker/requests/handlers/describe_groups.py",
+    "src/kalda/broker/requests/handlers/end_txn.py",
+    "src/kalda/broker/requests/handlers/find_coordinator.py",
+    "src/kalda/broker/requests/handlers/heartbeat.py",
+    "src/kalda/broker/requests/handlers/init_producer_id.py",
+    "src/kalda/broker/requests/handlers/join_group.py",
+    "src/kalda/broker/requests/handlers/list_groups.py",
+    "src/kalda/broker/requests/handlers/metadata.py",
+    "src/kalda/broker/requests/handlers/offset_delete.py",
+    "src/kalda/broker/requests/handlers/offset_fetch.py",
+    "src/kalda/broker/requests/handlers/offset_for_leader_epoch.py",
+    "src/kalda/broker/requests/handlers/sync_group.py",
+    "src/kalda/broker/requests/handlers/txn_offset_commit.py",
+    "src/kalda/broker/requests/handlers/update_features.py",
+    "src/kalda/broker/requests/handlers/update_metadata.py",
+    "src/kalda/broker/topics/auto_created_topics.py",
+    "src/kalda/broker/topics/topic_admin.py",
+    "src/kalda/common/clock.py",
+    "src/kalda/common/config_def.py",
+    "src/kalda/common/errors.py",
+    "src/kalda/common/loop_timer.py",
+    "src/kalda/common/metrics.py",
+    "src/kalda/common/pending.py",
+    "src/kalda/common/timing_wheel.py",
+    "src/kalda/net/client/broker_connection.py",
+    "src/kalda/net/client/client_errors.py",
+    "src/kalda/net/client/metadata.py",
+    "src/kalda/net/connection.py",
+    "src/kalda/net/peer/peer_connection.py",
+    "src/kalda/net/peer/receive_buffer.py",
+    "src/kalda/net/receive_buffers.py",
+    "src/kalda/net/server.py",
+    "src/kalda/protocol/codec_encoder.py",
+    "src/kalda/protocol/fast/fetch_response.py",
+    "src/kalda/protocol/framing.py",
+    "src/kalda/protocol/messages/api_versions.py",
+    "src/kalda/protocol/messages/consumer_group_describe.py",
+    "src/kalda/protocol/messages/consumer_group_records.py",
+    "src/kalda/protocol/messages/consumer_protocol.py",
+    "src/kalda/protocol/messages/describe_cluster.py",
+    "src/kalda/protocol/messages/describe_groups.py",
+    "src/kalda/protocol/messages/describe_topic_partitions.py",
+    "src/kalda/protocol/messages/end_txn.py",
+    "src/kalda/protocol/messages/fetch.py",
+    "src/kalda/protocol/messages/heartbeat.py",
+    "src/kalda/protocol/messages/join_group.py",
+    "src/kalda/protocol/messages/leader_and_isr.py",
+    "src/kalda/protocol/messages/metadata.py",
+    "src/kalda/protocol/messages/offset_for_leader_epoch.py",
+    "src/kalda/protocol/messages/produce.py",
+    "src/kalda/protocol/messages/stop_replica.py",
+    "src/kalda/protocol/messages/sync_group.py",
+    "src/kalda/protocol/messages/update_metadata.py",
+    "src/kalda/protocol/wire_format.py",
+    "src/kalda/spark/options.py",
+    "src/kalda/spark/schema.py",
+}
+"""The files that still have such words. A file that was rewritten leaves this list; none is added."""
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -126,3 +228,41 @@ def test_no_modules_import_each_other() -> None:
     graph = {module: imports.find_modules_directly_imported_by(module) for module in imports.modules}
     graph["kalda"] = set()  # it offers the public names, which load lazily
     assert [] == [sorted(circle) for circle in circles(graph)]
+
+
+def test_only_modules_that_re_export_names_have_an_all() -> None:
+    """mypy needs ``__all__`` to let an imported name be imported again; elsewhere it repeats the module."""
+    needless = []
+    for path in MODULES:
+        nodes = list(ast.walk(tree_of(path)))
+        imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+        imported = {alias.asname or alias.name for node in imports for alias in node.names}
+        for node in nodes:
+            match node:
+                case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
+                    if not imported & {ast.literal_eval(name) for name in names}:
+                        needless.append(str(path.relative_to(SOURCE)))
+    assert [] == needless
+
+
+def prose_of(path: Path) -> list[tuple[int, str]]:
+    """Return a module's comments and string literals, or a page's lines, with their line numbers."""
+    text = path.read_text()
+    if path.suffix == ".md":
+        return list(enumerate(text.splitlines(), 1))
+    kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [(token.start[0], token.string) for token in tokens if token.type in kinds]
+
+
+def test_prose_has_no_words_that_mark_a_translation() -> None:
+    """Code returns, raises, sends and notifies; the verb must show the reader which of them happens."""
+    root = SOURCE.parent
+    found = [
+        f"{path.relative_to(root)}:{line} {match[0]}"
+        for path in [*MODULES, *sorted((root / "docs").rglob("*.md")), root / "README.md"]
+        if str(path.relative_to(root)) not in STILL_TRANSLATED
+        for line, text in prose_of(path)
+        for match in TRANSLATED_WORDS.finditer(text)
+    ]
+    assert [] == found

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Final
 
-__all__ = ["IdleShare", "busy_seconds"]
-
 WINDOW_SECONDS: Final = 30.0
 """Kafka's default window of a rate: ``metrics.sample.window.ms``."""
 

@@ -4,8 +4,6 @@ from typing import Final, Protocol, cast
 
 import re2
 
-__all__ = ["Pattern", "RegexError", "compile_regex"]
-
 _PROGRAM_BYTES_MAX: Final = 1 << 20
 """Bound of one compiled expression, an eighth of RE2's own: the broker keeps none, but compiles many."""
 

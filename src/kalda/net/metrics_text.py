@@ -13,8 +13,6 @@ from typing import Final
 
 from kalda.common.metrics import Counter, DerivedHistogram, Family, Histogram, Labels, Metrics, Table
 
-__all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "exposition", "render"]
-
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
