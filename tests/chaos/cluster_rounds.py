@@ -12,7 +12,6 @@ meanwhile as members of a group, and are killed and paused too; `tests.chaos.cop
 true of their copies.
 """
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -28,6 +27,7 @@ import confluent_kafka.admin
 
 from benchmarks.apache_kafka import NotAvailableError
 from kalda.testing import ProcessCluster
+from tests.chaos.command_line import cluster_parser
 from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVAL_MS
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
 from tests.chaos.copier_clients import LIBRDKAFKA, PEERS, copier_command
@@ -373,17 +373,12 @@ def copier_commands(count: int, peers: Sequence[str], debug: str) -> tuple[tuple
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
-    parser.add_argument("--copiers", type=int, default=3, help="how many copiers on librdkafka")
+    parser = cluster_parser(__doc__, rounds=100, copiers=3, copiers_help="how many copiers on librdkafka")
     parser.add_argument(
         "--peers", default=",".join(PEERS), help="other clients, with one copier on each (empty: none)"
     )
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--copier-debug", default="", help="librdkafka's debug contexts, e.g. eos,cgrp,fetch")
-    parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     peers = [each for each in given.peers.split(",") if each]

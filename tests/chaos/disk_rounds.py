@@ -11,7 +11,6 @@ room again all replicas are in sync and the preferred ones lead. At the end: no 
 twice, no gap; replicas byte-identical; what transactional copiers copied is there once.
 """
 
-import argparse
 import contextlib
 import ctypes
 import ctypes.util
@@ -37,6 +36,7 @@ from tests.chaos.cluster_rounds import (
     create_topics,
     wait_in_sync,
 )
+from tests.chaos.command_line import cluster_parser
 from tests.chaos.copier_clients import LIBRDKAFKA, copier_command
 from tests.chaos.copies import COPIES, Copies
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
@@ -419,12 +419,9 @@ def why_not() -> str | None:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
-    parser.add_argument("--copiers", type=int, default=2, help="how many transactional copiers (0: none)")
-    parser.add_argument("--keep", type=Path, help="a directory to leave the brokers' logs in")
+    parser = cluster_parser(
+        __doc__, rounds=50, copiers=2, copiers_help="how many transactional copiers (0: none)"
+    )
     given = parser.parse_args()
     reason = why_not()
     if reason is not None:

@@ -5,7 +5,6 @@ and choices (not the scheduling of processes). A process kill leaves the page ca
 lose nothing on one broker.
 """
 
-import argparse
 import random
 import tempfile
 import threading
@@ -19,6 +18,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda.testing import KaldaProcess
+from tests.chaos.command_line import rounds_parser
 from tests.chaos.log_check import InvalidLogError, check_log
 
 PARTITIONS = 3
@@ -229,10 +229,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> dict[int, int]
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    options = parser.parse_args()
+    options = rounds_parser(__doc__, 200).parse_args()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kalda-kill-") as directory:
         report = run(options.rounds, options.seed, Path(directory))

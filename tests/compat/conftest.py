@@ -1,6 +1,5 @@
 """Peers that need Maven, Go or Node; behind `make compat`, never in the gate."""
 
-import os
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ import pytest
 
 from benchmarks.apache_kafka import KAFKA_VERSION, NotAvailableError, maven_jars
 from kalda.testing import KaldaProcess
+from tests.shared_broker import shared_broker
 
 JavaTool = Callable[..., str]
 
@@ -53,17 +53,9 @@ def kalda(tmp_path: Path) -> Iterator[KaldaProcess]:
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of one broker that all clients share, each test with topics of its own.
-
-    ``KALDA_TEST_BOOTSTRAP=host:port`` points the same tests at another broker, for example Apache Kafka, to
-    see whether a test or the broker is wrong.
-    """
-    given = os.environ.get("KALDA_TEST_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with KaldaProcess(tmp_path_factory.mktemp("shared") / "data") as process:
-        yield process.bootstrap
+    """Address of one broker that all clients share, each test with topics of its own."""
+    with shared_broker(tmp_path_factory.mktemp("shared")) as address:
+        yield address
 
 
 @pytest.fixture

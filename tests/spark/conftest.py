@@ -10,7 +10,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from kalda.testing import KaldaProcess
+from tests.shared_broker import shared_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +27,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the broker; ``KALDA_TEST_BOOTSTRAP`` points the tests at another one."""
-    given = os.environ.get("KALDA_TEST_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with KaldaProcess(tmp_path_factory.mktemp("spark-broker") / "data") as kalda:
-        yield kalda.bootstrap
+    with shared_broker(tmp_path_factory.mktemp("spark-broker")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka.admin
+import pytest
 
 from tests.integration.cluster.cluster_process import ClusterProcess
 
@@ -48,6 +49,18 @@ def shared_cluster(directory: Path, *, brokers: int, settings: Mapping[str, str]
         yield cluster.bootstrap
         # Where it ended by itself there is nothing left to stop, and so nothing that would tell.
         assert cluster.is_running, cluster.log()
+
+
+def cluster_fixture(brokers: int, settings: Mapping[str, str]) -> Callable[..., Iterator[str]]:
+    """Make a fixture: the addresses of a cluster that all tests of a worker share."""
+
+    @pytest.fixture(scope="session")
+    def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        directory = tmp_path_factory.mktemp(f"{brokers}-brokers")
+        with shared_cluster(directory, brokers=brokers, settings=settings) as bootstrap:
+            yield bootstrap
+
+    return fixture
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:

@@ -1,13 +1,13 @@
 """Clusters for groups: the delays of rebalances are short, so that tests are."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.cluster.helpers import shared_cluster
+from tests.integration.cluster.helpers import cluster_fixture
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "200",
@@ -20,18 +20,8 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
-def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a cluster of one."""
-    with shared_cluster(tmp_path_factory.mktemp("one-broker"), brokers=1, settings=SETTINGS) as bootstrap:
-        yield bootstrap
-
-
-@pytest.fixture(scope="session")
-def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Addresses of a cluster of three, in which nothing fails."""
-    with shared_cluster(tmp_path_factory.mktemp("three-brokers"), brokers=3, settings=SETTINGS) as bootstrap:
-        yield bootstrap
+one_broker = cluster_fixture(1, SETTINGS)
+three_brokers = cluster_fixture(3, SETTINGS)
 
 
 @pytest.fixture

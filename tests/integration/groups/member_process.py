@@ -8,12 +8,18 @@ it leave the group; SIGKILL is a crash.
 """
 
 import asyncio
+import importlib
 import json
 import signal
 import sys
 from typing import Any
 
 POLL_SECONDS = 0.1
+ASSIGNORS = {
+    "range": "range.RangePartitionAssignor",
+    "roundrobin": "roundrobin.RoundRobinPartitionAssignor",
+    "sticky": "sticky.sticky_assignor.StickyPartitionAssignor",
+}
 _is_ended = False
 
 
@@ -80,29 +86,27 @@ def run_confluent(options: dict[str, Any]) -> None:
     consumer.close()
 
 
+def consumer_options(package: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of kafka-python's consumer, which aiokafka's takes too."""
+    module, _, name = ASSIGNORS[options.get("assignor") or "range"].rpartition(".")
+    assignors = importlib.import_module(f"{package}.coordinator.assignors.{module}")
+    return {
+        "bootstrap_servers": options["bootstrap"],
+        "group_id": options["group"],
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": options["session_ms"],
+        "heartbeat_interval_ms": 200,
+        "partition_assignment_strategy": [getattr(assignors, name)],
+        "group_instance_id": options.get("instance"),
+    }
+
+
 def run_kafka_python(options: dict[str, Any]) -> None:
     from kafka import KafkaConsumer
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
-    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from kafka.errors import CommitFailedError, KafkaError
 
-    assignors = {
-        "range": RangePartitionAssignor,
-        "roundrobin": RoundRobinPartitionAssignor,
-        "sticky": StickyPartitionAssignor,
-    }
-    consumer = KafkaConsumer(
-        options["topic"],
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_ms"],
-        heartbeat_interval_ms=200,
-        partition_assignment_strategy=[assignors[options.get("assignor") or "range"]],
-        group_instance_id=options.get("instance"),
-    )
+    consumer = KafkaConsumer(options["topic"], **consumer_options("kafka", options))
     teller = Teller()
     while not _is_ended:
         found = consumer.poll(round(POLL_SECONDS * 1000))
@@ -120,27 +124,9 @@ def run_kafka_python(options: dict[str, Any]) -> None:
 
 async def run_aiokafka(options: dict[str, Any]) -> None:
     from aiokafka import AIOKafkaConsumer
-    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from aiokafka.errors import KafkaError
 
-    assignors = {
-        "range": RangePartitionAssignor,
-        "roundrobin": RoundRobinPartitionAssignor,
-        "sticky": StickyPartitionAssignor,
-    }
-    consumer = AIOKafkaConsumer(
-        options["topic"],
-        bootstrap_servers=options["bootstrap"],
-        group_id=options["group"],
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=options["session_ms"],
-        heartbeat_interval_ms=200,
-        partition_assignment_strategy=[assignors[options.get("assignor") or "range"]],
-        group_instance_id=options.get("instance"),
-    )
+    consumer = AIOKafkaConsumer(options["topic"], **consumer_options("aiokafka", options))
     await consumer.start()
     teller = Teller()
     while not _is_ended:

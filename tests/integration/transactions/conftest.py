@@ -1,12 +1,12 @@
 """Clusters for transactions, with time-outs that tests can wait for."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.cluster.helpers import shared_cluster
+from tests.integration.cluster.helpers import cluster_fixture
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "200",
@@ -19,18 +19,8 @@ SETTINGS = {
 PARTITIONS = 3
 
 
-@pytest.fixture(scope="session")
-def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a cluster of one."""
-    with shared_cluster(tmp_path_factory.mktemp("one-broker"), brokers=1, settings=SETTINGS) as bootstrap:
-        yield bootstrap
-
-
-@pytest.fixture(scope="session")
-def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Addresses of a cluster of three, in which nothing fails."""
-    with shared_cluster(tmp_path_factory.mktemp("three-brokers"), brokers=3, settings=SETTINGS) as bootstrap:
-        yield bootstrap
+one_broker = cluster_fixture(1, SETTINGS)
+three_brokers = cluster_fixture(3, SETTINGS)
 
 
 @pytest.fixture

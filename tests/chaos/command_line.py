@@ -1,0 +1,24 @@
+"""The options that all long runs with faults take."""
+
+import argparse
+import random
+from pathlib import Path
+
+
+def rounds_parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser with the number of rounds and the seed that replays a run's choices."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    return parser
+
+
+def cluster_parser(
+    description: str | None, *, rounds: int, copiers: int, copiers_help: str
+) -> argparse.ArgumentParser:
+    """Return a parser for a run on a cluster."""
+    parser = rounds_parser(description, rounds)
+    parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
+    parser.add_argument("--copiers", type=int, default=copiers, help=copiers_help)
+    parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
+    return parser
