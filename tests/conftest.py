@@ -1,4 +1,4 @@
-"""How the tests are spread over xdist's workers, and what none of them may leave behind."""
+"""Distributes the tests over xdist's workers, and fails a test that leaves threads or sockets behind."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -11,7 +11,7 @@ from kalda.common import invariants
 from tests.leftovers import Belongings
 
 _ONE_WORKER = ("tests/spark/",)
-"""Tests under each of these paths share what is dear to start (a JVM), so they go to the same worker."""
+"""The tests under each path share something slow to start (a JVM), so they run on one worker."""
 
 _HAS_FAILED = pytest.StashKey[bool]()
 
@@ -68,9 +68,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves threads or sockets behind.
 
-    It begins before and ends after the test's other fixtures; what several tests share is older. Spark's
-    session opens connections to its JVM whenever it likes, and a test that failed keeps in its traceback
-    what it had: of those nothing can be said.
+    It is set up before the test's other fixtures and torn down after them. It ignores the tests of Spark,
+    whose session opens connections to its JVM at any time, and failed tests, whose traceback keeps objects.
     """
     before = Belongings.now()
     yield

@@ -1,8 +1,8 @@
-"""No test leaves threads or open sockets behind.
+"""Finds the threads and sockets that a test leaves behind.
 
-A client that lives on draws random numbers, connects to brokers that are gone and is found by the garbage
-collector while some other test runs, which then fails for it. So whoever leaves something is failed itself.
-Brokers that many tests share run in processes of their own, or every such test would seem to leave theirs.
+A client that a test does not close draws random numbers, connects to brokers that no longer run, and is
+collected during another test, which then fails. So the test that leaves something behind fails itself.
+Brokers that several tests share run in processes of their own, or each of these tests would fail.
 """
 
 import gc
@@ -16,36 +16,36 @@ from typing import Any
 import psutil
 
 SECONDS_MAX = 10.0
-"""How long what is about to end may take: threads of a client that was closed, on a loaded machine."""
+"""How long the threads of a closed client may take to end on a loaded machine."""
 STARTING_SECONDS = 0.001
-"""Between two looks at a thread that is being started."""
+"""The pause between two checks of a thread that is being started."""
 
 
 @dataclass(frozen=True)
 class Belongings:
-    """What a test may find and must not add to."""
+    """The threads and sockets of the process at one moment."""
 
     threads: frozenset[threading.Thread]
     sockets: frozenset[str]
 
     @classmethod
     def now(cls) -> "Belongings":
-        """Take note of what there is."""
+        """Return those of now."""
         return cls(frozenset(threading.enumerate()), frozenset(open_sockets()))
 
     def added(self) -> list[str]:
-        """Name what has come since and stays."""
+        """Return descriptions of those that are new and do not go away."""
         return [*threads_left(self.threads), *sockets_left(self.sockets)]
 
 
 def threads_left(before: Set[threading.Thread]) -> list[str]:
-    """Wait for the end of threads that are new; name those that go on."""
+    """Wait for new threads to end; return descriptions of those that do not."""
     deadline = time.monotonic() + SECONDS_MAX
     # A thread that ends may have started another.
     while new := {each for each in enumerate_threads() if each not in before and not is_foreign(each)}:
         for thread in new:
             if not thread.is_alive():
-                # Listed, but about to begin, or over; a join would fail, and nothing tells when that changes.
+                # Listed, but about to begin, or over; a join would fail, so look again.
                 time.sleep(STARTING_SECONDS)
                 continue
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -60,12 +60,12 @@ def enumerate_threads() -> list[threading.Thread]:
 
 
 def is_foreign(thread: threading.Thread) -> bool:
-    """Whether a C library runs the thread; Python cannot tell whether it has ended."""
+    """Return whether a C library runs the thread; Python does not see its end."""
     return isinstance(thread, threading._DummyThread)
 
 
 def sockets_left(before: Set[str]) -> list[str]:
-    """Name the sockets that are new, after a collection: what that closes warns of itself, in this test."""
+    """Return descriptions of the new sockets that a garbage collection does not close."""
     if open_sockets().keys() <= before:
         return []
     gc.collect()
@@ -77,14 +77,14 @@ def sockets_left(before: Set[str]) -> list[str]:
 
 
 def describe(number: int, connection: Any) -> str:
-    """Say what kind of socket a descriptor is."""
+    """Describe a socket."""
     if connection is None:
         return f"socket {number}"
     return f"socket {number} ({connection.status}) from {connection.laddr} to {connection.raddr}"
 
 
 def open_sockets() -> dict[str, int]:
-    """The process's sockets: what the system calls each, and its descriptor."""
+    """Return the process's sockets: the kernel's name of each, with its descriptor."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:

@@ -257,7 +257,7 @@ def _parse_client(lowered: Mapping[str, str]) -> ClientConfig:
         if name in KNOWN_PROPERTIES or name.startswith(("security.", "sasl.", "ssl.")):
             properties[name] = value
         else:
-            # Consumers tolerate settings that they do not use, and Spark's guide tells people to set some
+            # Consumers tolerate settings that they do not use, and Spark's guide has its readers set some
             # (`kafka.group.id`, `kafka.max.poll.records`) that mean nothing without a Java consumer.
             logger.warning("option kafka.%s has no effect on this source", name)
     if "bootstrap.servers" not in properties:

@@ -54,7 +54,7 @@ def source_schema(*, include_headers: bool) -> StructType:
 def check_schema(requested: StructType, *, include_headers: bool) -> None:
     """Accept the source's own schema and any choice of its columns, in any order.
 
-    Spark tells a Python source nothing about the columns that a query uses; naming fewer with ``.schema()``
+    Spark does not pass the columns that a query uses to a Python source; naming fewer with ``.schema()``
     is the way to read, decode and transfer less, e.g. ``.schema("value binary, offset bigint")``.
 
     Raises:
