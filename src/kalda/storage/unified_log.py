@@ -643,11 +643,11 @@ class UnifiedLog:
         logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
+        # Before the steps that may fail, as in `truncate_to`.
+        self.log_start_offset = self.high_watermark = offset
         self.leader_epochs.clear()
         self.missing.keep_between(offset, offset)
         self.producer_state.reset(offset)
-        self.log_start_offset = offset
-        self.high_watermark = offset
         self._mark_dirty()
         self._mark_moved()
         self._resources.on_truncation(self.topic_partition)

@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
@@ -28,6 +29,7 @@ from kalda.storage.errors import (
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp, offsets_before
+from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.log_fixtures import NOW_MS, Broker, QueueExecutor, append, batch, read_all, values_of
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
@@ -676,3 +678,26 @@ def test_files_are_deleted_after_their_delay_whatever_the_wall_clock_does() -> N
     broker.clock.advance(60)
     broker.manager.deletion_step()
     assert not [name for name in broker.file_names() if name.endswith(".deleted")]
+
+
+@pytest.mark.parametrize("truncate", [UnifiedLog.truncate_to, UnifiedLog.truncate_fully_and_start_at])
+def test_a_truncation_that_fails_halfway_leaves_no_offset_above_the_end(
+    truncate: Callable[[UnifiedLog, int], object],
+) -> None:
+    """A checkpoint or a read would use it before the truncation is tried again."""
+    broker = Broker()
+    for epoch in range(8):
+        append(broker.log, b"value", leader_epoch=epoch)
+
+    def fault(action: str, path: str) -> None:
+        if path.endswith("leader-epoch-checkpoint"):
+            raise OSError(errno.ENOSPC, "full")
+
+    broker.file_system.fault = fault
+    with pytest.raises(LogStorageError):
+        truncate(broker.log, 4)
+    assert (4, 4) == (broker.log.high_watermark, broker.log.log_end_offset)
+    broker.manager.checkpoint_high_watermarks()
+    broker.file_system.fault = None
+    truncate(broker.log, 4)
+    assert 4 == append(broker.log, b"value", leader_epoch=9)

@@ -365,6 +365,7 @@ class LogCleaner:
         self._postponed.pop(log.topic_partition, None)
         self._deaths.pop(log.topic_partition, None)
         self.dead_workers = len(self._deaths)
+        assert result.end_offset <= log.log_end_offset, f"cleaned {log} up to {result.end_offset}"
         self._note_clean(log, result.end_offset)
         logger.info(
             "%s: cleaned [%d, %d): kept %d of %d records, %d of %d bytes, in %.1f s (%.1f MB/s)",
@@ -436,7 +437,6 @@ class LogCleaner:
                 checkpoint.update(topic_partition, offset)
 
     def _note_clean(self, log: UnifiedLog, offset: int) -> None:
-        assert offset <= log.log_end_offset, f"clean up to {offset}, above the end of {log}"
         self._clean_offsets[log.topic_partition] = offset
         checkpoint = self._checkpoints.get(os.path.dirname(log.directory))
         if checkpoint is not None:
