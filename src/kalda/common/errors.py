@@ -9,7 +9,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """An error as a response carries it. 0 is success, -1 is the unexpected."""
+    """An error code of a response. 0 is success, -1 an unexpected error."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -153,12 +153,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and expect better."""
+        """Whether the same request may succeed when a client sends it again."""
         return self in _RETRIABLE
 
     @property
     def message(self) -> str:
-        """One sentence for a person."""
+        """The error in one sentence."""
         return _MESSAGES[self]
 
 

@@ -79,7 +79,7 @@ class LineBudget:
         return False
 
     def take_ended(self, now: float) -> list[Suppressed]:
-        """Forget the periods that are over and return what was suppressed in them."""
+        """Return the lines that were suppressed in the periods that have ended, and forget those periods."""
         self._checked_at = now
         ended = [
             (key, period)

@@ -186,7 +186,7 @@ class Server:
             connection.close("the broker was killed", logging.DEBUG)
 
     def statistics(self) -> ServerStatistics:
-        """Return the figures of this moment."""
+        """Return the current counts."""
         return ServerStatistics(
             connections=len(self._connections),
             accepted=self._accepted,
@@ -202,7 +202,7 @@ class Server:
         self._on_frame = on_frame
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Publish the figures under the names of Kafka's socket server."""
+        """Register the counts as metrics with the names of Kafka's socket server."""
 
         def name(attribute: str) -> str:
             return metric_name("kafka.server", "socket-server-metrics", attribute)
@@ -289,7 +289,7 @@ class Server:
                 if error.errno in _OUT_OF_RESOURCES:
                     self._rest_from_accepting(error)
                 else:
-                    # One connection's trouble, such as a firewall's EPERM; the next one may be fine.
+                    # An error of one connection, such as a firewall's EPERM; the next one may succeed.
                     self.limiter.log(
                         logging.WARNING, "a connection could not be accepted: %s", error_text(error)
                     )

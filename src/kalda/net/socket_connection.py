@@ -57,7 +57,7 @@ class SocketConnection(Connection):
 
     def _on_readable(self) -> None:
         if (self._out or self._outstanding or self._draining) and not self._may_handle():
-            # Noticed only now, because a peer that waits for its answer sends nothing and needs no pausing.
+            # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
             self._pause()
             return
         try:
@@ -192,7 +192,7 @@ class SocketConnection(Connection):
         position = region.position + self._sent_of_first
         sent = os.sendfile(self._descriptor, region.fileno(), position, min(left, SEND_TURN_BYTES_MAX))
         if not sent:
-            # The peer was promised these bytes by the frame's size; there is no way to take that back.
+            # The frame's size was sent and cannot be corrected, so the connection must end.
             self._out.clear()
             self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
             return 0

@@ -91,7 +91,7 @@ Records = bytes | bytearray | memoryview | SizedRecords
 
 
 class Kind(Generic[T]):
-    """How a value of type `T` looks on the wire. The instances below are all that the protocol has."""
+    """The wire format of values of type `T`. The instances below are all kinds of the protocol."""
 
     __slots__ = ("default", "name")
 

@@ -22,7 +22,6 @@ from kalda.net.client.client_errors import (
     BrokerResponseError,
     RequestTimedOutError,
     UnsupportedApiError,
-    to_error_code,
 )
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.framing import SIZE, SIZE_BYTES
@@ -47,7 +46,7 @@ FIRST_CAPACITY: Final = 1024 * 1024
 
 
 class BrokerConnection:
-    """A connection over which `send` and `receive` speak Kafka's protocol, in negotiated versions."""
+    """A blocking connection to one broker, with negotiated versions of requests."""
 
     def __init__(self, sock: socket.socket, address: tuple[str, int], client_id: str, clock: Clock) -> None:
         """Wrap a connected socket; most callers want `open`, which also negotiates versions."""
@@ -164,7 +163,7 @@ class BrokerConnection:
                 version = min(known.max_version, version - 1) if known is not None else 0
                 continue
             if response.error_code != ErrorCode.NONE:
-                raise BrokerResponseError(to_error_code(response.error_code), f"ApiVersions from {self.peer}")
+                raise BrokerResponseError(ErrorCode.of(response.error_code), f"ApiVersions from {self.peer}")
             break
         self._offered = {
             each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys

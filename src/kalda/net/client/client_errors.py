@@ -49,11 +49,3 @@ class OffsetOutOfRangeError(BrokerResponseError):
 
     def __init__(self, what: str) -> None:
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, what)
-
-
-def to_error_code(number: int) -> ErrorCode:
-    """Return the error of a code on the wire; UNKNOWN_SERVER_ERROR for a code of a newer broker."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

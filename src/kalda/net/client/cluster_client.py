@@ -26,7 +26,6 @@ from kalda.net.client.client_errors import (
     ClientError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
-    to_error_code,
 )
 from kalda.net.client.metadata import ClusterMetadata
 from kalda.net.client.retry import RetrySchedule
@@ -64,7 +63,7 @@ class FoundOffset:
 
 
 class ClusterClient:
-    """Talks to all brokers of a cluster over connections that it keeps.
+    """Sends requests to all brokers of a cluster over connections that it keeps open.
 
     Example:
         ```python
@@ -313,7 +312,7 @@ class ClusterClient:
         found: dict[TopicPartition, FoundOffset],
         deadline: float,
     ) -> None:
-        """Ask every leader; put what was found into `found` and raise the first failure at the end."""
+        """Ask every leader; add the offsets to `found`, and raise the first failure at the end."""
         metadata = self._metadata_of({each.topic for each in timestamps}, deadline)
         by_leader: dict[BrokerEndpoint, list[TopicPartition]] = defaultdict(list)
         for each in timestamps:
@@ -368,7 +367,7 @@ def _read_list_offsets(
         for each in topic.partitions:
             topic_partition = TopicPartition(topic.name, each.partition_index)
             try:
-                _raise_unless_none(to_error_code(each.error_code), f"offsets of {topic_partition}")
+                _raise_unless_none(ErrorCode.of(each.error_code), f"offsets of {topic_partition}")
             except BrokerResponseError as error:
                 failures.append(error)
             else:

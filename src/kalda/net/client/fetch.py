@@ -19,7 +19,6 @@ from kalda.net.client.client_errors import (
     ClientError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
-    to_error_code,
 )
 from kalda.net.client.cluster_client import ClusterClient
 from kalda.protocol.messages.fetch import (
@@ -210,7 +209,7 @@ def offset_behind(records: bytes, offset: int) -> int:
 
 
 def _raise_unless_none(number: int, what: str) -> None:
-    code = to_error_code(number)
+    code = ErrorCode.of(number)
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         raise OffsetOutOfRangeError(what)
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.client.client_errors import to_error_code
 from kalda.protocol.messages.metadata import MetadataResponse
 
 
@@ -56,12 +55,12 @@ class ClusterMetadata:
                     TopicPartition(name, each.partition_index),
                     each.leader_id,
                     each.leader_epoch,
-                    to_error_code(each.error_code),
+                    ErrorCode.of(each.error_code),
                 )
                 for each in topic.partitions
             }
             topics[name] = TopicMetadata(
-                name, topic.topic_id, topic.is_internal, to_error_code(topic.error_code), partitions
+                name, topic.topic_id, topic.is_internal, ErrorCode.of(topic.error_code), partitions
             )
         brokers = {
             each.node_id: BrokerEndpoint(each.node_id, each.host, each.port, each.rack)

@@ -321,7 +321,7 @@ async def _connect(host: str, port: int, timeout_seconds: float, receive_buffer_
     """Connect to the first address that accepts; each gets its share of the time."""
     loop = asyncio.get_running_loop()
     try:
-        # An address in figures needs no resolver, which would cost a thread.
+        # A numeric address needs no resolver, which would cost a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -339,7 +339,7 @@ async def _connect(host: str, port: int, timeout_seconds: float, receive_buffer_
                 await loop.sock_connect(sock, address)
             if sock.getsockname() == sock.getpeername():
                 # TCP lets a socket connect to itself when the kernel picks the dead broker's port for it.
-                raise ConnectionRefusedError("nobody listens; the socket met itself")
+                raise ConnectionRefusedError("no listener; the socket connected to itself")
         except OSError as error:
             sock.close()
             failure = error

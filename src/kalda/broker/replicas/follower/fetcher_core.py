@@ -30,7 +30,6 @@ from kalda.broker.replicas.replication_quota import ReplicationQuota
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_errors import to_error_code
 from kalda.protocol.fast.fetch_response import FetchedPartition, FetchResponseFields
 from kalda.records.batch import read_header
 from kalda.storage.errors import LOG_ERRORS, LogStorageError, UnexpectedAppendOffsetError
@@ -299,7 +298,7 @@ class FetcherCore:
         self.session.change(state)
 
     def _on_error(self, state: FetchState, error_code: int, now: float) -> None:
-        code = to_error_code(error_code)
+        code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.status is FetchStatus.FETCHING:
             self._resolve(state)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
@@ -327,7 +326,7 @@ class FetcherCore:
         self._delay(state, now)
 
     def _on_session_error(self, error_code: int) -> None:
-        code = to_error_code(error_code)
+        code = ErrorCode.of(error_code)
         self.session.restart()
         self._session_errors += 1
         if code in _RESTART_SESSION and self._session_errors == 1:
