@@ -193,7 +193,7 @@ class CoordinatorRuntime(Generic[S]):
     def shard(self, partition: int) -> S:
         """Return the state as it is now, committed or not.
 
-        For what is not about records: that a member lives, how many groups there are.
+        For operations that write no records and wait for none: classic heartbeats, and metrics.
 
         Raises:
             ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.

@@ -242,7 +242,7 @@ class TransactionCoordinator:
 
     @property
     def is_loading(self) -> bool:
-        """Whether the state of a partition that is coordinated here is still being loaded."""
+        """Return whether this broker is still loading a partition that it leads."""
         return PartitionState.LOADING in self._runtime.states().values()
 
     # Periodic work.

@@ -472,7 +472,7 @@ class ClassicGroup:
                 del self._supporters[name]
 
     def check_invariants(self) -> None:
-        """Assert that the state, the members and what is counted of them agree."""
+        """Assert that the state, the members and the counts of members agree."""
         members, state = self.members, self.state
         waiting = sum(member.awaiting_join is not None for member in members.values())
         assert waiting == self.members_awaiting_join, (

@@ -1,4 +1,4 @@
-"""Decides JoinGroup: who may become or stay a member of a classic group, and what that does to the group.
+"""Decides JoinGroup: which clients become or stay members of a classic group, and how the group changes.
 
 A new dynamic member of JoinGroup version 4 and above first gets a member id and joins again with it, so that
 a client whose response was lost leaves no orphaned member behind (KIP-394); older clients would take

@@ -257,7 +257,7 @@ class ConsumerGroup:
     # Invariants.
 
     def check_invariants(self) -> None:
-        """Assert the order of epochs, one owner for each partition, and that what is counted agrees."""
+        """Assert the order of epochs, one owner for each partition, and that counts of members are right."""
         members = self.members.values()
         name = f"group {self.group_id}"
         assert self.epoch >= self.assignment_epoch, (

@@ -107,7 +107,7 @@ def target_record(group_id: str, member_id: str, target: Assignment | None) -> C
 
 
 def current_record(group_id: str, member: Member) -> CoordinatorRecord:
-    """Return the record of a member's current assignment and of what it must revoke."""
+    """Return the record of a member's current assignment and of the partitions to revoke."""
     value = messages.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,

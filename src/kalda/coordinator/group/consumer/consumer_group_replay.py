@@ -57,7 +57,7 @@ class ConsumerReplay:
         return group if isinstance(group, ConsumerGroup) else None
 
     def _group(self, group_id: str) -> ConsumerGroup:
-        """Return the group; create it if it is missing, or is a classic group whose tombstone is missing."""
+        """Return the group; create it if it is missing, or replaces a classic group without a tombstone."""
         group = self._present(group_id)
         if group is None:
             group = ConsumerGroup(group_id)
