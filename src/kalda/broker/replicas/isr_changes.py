@@ -5,7 +5,7 @@ Changes that are queued during a write go out together with the next one. A ZooK
 since the write may have taken effect: the change stays pending, which is safe (see
 `kalda.broker.replicas.partition`), and is written again.
 
-    queued  --written-->             committed in the partition, announced to the controller
+    queued  --written-->                    committed in the partition, announced to the controller
             --newer state, our epoch-->     the partition takes over that state
             --newer state, newer epoch-->   this broker stops leading the partition
 """
