@@ -6,11 +6,13 @@ connection. It ends when it is closed, or when `expire` ends it in a test; `reco
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.call_group import CallGroup
 from kalda.zk.client.path_validation import check_operation, check_path, check_transaction
 from kalda.zk.client.port import (
     ANY_VERSION,
@@ -143,31 +145,6 @@ class _SessionWatch:
         self._callback(event)
 
 
-class _Calls:
-    """Collects the outcomes of requests that are submitted together, with one future for all."""
-
-    __slots__ = ("_future", "_missing", "outcomes")
-
-    def __init__(self, count: int) -> None:
-        self.outcomes: list[object] = [None] * count
-        self._missing = count
-        self._future: asyncio.Future[None] | None = None
-
-    def slot(self, index: int) -> Callable[[object], None]:
-        def on_done(outcome: object) -> None:
-            self.outcomes[index] = outcome
-            self._missing -= 1
-            if not self._missing and self._future is not None and not self._future.done():
-                self._future.set_result(None)
-
-        return on_done
-
-    async def wait(self) -> None:
-        if self._missing:
-            self._future = asyncio.get_running_loop().create_future()
-            await self._future
-
-
 class EmbeddedClient:
     """One session of the embedded engine; implements `ZooKeeperClient`, which documents the methods."""
 
@@ -204,11 +181,13 @@ class EmbeddedClient:
             StorageError: the session could not be made durable.
         """
         assert self._state in (SessionState.CLOSED, SessionState.EXPIRED), f"the session is {self._state}"
-        calls = _Calls(1)
-        self._session_id = self._server.open_session(IN_PROCESS_TIMEOUT_MS, self._on_ended, calls.slot(0))
-        await calls.wait()
-        if isinstance(calls.outcomes[0], ZooKeeperError):
-            raise calls.outcomes[0]
+        calls = CallGroup(1)
+        self._session_id = self._server.open_session(
+            IN_PROCESS_TIMEOUT_MS, self._on_ended, partial(calls.complete, 0)
+        )
+        (outcome,) = await calls.wait()
+        if isinstance(outcome, ZooKeeperError):
+            raise outcome
         self._change_state(SessionState.CONNECTED)
 
     async def expire(self) -> None:
@@ -347,18 +326,16 @@ class EmbeddedClient:
     async def _submit(self, operations: Sequence[Write | Read]) -> list[object]:
         if self._state is not SessionState.CONNECTED:
             raise SessionExpiredError(f"session {self._session_id:#x} is {self._state.value}")
-        calls = _Calls(len(operations))
+        calls = CallGroup(len(operations))
         for index, operation in enumerate(operations):
-            self._server.submit(Request(self._session_id, operation, calls.slot(index)))
-        await calls.wait()
-        return calls.outcomes
+            self._server.submit(Request(self._session_id, operation, partial(calls.complete, index)))
+        return await calls.wait()
 
     async def _end(self, state: SessionState) -> None:
-        calls = _Calls(1)
+        calls = CallGroup(1)
         self._ending_as = state
-        self._server.close_session(self._session_id, calls.slot(0))
-        await calls.wait()
-        outcome = calls.outcomes[0]
+        self._server.close_session(self._session_id, partial(calls.complete, 0))
+        (outcome,) = await calls.wait()
         if isinstance(outcome, StorageError | ConnectionLossError):
             raise outcome
 

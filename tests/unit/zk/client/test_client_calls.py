@@ -7,7 +7,7 @@ import threading
 import pytest
 from kazoo.protocol.states import Callback, WatchedEvent
 
-from kalda.zk.client.kazoo.calls import Call, CallGroup, Inbox
+from kalda.zk.client.kazoo.calls import Call, Inbox, group_calls
 from kalda.zk.client.kazoo.link import Connector, Link, _Handler
 from kalda.zk.client.port import EventType
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
@@ -91,7 +91,7 @@ async def test_inbox_of_a_closed_loop_takes_no_harm() -> None:
 
 async def test_group_collects_results_and_errors_by_their_places() -> None:
     calls = [Call(None, f"/{number}", lambda raw: raw * 2) for number in range(3)]
-    group = CallGroup(calls)
+    group = group_calls(calls)
     wait = asyncio.ensure_future(group.wait())
     await asyncio.sleep(0)
     calls[2].succeed(21)
@@ -100,12 +100,12 @@ async def test_group_collects_results_and_errors_by_their_places() -> None:
     assert not wait.done()
     calls[1].succeed(1)
     assert [error, 2, 42] == await wait
-    assert [] == await CallGroup([]).wait()
+    assert [] == await group_calls([]).wait()
 
 
 async def test_cancelled_group_takes_late_answers_without_harm() -> None:
     calls = [Call(None, "/a", lambda raw: raw)]
-    group = CallGroup(calls)
+    group = group_calls(calls)
     wait = asyncio.ensure_future(group.wait())
     await asyncio.sleep(0)
     wait.cancel()

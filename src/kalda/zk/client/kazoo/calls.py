@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from kalda.zk.client.call_group import CallGroup
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
@@ -71,36 +72,12 @@ class Call:
         self.link.answer(self, None, exception)
 
 
-class CallGroup:
-    """Calls that are awaited together, with one future for all."""
-
-    __slots__ = ("_future", "_missing", "_outcomes")
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self._outcomes: list[Any] = [None] * len(calls)
-        self._missing = len(calls)
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for index, call in enumerate(calls):
-            call.group = self
-            call.index = index
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the wait was cancelled."""
-        return self._future.cancelled()
-
-    def complete(self, index: int, outcome: object) -> None:
-        """Record the result or the error of one call."""
-        self._outcomes[index] = outcome
-        self._missing -= 1
-        if not self._missing and not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self) -> list[Any]:
-        """Wait for all calls and return their outcomes."""
-        if self._missing:
-            await self._future
-        return self._outcomes
+def group_calls(calls: Sequence[Call]) -> CallGroup:
+    """Return a group that waits for these calls."""
+    group = CallGroup(len(calls))
+    for index, call in enumerate(calls):
+        call.group, call.index = group, index
+    return group
 
 
 class Inbox:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kalda.common.error_text import error_text
 from kalda.zk.client.kazoo import link as kazoo_link
-from kalda.zk.client.kazoo.calls import Call, CallGroup, Inbox
+from kalda.zk.client.kazoo.calls import Call, Inbox, group_calls
 from kalda.zk.client.kazoo.client_watches import ClientWatches
 from kalda.zk.client.kazoo.link import Connect, Connector, Link, code_of, stat_of
 from kalda.zk.client.kazoo.request_translation import Chroot, error_of, split_chroot
@@ -289,7 +289,7 @@ class EnsembleClient:
         """Send calls in order, pipelined; return for each its result or its error."""
         if self._closed is not None or self._state in (SessionState.EXPIRED, SessionState.CLOSED):
             raise self._over()
-        group = CallGroup(calls)
+        group = group_calls(calls)
         self._waiting.extend(calls)
         self._pump()
         return await group.wait()
