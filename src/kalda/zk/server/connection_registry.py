@@ -25,6 +25,9 @@ nothing, or half a request, must not hold a connection slot."""
 OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of outstanding requests above which a connection that has outstanding requests is not read from."""
 
+_CHECKED_PER_CLOSE: Final = 16
+"""Connections whose check one closed connection may cost on average."""
+
 FOREIGN_MESSAGES: Final = {
     ForeignProtocol.TLS: (
         "the client at %s:%d sent a TLS ClientHello to the ZooKeeper port, which has no TLS; set "
@@ -116,6 +119,7 @@ class ConnectionRegistry:
         self.outstanding = 0
         """Requests of all connections in the processor chain."""
         self._outstanding_bytes = 0
+        self._unchecked_closes = 0
         self.limiter: Final = LogLimiter(logger)
         """Logs the lines that a client can cause, at most so many per address."""
         self._foreign: Final = report_limiter(logger)
@@ -184,7 +188,9 @@ class ConnectionRegistry:
             del self._by_session[connection.session_id]
             self.server.detach_session(connection.session_id)
         if invariants.enabled:
-            self.check_invariants()
+            self._unchecked_closes += 1
+            if self._unchecked_closes * _CHECKED_PER_CLOSE >= len(self.connections):
+                self.check_invariants()
 
     def request_began(self, request_bytes: int) -> None:
         """Count a request that enters the processor chain."""
@@ -217,6 +223,7 @@ class ConnectionRegistry:
 
     def check_invariants(self) -> None:
         """Assert that the counters and indexes agree with the connections."""
+        self._unchecked_closes = 0
         hosts = Counter(connection.peer[0] for connection in self.connections)
         assert hosts == self._per_host, f"connections by host are {hosts}, counted {self._per_host}"
         for session_id, connection in self._by_session.items():
