@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75): topics and partitions page by page.
 
-Tells eligible leader replicas too (KIP-966). Flexible from the start; there is only v0. Admin clients try
-it first and fall back to Metadata.
+It also returns the eligible leader replicas (KIP-966). Flexible from the start; there is only v0. Admin
+clients try it first and fall back to Metadata.
 """
 
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""LeaderAndIsr (key 4): the controller sends a broker the roles of its replicas: leader, or follower of whom.
+"""LeaderAndIsr (key 4): the controller sends a broker each replica's role and the leader that it follows.
 
 v1 adds `is_new`. v2 adds the broker epoch (KIP-380) and groups partitions by topic. v3 adds the replicas that
 a reassignment adds and removes (KIP-455). v4 is flexible. v5 adds topic ids and the type, and answers by
