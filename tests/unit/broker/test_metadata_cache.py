@@ -1,5 +1,6 @@
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -130,3 +131,18 @@ def test_brokers_are_told_by_listener_in_order() -> None:
     assert generation + 1 == cache.brokers_generation
     cache.apply(update(partition("a", 0)))
     assert generation + 1 == cache.brokers_generation
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"leader": 7}, "leader 7 is not one of the replicas"),
+        ({"leader_epoch": -1}, "leader epoch -1 after 0"),
+    ],
+)
+def test_metadata_that_no_controller_sends_is_a_bug(change: dict[str, Any], message: str) -> None:
+    """A leader without a replica, or an epoch that decreases, would mislead clients."""
+    cache = MetadataCache()
+    cache.apply(update(partition("a", 0)))
+    with pytest.raises(AssertionError, match=message):
+        cache.apply(update(replace(partition("a", 0), **change)))
