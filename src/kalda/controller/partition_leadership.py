@@ -242,7 +242,7 @@ def _delete_removed_replicas(
     isr = context.states[partition].isr
     leaving = context.removed_replicas.pop(partition, ())
     if kept := tuple(broker_id for broker_id in leaving if broker_id in isr):
-        # It may hold the only copy of committed records: no replica is online, or it would have left the ISR.
+        # No assigned replica is in sync, or it would have left the ISR: it may be the only complete copy.
         context.removed_replicas[partition] = kept
     for broker_id in leaving:
         if broker_id in isr:

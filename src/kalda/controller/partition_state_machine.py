@@ -84,7 +84,7 @@ def next_state(
     leader, alone. Without a serving leader the same order decides. If no in-sync replica is online and
     unclean election is allowed, the first online replica leads, alone in sync and recovering (KIP-704).
     Otherwise the partition has no leader and keeps its ISR: each member has every committed record, so the
-    first to return may lead.
+    first to return may lead. Members that are no longer assigned leave the ISR, unless that would empty it.
     """
     in_sync = first_in_sync(replicas, state.isr, online)
     if state.leader in state.isr and state.leader in serving:
@@ -101,9 +101,10 @@ def next_state(
             if replica in online:
                 unclean = _changed(state, replica, (replica,), controller_epoch)
                 return replace(unclean, leader_recovering=True)
-    if state.leader == NO_LEADER:
+    isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
+    if (state.leader, state.isr) == (NO_LEADER, isr):
         return None
-    return _changed(state, NO_LEADER, state.isr, controller_epoch)
+    return _changed(state, NO_LEADER, isr, controller_epoch)
 
 
 def preferred_state(

@@ -46,9 +46,10 @@ def check_step(context: ControllerContext, effects: Iterable[Effect]) -> None:
 
 
 def _check_state(context: ControllerContext, partition: TopicPartition, state: PartitionState) -> None:
-    live, isr = context.live_brokers.keys(), state.isr
+    live, isr, replicas = context.live_brokers.keys(), state.isr, set(context.replicas_of(partition))
     assert isr, f"{partition} would have no in-sync replica"
     assert len(isr) == len(set(isr)), f"{partition} would have the ISR {isr}"
+    assert replicas.issuperset(isr) or replicas.isdisjoint(isr), f"{partition}: ISR {isr} of {replicas}"
     assert state.leader == NO_LEADER or state.leader in isr, f"{partition}: {state.leader} is not in {isr}"
     assert state.leader == NO_LEADER or state.leader in live, f"{partition}: {state.leader} is not in {live}"
     assert state.controller_epoch == context.epoch, f"{partition}: {state} is not of epoch {context.epoch}"

@@ -1,7 +1,7 @@
 """What holds after any sequence of failures, returns, creations, deletions, moves, elections, shutdowns and
 changes of the controller, told late or soon."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kalda.common.errors import ErrorCode
@@ -265,6 +265,16 @@ def is_same_life(simulation: Simulation, broker_id: int) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(actions, min_size=10, max_size=40))
+@example(
+    # A move is cancelled while no broker is live: the replica that was being added leaves the ISR.
+    [
+        ("reassign", (("clean", 0), (1, 2, 4))),
+        ("expand", ("clean", 0)),
+        ("live", set()),
+        ("tell brokers", None),
+        ("reassign", (("clean", 0), None)),
+    ]
+)
 def test_one_leader_per_epoch_in_sync_and_online_where_possible(script: list[tuple[str, object]]) -> None:
     """Checked after each step, and by what brokers were told, not by what the controller believes."""
     run = ControllerRun()

@@ -50,6 +50,11 @@ def outcome(found: PartitionState | None) -> tuple[int, Ids, bool] | None:
         # A leader that is not in the ISR, or not assigned any more, does not stay.
         (state(1, 2), (1, 2), (), False, (2, (2,), False)),
         (state(4, 4, 2), (1, 2), (), False, (2, (2,), False)),
+        # A broker that is no replica leaves the ISR even if no replica is online, unless it is alone there.
+        (state(1, 1, 4), (3,), (), False, (NO_LEADER, (1,), False)),
+        (state(NO_LEADER, 4, 1), (3,), (), False, (NO_LEADER, (1,), False)),
+        (state(4, 4), (1, 2), (), False, (NO_LEADER, (4,), False)),
+        (state(NO_LEADER, 4), (1, 2), (), False, None),
     ],
 )
 def test_deaths_returns_and_shutdowns(
