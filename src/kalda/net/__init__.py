@@ -1,5 +1,5 @@
-"""Accepts and opens connections, and moves bytes between sockets and frames.
+"""Accepts and opens connections, moves bytes between sockets and frames, and serves the metrics over HTTP.
 
-It knows no API key of its own and handles no request: the server passes each frame to a handler. It uses
-`protocol` for framing and, in `net.client` and `net.peer`, for requests and responses.
+It handles no Kafka request: the server passes each frame to a handler. It imports `kalda.common`, and
+`kalda.protocol` for framing and, in `net.client` and `net.peer`, for requests and responses.
 """

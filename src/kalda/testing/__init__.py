@@ -2,8 +2,9 @@
 
 `Cluster` runs brokers in the test's own process and starts fastest. `ProcessCluster` runs each broker in a
 process of its own. `KaldaProcess` runs the command ``kalda start``. The ``bootstrap`` of each is the
-``bootstrap.servers`` of a Kafka client. They assemble `kalda.broker` and `kalda.zk.server`; nothing in the
-broker depends on this package, and none of it is a mock.
+``bootstrap.servers`` of a Kafka client. They run `kalda.broker` and `kalda.zk.server`, use the sessions of
+`kalda.zk.client.kazoo`, and wrap the connections of `kalda.net.peer` and the files of `kalda.storage` to
+inject failures. The package contains no mocks, and nothing in the broker depends on it.
 """
 
 from kalda.testing.cluster import Cluster

@@ -2,5 +2,6 @@
 (`client`).
 
 It is not a complete ZooKeeper: the server is never a member of an ensemble, and the client has only what
-brokers use. The controller and the broker use `client`; the processes and test clusters run `server`.
+brokers use. `kalda.controller` and `kalda.broker` use `client`; `kalda.broker.process` and `kalda.testing`
+run `server`, which uses `kalda.storage` and `kalda.net`.
 """

@@ -1,7 +1,8 @@
 """Holds the settings of the broker and of its topics: declarations, the values in force, and dynamic changes.
 
-The package parses and checks settings and follows their changes in ZooKeeper (`kalda.zk.client`). It does not
-carry out a setting: other packages read the values from `BrokerConfig`, and logs get a `storage.LogConfig`.
+The package parses and checks settings and follows their changes in ZooKeeper (`kalda.zk.client`);
+`config_admin` also reads `kalda.broker.metadata`. It does not carry out a setting: other packages read the
+values from `BrokerConfig`, and logs get a `kalda.storage.log_config.LogConfig`.
 """
 
 from kalda.broker.config.broker_config import BrokerConfig

@@ -2,5 +2,5 @@
 
 `channel` sends the controller's requests, `requests` applies them, `wire` converts them from and to messages,
 `controlled_shutdown` asks the controller to move leaderships. What the controller decides is in
-`kalda.controller`. The package uses `replicas`, `metadata`, `topics` and `config`.
+`kalda.controller`. The package uses `config`, `metadata`, `topics` and `replicas`, and `kalda.net.peer`.
 """

@@ -1,4 +1,5 @@
 """Serves fetches that last longer than one request: fetch sessions (KIP-227) and fetches that wait for bytes.
 
-Reading records is `replicas`, which the package uses; the Fetch handler in `requests` uses the package.
+It does not read records; `replicas`, which it uses, reads them. The Fetch handler in `requests` uses the
+package.
 """

@@ -1,4 +1,6 @@
-"""What a broker has before it is assembled: identity, settings and logs, its service tasks and its health.
+"""Holds the parts of a broker that exist before it is assembled: identity, settings, logs, tasks and health.
 
-The builders of the parts of a broker start from here. It uses `config` and `metadata`.
+The functions that build the other parts take a `Foundation`. The package does not build it:
+`kalda.broker.server` does. It uses `config` and `metadata`, the logs of `kalda.storage`, and
+`kalda.zk.client`.
 """

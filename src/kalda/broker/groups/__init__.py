@@ -1,4 +1,5 @@
 """Connects the group coordinator of `kalda.coordinator` to the broker: settings, metadata and its topic.
 
-It uses `foundation`, `metadata` and `internal_topics`. What a coordinator decides is not here.
+It uses `config`, `foundation`, `metadata`, `topics` and `internal_topics`. What a coordinator decides is not
+here.
 """

@@ -1,4 +1,5 @@
-"""Connects a broker to others: for replication, the controller's requests, transactions, lag metrics.
+"""Connects a broker to others for replication, the requests of the controller, transactions and lag metrics.
 
-The callers decide what to send and when to retry. `protocol` builds the requests and reads the responses.
+It does not decide what to send or when to retry; the callers do. `kalda.protocol` builds the requests and
+reads the responses, and `net.client` chooses their versions.
 """

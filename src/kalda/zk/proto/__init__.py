@@ -1,6 +1,6 @@
 """ZooKeeper's wire protocol as bytes: jute serialisation, framing, requests, responses, numbers. Sans-IO.
 
-The package opens no connection and serves no request; it imports nothing of ours. `kalda.zk.server` uses it
-for its wire and its files, and tests use it to act as a client. The client of `kalda.zk.client` speaks
-through kazoo.
+The package opens no connection and serves no request; it imports no other package of Kalda. `kalda.zk.server`
+uses it for its wire and its files, and tests use it to act as a client. The client of `kalda.zk.client`
+speaks through kazoo.
 """

@@ -1,4 +1,8 @@
-"""The server-side assignors: pure functions from subscriptions and the current target to a new assignment."""
+"""The server-side assignors: pure functions from subscriptions and the current target to a new assignment.
+
+An assignor keeps no state and sees no cluster: `target_assignment` passes it a `GroupSpec` and stores what it
+returns. The package imports nothing outside `kalda.coordinator.group.consumer`.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
