@@ -207,9 +207,9 @@ class ClassicProtocol:
             # The group may have begun another rebalance meanwhile, or may have moved to another broker.
             if group.state is GroupState.COMPLETING_REBALANCE and group.generation_id == generation_id:
                 if code is ErrorCode.NONE:
-                    self.rebalance.store_assignment(group, assignments)
+                    self.rebalance.assignment_committed(group, assignments)
                 else:
-                    self.rebalance.refuse_assignment(group, code)
+                    self.rebalance.assignment_write_failed(group, code)
                 self.rebalance.end_operation(group)
 
         return Result([group.record(assignments)], answer, on_written)

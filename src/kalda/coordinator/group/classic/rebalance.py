@@ -160,7 +160,7 @@ class Rebalance:
 
     # The assignment.
 
-    def store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+    def assignment_committed(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         """Give all members their part of the committed assignment; the group becomes stable."""
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} expects no assignment"
         for member in group.members.values():
@@ -169,7 +169,7 @@ class Rebalance:
         group.enter(GroupState.STABLE, self._shard.context.time_ms())
         self._completed_rebalance()
 
-    def refuse_assignment(self, group: ClassicGroup, code: ErrorCode) -> None:
+    def assignment_write_failed(self, group: ClassicGroup, code: ErrorCode) -> None:
         """Have all members join again, because the assignment could not be written."""
         self._propagate_failure(group, code)
         records = self.prepare_or_complete(group, f"the assignment could not be stored: {code.name}")
