@@ -8,14 +8,16 @@ class ServerConfig(Settings):
     """The broker's identity, its topics and its metrics endpoint."""
 
     auto_create_topics_enable = boolean(
-        True, "Whether asking for the metadata of an unknown topic creates it.", importance=HIGH
+        True, "Whether a Metadata request for an unknown topic creates the topic.", importance=HIGH
     )
     broker_id = integer(
         -1,
         "The number of this broker, unique in the cluster; -1 lets the cluster choose where that is enabled.",
         importance=HIGH,
     )
-    broker_id_generation_enable = boolean(True, "Whether a broker without an id is given one.")
+    broker_id_generation_enable = boolean(
+        True, "Whether the cluster assigns an id to a broker without `broker.id`."
+    )
     broker_rack = string(
         None, "The rack or zone of this broker; replicas of a partition are spread over racks."
     )
