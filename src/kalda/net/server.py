@@ -3,8 +3,14 @@
 One `Server` serves all listeners of a broker on one event loop. It does not interpret requests: it passes
 each frame to the frame handler that it was given.
 
-Limits follow Kafka's rules: at ``max.connections`` no connection is accepted until one closes; above
-``max.connections.per.ip`` a connection is accepted and closed at once.
+At ``max.connections`` the server accepts no connection on any listener until one closes. Kafka makes an
+exception that Kalda lacks: it accepts connections of the inter-broker listener and closes the least recently
+used one of another listener. A connection above ``max.connections.per.ip`` is accepted and closed at once. A
+connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits
+for the broker.
+
+What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
+in the totals and for its address; otherwise a limit blocks clients although nobody is connected.
 """
 
 import asyncio
@@ -148,12 +154,12 @@ class Server:
         return int(sock.getsockname()[1])
 
     def start_accepting(self) -> None:
-        """Accept on all listeners; does nothing where that is done already."""
+        """Accept on all listeners. Do nothing if the server accepts already."""
         if not self._is_accepting:
             self._start_accepting()
 
     async def close(self, drain_seconds: float = 5.0) -> None:
-        """Stop accepting and reading, wait up to `drain_seconds` for replies that are due, then close all."""
+        """Stop accepting and reading, wait up to `drain_seconds` for outstanding replies, then close all."""
         self._stop_accepting()
         for sock in self._listeners:
             sock.close()
@@ -174,7 +180,7 @@ class Server:
             connection.close("the broker is shutting down", logging.DEBUG)
 
     def abort(self) -> None:
-        """Close everything at once, as the end of the process would; no reply that is due is sent."""
+        """Close everything at once without sending outstanding replies, as if the process had been killed."""
         self._stop_accepting()
         for sock in self._listeners:
             sock.close()
@@ -368,10 +374,11 @@ class Server:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close what moved no byte for the idle limit, unless it is the broker that owes an answer.
+        """Close the idle connections, and schedule the next sweep.
 
-        A peer that does not read its answers has output pending and no progress, so it counts as idle; a
-        consumer that is busy with its last batch for some minutes looks the same, so the limit is no shorter.
+        A connection with an unanswered request and no output waits for the broker and stays open. A peer that
+        does not read its responses has pending output, so it counts as idle. A consumer that processes its
+        last batch for some minutes looks the same; therefore the sweep applies the whole limit to both.
         """
         self.limiter.report_suppressed()
         self._foreign.report_suppressed()

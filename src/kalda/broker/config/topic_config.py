@@ -1,4 +1,9 @@
-"""Computes a topic's settings from its overrides, the broker's settings and Kafka's defaults."""
+"""Computes a topic's settings from its overrides, the broker's settings and Kafka's defaults.
+
+The first of these that has a value determines a setting: the topic's override, the broker's dynamic value,
+the broker's static value, Kafka's default. `TopicConfigs` does not store overrides; callers pass them. It
+keeps the values of a topic without overrides, so `refresh()` must follow every change of a broker setting.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -31,7 +36,7 @@ class TopicConfigs:
 
     @property
     def defaults(self) -> Mapping[str, ConfigValue]:
-        """The values of a topic without overrides on this broker, by topic setting."""
+        """Return the values of a topic without overrides on this broker, by topic setting."""
         if self._defaults is None:
             self._defaults = {name: self._default(name) for name in TOPIC_CONFIG.keys}
         return self._defaults
@@ -48,7 +53,8 @@ class TopicConfigs:
         """Check the overrides that a client wants to store for a topic.
 
         Raises:
-            ConfigError: an override is unknown or not allowed, alone or together with the broker's settings.
+            ConfigError: an override is unknown or not allowed, alone or together with another override
+                or with the broker's settings.
         """
         values = self.resolve(overrides)
         shortest, longest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]

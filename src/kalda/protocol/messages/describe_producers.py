@@ -12,13 +12,20 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """Names partitions; only their leaders and followers know."""
+    """Lists partitions.
+
+    A broker that hosts a replica returns the producers; any other broker returns an error for the partition.
+    """
 
     topics: list[TopicRequest] = wire(array(TopicRequest), "0+")
 
 
 class ProducerState(Struct):
-    """One producer; `current_txn_start_offset` is -1 without a transaction under way."""
+    """One producer.
+
+    `last_sequence` and `last_timestamp` are -1 if they are unknown, and `current_txn_start_offset` is -1
+    without an open transaction.
+    """
 
     producer_id: int = wire(INT64, "0+")
     producer_epoch: int = wire(INT32, "0+")
@@ -45,7 +52,7 @@ class TopicResponse(Struct):
 
 
 class DescribeProducersResponse(Message, api_key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """One entry per partition asked for."""
+    """One entry for each partition of the request."""
 
     throttle_time_ms: int = wire(INT32, "0+")
     topics: list[TopicResponse] = wire(array(TopicResponse), "0+")

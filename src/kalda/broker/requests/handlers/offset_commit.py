@@ -1,8 +1,9 @@
 """OffsetCommit (key 8), versions 0-9: commits a group's offsets.
 
-v0 writes to ZooKeeper, all others to the group's coordinator. v1 has a timestamp per partition, v2 to v4 a
-retention time. v6 adds the leader epoch (KIP-320), v7 static members (KIP-345). v9 serves the consumer
-protocol, whose members have epochs (KIP-848).
+v0 writes each offset to its znode, without metadata. Later versions append to the partition of the group's
+coordinator and respond when the records are committed. v1 has a timestamp per partition, v2 to v4 a retention
+time, which v5 removes. v6 adds the leader epoch (KIP-320), v7 static members (KIP-345). v8 is flexible. v9
+also accepts the member epochs of the consumer protocol (KIP-848).
 """
 
 from collections.abc import Coroutine
@@ -29,7 +30,7 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 def handle(
     services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-    """Commit offsets; answer when they are replicated. Each unknown partition gets an error of its own."""
+    """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
     unknown = take_unknown(services.metadata_cache, request.topics)
     refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:

@@ -6,9 +6,9 @@
     PreparingRebalance --all members gone--> Empty
 
 This is a state machine over `ClassicGroup`. The shard's context provides the clock and runs the timers, which
-are operations. Responses leave through `Answers` at the end of an operation, so that a client that a response
-wakes finds the group in order. What must not break: every waiting request is answered once, and every member
-either waits for a response or has a session timer.
+are operations. Responses leave through `Answers` at the end of an operation, so that the callback of a
+response sees a consistent group. What must not break: every waiting request is answered once, and every
+member waits for a response, has a session timer, or both.
 """
 
 import logging
@@ -67,13 +67,13 @@ class Rebalance:
     # Towards the next generation.
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
-        """Begin a rebalance, or complete the one under way if it waited for this."""
+        """Begin a rebalance, or complete the current one if all members have joined."""
         if group.can_rebalance:
             return self.prepare(group, reason)
         return self.maybe_complete_join(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> list[CoordinatorRecord]:
-        """Begin a rebalance: all members must join again. The first one waits for more members."""
+        """Begin a rebalance: all members must join again. An empty group first waits for more members."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._propagate_failure(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
@@ -99,7 +99,7 @@ class Rebalance:
         return []
 
     def maybe_complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Begin the next generation if all members have joined; the first one always waits for its delay."""
+        """Begin the next generation if all members joined; from an empty group only its timer does."""
         if (
             group.state is not GroupState.PREPARING_REBALANCE
             or group.previous_state is GroupState.EMPTY
@@ -109,7 +109,10 @@ class Rebalance:
         return self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Begin the next generation with the members that joined; absent static members stay."""
+        """Begin the next generation with the members that joined; absent static members stay.
+
+        If nobody joined and static members remain, wait for another round instead.
+        """
         context = self._shard.context
         context.cancel(_join_timer(group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
@@ -161,7 +164,7 @@ class Rebalance:
     # The assignment.
 
     def assignment_committed(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """Give all members their part of the committed assignment; the group becomes stable."""
+        """Send all members their part of the assignment, which was committed; the group becomes stable."""
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} expects no assignment"
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
@@ -170,7 +173,7 @@ class Rebalance:
         self._completed_rebalance()
 
     def assignment_write_failed(self, group: ClassicGroup, code: ErrorCode) -> None:
-        """Have all members join again, because the assignment could not be written."""
+        """Begin a rebalance, because the assignment could not be written."""
         self._propagate_failure(group, code)
         records = self.prepare_or_complete(group, f"the assignment could not be stored: {code.name}")
         assert not records, "a group with members writes nothing before its assignment"
@@ -317,7 +320,7 @@ class Rebalance:
         return group if isinstance(group, ClassicGroup) else None
 
     def end_operation(self, group: ClassicGroup) -> None:
-        """Send the responses that an operation on the group has decided; the group is in order now."""
+        """Send the responses that an operation on the group has decided; the group is consistent now."""
         if invariants.enabled:
             self.check_invariants(group)
         self.answers.give()

@@ -1,8 +1,9 @@
 """The range assignor: cuts each topic into one contiguous range for each subscriber.
 
-The order of members is the same for all topics, so that partition n of topics with equal partition counts and
-equal subscribers goes to the same member (co-partitioning). As in Kafka, neither the current assignment nor
-racks matter: the order is stable, and so are the ranges while the members stay.
+Members are ordered by instance id, then those without one by member id. The order is the same for all topics,
+so that partition n of topics with equal partition counts and equal subscribers goes to the same member
+(co-partitioning). The assignor ignores the current assignment and racks. The ranges stay the same while the
+members, their subscriptions and the partition counts do.
 """
 
 from typing import ClassVar
@@ -18,7 +19,7 @@ class RangeAssignor:
     name: ClassVar[str] = "range"
 
     def assign(self, group: GroupSpec) -> dict[str, Assignment]:
-        """Divide each topic among its subscribers; with a remainder, the first ones get one more."""
+        """Divide each topic among its subscribers; with a remainder, the first members get one more."""
         subscribers = _subscribers(group)
         assignments: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in group.members}
         for topic_id, member_ids in subscribers.items():
@@ -35,7 +36,7 @@ class RangeAssignor:
 
 
 def _subscribers(group: GroupSpec) -> dict[UUID, list[str]]:
-    """Return the subscribers of each topic, in the group's order."""
+    """Return the subscribers of each topic, in the order of `GroupSpec.ordered_ids`."""
     if group.is_homogeneous:
         member_ids = group.ordered_ids
         return {
