@@ -44,8 +44,8 @@ def open_files_max(descriptors_max: int) -> int:
     """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
     if descriptors_max < DESCRIPTORS_ENOUGH:
         logger.warning(
-            "This process may have %d open files, which are few for connections and logs; "
-            "raise the hard limit (`ulimit -Hn`) to %d or more",
+            "The open-file limit is %d; Kalda needs at least %d for connections and logs. "
+            "Raise the hard limit (`ulimit -Hn`).",
             descriptors_max,
             DESCRIPTORS_ENOUGH,
         )
