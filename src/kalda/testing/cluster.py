@@ -6,6 +6,7 @@ with processes: it starts more slowly, uses several cores, and shows what only a
 """
 
 import asyncio
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +28,19 @@ _SESSION_TIMEOUT_MS: Final = 3_000
 interpreter, so with much less a session could expire while its thread waits to run."""
 
 _POLL_SECONDS: Final = 0.01
+
+
+class _Violations(logging.Handler):
+    """Collects the violated invariants that brokers of this process log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Final[list[str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message if the record shows an `AssertionError`."""
+        if record.exc_info is not None and isinstance(record.exc_info[1], AssertionError):
+            self.found.append(str(record.exc_info[1]))
 
 
 class Cluster:
@@ -78,6 +92,7 @@ class Cluster:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
         invariants.enable_by_default()
         self._brokers: Final = brokers
+        self._violations: Final = _Violations()
         self._settings: Final = dict(settings or {})
         self._racks: Final = racks
         self._start_timeout_seconds: Final = start_timeout_seconds
@@ -100,12 +115,13 @@ class Cluster:
 
         Raises:
             ClusterError: a member did not start in time. At the end of a block that raised nothing itself: a
-                member had failed by itself.
+                member failed by itself, or a broker logged a violated invariant.
             ConfigError: a setting is unknown or not allowed (a `ValueError`).
         """
         if self._given_directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="kalda-")
         self._directory = self._given_directory or Path(self._temporary_name())
+        logging.getLogger("kalda").addHandler(self._violations)
         try:
             self._zookeeper_port, *ports = free_ports(1 + self._brokers)
             self._network.add(COORDINATOR, self._zookeeper_port)
@@ -117,6 +133,7 @@ class Cluster:
             self._start(range(self._brokers))
         except BaseException:
             self._kill_all()
+            logging.getLogger("kalda").removeHandler(self._violations)
             raise
         return self
 
@@ -128,6 +145,9 @@ class Cluster:
             member: thread.failure for member, thread in self._members.items() if thread.failure is not None
         }
         self._kill_all()
+        logging.getLogger("kalda").removeHandler(self._violations)
+        if self._violations.found and error is None:
+            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
         if failures and error is None:
             names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
             raise ClusterError(f"these members failed by themselves: {names}")

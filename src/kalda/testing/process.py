@@ -21,6 +21,8 @@ from typing import Final, Self
 from kalda.common import invariants
 
 _READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
+_VIOLATION: Final = re.compile(rb"^AssertionError.*$", re.MULTILINE)
+"""The last line of a traceback in the log: the broker logs most errors of a request and goes on."""
 _LOG_NAME: Final = "kalda.stderr"
 _LOG_TAIL_BYTES: Final = 4_000
 """How much of the process's log an error shows: enough for the last events, short enough to read."""
@@ -80,6 +82,14 @@ class CommandProcess:
     ) -> None:
         if self.is_running:
             self.stop()
+        if error is None:
+            self.check_log()
+
+    def check_log(self) -> None:
+        """Raise `KaldaProcessError` if the process logged a violated invariant, over all its starts."""
+        found = _VIOLATION.search(self.log_file.read_bytes()) if self.log_file.exists() else None
+        if found is not None:
+            raise KaldaProcessError(f"an invariant was violated: {found[0].decode(errors='replace').strip()}")
 
     @property
     def is_running(self) -> bool:

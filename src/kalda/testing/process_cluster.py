@@ -203,6 +203,9 @@ class ProcessCluster:
     ) -> None:
         # The test removes the data with its directory; a controlled shutdown would only take time.
         self._kill_all()
+        if error is None:
+            for broker in self._brokers:
+                broker.check_log()
 
     @property
     def bootstrap(self) -> str:

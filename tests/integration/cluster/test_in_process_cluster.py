@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import aiokafka
 import confluent_kafka
@@ -13,7 +15,7 @@ import confluent_kafka.admin
 import kafka
 import pytest
 
-from kalda.testing import Cluster, ClusterError
+from kalda.testing import Cluster, ClusterError, KaldaProcess, KaldaProcessError
 from tests.integration.clients.kafka_python_sockets import PROXY_URL
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
 from tests.integration.zookeeper_client import zookeeper_client
@@ -323,3 +325,18 @@ def test_a_topic_is_created_again_while_a_replicas_broker_is_dead(cluster: Clust
     names = [path.name for path in cluster.log_directories[dead].glob("t-*")]
     assert 3 == len(names)
     assert all(name.endswith("-stray") for name in names)
+
+
+def test_a_violated_invariant_fails_the_block() -> None:
+    """A broker logs most errors of a request and goes on; a test must not pass over one of ours."""
+    with pytest.raises(ClusterError, match="an invariant was violated: planted"), Cluster(brokers=1):
+        logging.getLogger("kalda.storage").error("a request failed", exc_info=AssertionError("planted"))
+
+
+def test_a_violated_invariant_in_the_log_of_a_process_fails_the_block(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KaldaProcessError, match="an invariant was violated: AssertionError: planted"),
+        KaldaProcess(tmp_path / "data") as process,
+        process.log_file.open("ab") as log,
+    ):
+        log.write(b"AssertionError: planted\n")

@@ -158,6 +158,7 @@ class MetadataCache:
                 assert each.leader == NO_PARTITION_LEADER or each.leader in each.replicas, (
                     f"{name}-{number}: leader {each.leader} is not one of the replicas {each.replicas}"
                 )
+        assert len(self._names_by_id) <= len(self._topics), "an id leads to a topic that does not exist"
         assert self._sorted_names is None or len(self._sorted_names) == len(self._topics), (
             f"{len(self._topics)} topics, but {self._sorted_names}"
         )

@@ -184,6 +184,7 @@ class ReplicaManager:
 
     def listen(self, listener: PartitionListener) -> None:
         """Notify `listener` of changes of the partitions of internal topics from now on."""
+        assert self._listener is None, "there is a listener already"
         self._listener = listener
 
     def _notify_role(self, partition: Partition) -> None:

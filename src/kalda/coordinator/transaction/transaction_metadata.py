@@ -244,5 +244,7 @@ def check_step(before: TransactionMetadata | None, after: TransactionMetadata) -
         assert after.producer_epoch >= before.producer_epoch, f"the epoch goes back from {before} to {after}"
     if after.state is TransactionState.ONGOING or after.state.is_prepared:
         assert after.partitions >= before.partitions, f"{after} has lost partitions of {before}"
+        if before.state is TransactionState.ONGOING:
+            assert after.start_ms == before.start_ms, f"{after} began at another time than {before}"
     else:
         assert not after.partitions, f"{after} is closed and has partitions"
