@@ -42,5 +42,6 @@ async def test_one_that_is_never_there_ends_with_the_time_for_it(
 ) -> None:
     failed = fail_times(monkeypatch, 10**9)
     with pytest.raises(ConnectionLossError, match="the connection broke"):
-        await kazoo_engine.connect(connection_timeout_ms=2_000)
+        # Long enough for a ZooKeeper on a busy machine to open the session before.
+        await kazoo_engine.connect(connection_timeout_ms=6_000)
     assert len(failed) > 1
