@@ -16,29 +16,35 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kalda import spark, testing
+    from kalda.clients.errors import ClientError
+    from kalda.common.types import TopicPartition
     from kalda.spark.datasource import KaldaDataSource as KaldaDataSource
     from kalda.testing import Cluster, ClusterError, KaldaProcess, KaldaProcessError, ProcessCluster
 
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "ClientError",
     "Cluster",
     "ClusterError",
     "KaldaProcess",
     "KaldaProcessError",
     "ProcessCluster",
+    "TopicPartition",
     "__version__",
     "spark",
     "testing",
 ]
 
 _MODULES: Final = {
+    "ClientError": "kalda.clients.errors",
     "Cluster": "kalda.testing",
     "ClusterError": "kalda.testing",
     "KaldaDataSource": "kalda.spark.datasource",
     "KaldaProcess": "kalda.testing",
     "KaldaProcessError": "kalda.testing",
     "ProcessCluster": "kalda.testing",
+    "TopicPartition": "kalda.common.types",
     "spark": "kalda.spark",
     "testing": "kalda.testing",
 }

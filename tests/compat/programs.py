@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_config import ClientConfig, parse_bootstrap_servers
+from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
+from kalda.net.client.client_config import ClientConfig
 from kalda.net.client.cluster_client import ClusterClient
 from kalda.net.client.fetch import PartitionFetcher
 from kalda.records.columnar import decode_batches

@@ -8,7 +8,8 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_config import ClientConfig, parse_bootstrap_servers
+from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
+from kalda.net.client.client_config import ClientConfig
 from kalda.net.client.client_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kalda.net.client.cluster_client import ClusterClient
 from kalda.net.client.fetch import PartitionFetcher

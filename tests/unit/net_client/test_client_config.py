@@ -1,6 +1,7 @@
 import pytest
 
-from kalda.net.client.client_config import ClientConfig, IsolationLevel, parse_bootstrap_servers
+from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
+from kalda.net.client.client_config import ClientConfig, IsolationLevel
 from kalda.net.client.client_errors import ClientConfigError
 
 

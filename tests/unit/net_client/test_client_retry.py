@@ -4,7 +4,7 @@ import pytest
 
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
-from kalda.net.client.broker_connection import highest_shared_version
+from kalda.net.client.api_versions import highest_shared_version
 from kalda.net.client.client_config import ClientConfig
 from kalda.net.client.client_errors import (
     BrokerConnectionError,

@@ -12,20 +12,18 @@ import socket
 from collections.abc import Mapping
 from typing import Final, Self, TypeVar
 
-from kalda import __version__
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.error_text import error_text
-from kalda.common.errors import ErrorCode
+from kalda.net.client.api_versions import ApiVersionsNegotiation, highest_shared_version
 from kalda.net.client.client_errors import (
     BrokerConnectionError,
-    BrokerResponseError,
     RequestTimedOutError,
     UnsupportedApiError,
 )
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.framing import SIZE, SIZE_BYTES
-from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
@@ -151,23 +149,12 @@ class BrokerConnection:
         self._socket.close()
 
     def _negotiate(self, deadline: float) -> None:
-        request = ApiVersionsRequest(client_software_name="kalda", client_software_version=__version__)
-        version = ApiVersionsRequest.SCHEMA.versions.highest
-        while True:
-            self._send(request, version, deadline)
-            response = self.receive(ApiVersionsResponse, deadline)
-            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-                # An older broker answers in version 0, with the versions that it has (KIP-511).
-                ranges = {each.api_key: each for each in response.api_keys}
-                known = ranges.get(ApiKey.API_VERSIONS)
-                version = min(known.max_version, version - 1) if known is not None else 0
-                continue
-            if response.error_code != ErrorCode.NONE:
-                raise BrokerResponseError(ErrorCode.of(response.error_code), f"ApiVersions from {self.peer}")
-            break
-        self._offered = {
-            each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys
-        }
+        negotiation = ApiVersionsNegotiation(self.peer)
+        versions = None
+        while versions is None:
+            self._send(negotiation.request, negotiation.version, deadline)
+            versions = negotiation.received(self.receive(ApiVersionsResponse, deadline))
+        self._offered = versions.ranges
 
     def _send(self, request: Message, version: int, deadline: float) -> None:
         data = self._protocol.send(request, version)
@@ -209,17 +196,6 @@ class BrokerConnection:
         except OSError as error:
             raise BrokerConnectionError(f"connection to {self.peer} lost: {error_text(error)}") from error
         return buffer
-
-
-def highest_shared_version(ours: VersionRange, theirs: VersionRange | None) -> int | None:
-    """Return the highest version in both ranges, or None.
-
-    Example: ours 0-12 and theirs 4-17 share 12; ours 0-3 and theirs 4-17 share none.
-    """
-    if theirs is None:
-        return None
-    highest = min(ours.highest, theirs.highest)
-    return highest if highest >= max(ours.lowest, theirs.lowest) else None
 
 
 def _remaining(deadline: float, clock: Clock, peer: str) -> float:

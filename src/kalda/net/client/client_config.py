@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.net.client.client_errors import ClientConfigError
-
-_PORT_MAX: Final = 65_535
 
 
 class IsolationLevel(IntEnum):
@@ -93,26 +92,6 @@ KNOWN_PROPERTIES: Final = frozenset(
 )
 """Every property that `ClientConfig.from_properties` accepts."""
 _SECURITY_PREFIXES: Final = ("sasl.", "ssl.", "security.")
-
-
-def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """Read ``host:port[,host:port…]``; IPv6 addresses stand in brackets, ``[::1]:9092``.
-
-    Raises:
-        ClientConfigError: an entry has no port, or no server is named at all.
-    """
-    servers = []
-    for entry in (part.strip() for part in text.split(",")):
-        if not entry:
-            continue
-        host, colon, port = entry.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
-            raise ClientConfigError(f"`bootstrap.servers` has {entry!r}, which is not host:port")
-        servers.append((host, int(port)))
-    if not servers:
-        raise ClientConfigError("`bootstrap.servers` names no server; set it to host:port[,host:port…]")
-    return tuple(servers)
 
 
 def _parse_integer(name: str, text: str) -> int:

@@ -4,13 +4,19 @@
 cannot be reached, a time-out, a request in no shared version, an error code in a response.
 """
 
-from typing import Final
-
 from kalda.common.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Base of all exceptions of this package."""
+    """Base of all exceptions of clients."""
+
+    code: ErrorCode | None = None
+    """The error code that a broker answered with; None where the failure is not a broker's response."""
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the same operation may succeed when it is tried again."""
+        return self.code is not None and self.code.retriable
 
 
 class ClientConfigError(ClientError, ValueError):
@@ -20,9 +26,19 @@ class ClientConfigError(ClientError, ValueError):
 class BrokerConnectionError(ClientError):
     """A broker refused the connection, closed it, or could not be found. Safe to retry on another one."""
 
+    @property
+    def is_retriable(self) -> bool:
+        """Always true: the broker may come back, or another one may answer."""
+        return True
+
 
 class RequestTimedOutError(ClientError):
     """An operation did not end within its time; the message includes the last failure before that."""
+
+    @property
+    def is_retriable(self) -> bool:
+        """Always true."""
+        return True
 
 
 class UnsupportedApiError(ClientError):
@@ -32,8 +48,10 @@ class UnsupportedApiError(ClientError):
 class BrokerResponseError(ClientError):
     """A broker answered with an error that retrying does not cure, or did not cure in time."""
 
+    code: ErrorCode
+
     def __init__(self, code: ErrorCode, what: str) -> None:
-        self.code: Final = code
+        self.code = code
         super().__init__(f"{what}: {code.name}: {code.message}")
 
 

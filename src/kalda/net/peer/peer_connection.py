@@ -10,20 +10,19 @@ response must never be taken for the response to a later request.
 """
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from kalda import __version__
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.error_text import error_text
-from kalda.common.errors import ErrorCode
-from kalda.net.client.broker_connection import highest_shared_version
+from kalda.net.client.api_versions import ApiVersionsNegotiation, highest_shared_version
+from kalda.net.client.client_errors import BrokerResponseError
+from kalda.net.connect import connect_socket
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
-from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
@@ -109,7 +108,12 @@ class PeerConnection:
         timeout_seconds = options.timeout_seconds
         try:
             async with asyncio.timeout(timeout_seconds):
-                sock = await _connect(host, port, timeout_seconds, options.receive_buffer_bytes)
+                sock = await connect_socket(
+                    host,
+                    port,
+                    timeout_seconds=timeout_seconds,
+                    receive_buffer_bytes=options.receive_buffer_bytes,
+                )
                 connection = cls(sock, peer, options.client_id)
                 try:
                     await connection._negotiate(timeout_seconds)
@@ -182,22 +186,18 @@ class PeerConnection:
             self._close_after("was hung up on by this broker")
 
     async def _negotiate(self, timeout_seconds: float) -> None:
-        request = ApiVersionsRequest(client_software_name="kalda", client_software_version=__version__)
-        version = ApiVersionsRequest.SCHEMA.versions.highest
-        while True:
-            response = await self.request(request, timeout_seconds=timeout_seconds, version=version)
+        negotiation = ApiVersionsNegotiation(self.peer)
+        versions = None
+        while versions is None:
+            response = await self.request(
+                negotiation.request, timeout_seconds=timeout_seconds, version=negotiation.version
+            )
             assert isinstance(response, ApiVersionsResponse), f"a {type(response).__name__}"
-            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
-                break
-            # An older broker answers in version 0, with the versions that it has (KIP-511).
-            ranges = {each.api_key: each for each in response.api_keys}
-            known = ranges.get(ApiKey.API_VERSIONS)
-            version = min(known.max_version, version - 1) if known is not None else 0
-        if response.error_code != ErrorCode.NONE:
-            raise self._close_after(f"answered ApiVersions with error {response.error_code}")
-        self._offered = {
-            each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys
-        }
+            try:
+                versions = negotiation.received(response)
+            except BrokerResponseError as error:
+                raise self._close_after(f"refused ApiVersions: {error}") from error
+        self._offered = versions.ranges
 
     def _check_idle(self, api_key: ApiKey) -> None:
         assert self._answer is None, f"{api_key.title} while a request to {self.peer} is in flight"
@@ -315,37 +315,3 @@ class PeerConnection:
 def _naming(peer: str, error: ConnectionError) -> ConnectionError:
     """Return the error itself if it names the peer, else one that does."""
     return error if peer in str(error) else ConnectionError(f"no connection to {peer}: {error_text(error)}")
-
-
-async def _connect(host: str, port: int, timeout_seconds: float, receive_buffer_bytes: int) -> socket.socket:
-    """Connect to the first address that accepts; each gets its share of the time."""
-    loop = asyncio.get_running_loop()
-    try:
-        # A numeric address needs no resolver, which would cost a thread.
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    share_seconds = timeout_seconds / len(found)
-    failure: OSError = OSError("no address")
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if receive_buffer_bytes > 0:
-                # Before the connection is made, since the window's scale is agreed on then.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-            async with asyncio.timeout(share_seconds):
-                await loop.sock_connect(sock, address)
-            if sock.getsockname() == sock.getpeername():
-                # TCP lets a socket connect to itself when the kernel picks the dead broker's port for it.
-                raise ConnectionRefusedError("no listener; the socket connected to itself")
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise failure

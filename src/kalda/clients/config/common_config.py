@@ -1,0 +1,195 @@
+"""Declares the settings that producer, consumer and admin client share, and reads them from Python or Kafka
+names.
+
+The names, defaults and meanings are those of Apache Kafka's clients 4.x. A class for each client inherits
+from `CommonClientConfig` and adds its own. `from_options` reads keyword arguments (``linger_ms=5``), and
+`from_properties` reads a mapping with Kafka's dotted names (``{"linger.ms": "5"}``).
+
+What a maintainer must not break: a setting that protects something (TLS, SASL) and has no effect yet is
+refused. A user could believe that a connection is encrypted when such a setting is accepted and ignored.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Self
+
+from kalda.clients.config.security_config import SecurityConfig
+from kalda.common.config_def import (
+    ConfigError,
+    at_least,
+    one_of,
+    refuse_missing_features,
+)
+from kalda.common.settings import HIGH, LOW, boolean, integer, long, string, string_list
+from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
+from kalda.net.client.client_errors import ClientConfigError
+
+Option = object
+"""The value of a keyword argument: what the setting's type is in Python, or its text in a properties file."""
+
+
+class CommonClientConfig(SecurityConfig):
+    """The settings of each client."""
+
+    bootstrap_servers = string_list(
+        (),
+        "Brokers as host:port, that the client asks for the other brokers of the cluster. One that "
+        "answers is enough.",
+        importance=HIGH,
+    )
+    client_id = string("", "The name of this client in the broker's logs, metrics and quotas.")
+    client_dns_lookup = string(
+        "use_all_dns_ips",
+        "Whether to try all addresses of a name in turn, or to expand a bootstrap name to its canonical "
+        "names.",
+        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    )
+    metadata_max_age_ms = long(
+        300_000,
+        "After how many milliseconds the client asks for metadata again although no error made it necessary.",
+        at_least(0),
+        importance=LOW,
+    )
+    metadata_recovery_strategy = string(
+        "rebootstrap",
+        "What to do when none of the known brokers can be reached: ask the bootstrap servers again, or "
+        "not (KIP-899).",
+        one_of("rebootstrap", "none"),
+        importance=LOW,
+    )
+    metadata_recovery_rebootstrap_trigger_ms = long(
+        300_000,
+        "After how many milliseconds without metadata from a known broker the client asks the bootstrap "
+        "servers.",
+        at_least(0),
+        importance=LOW,
+    )
+    send_buffer_bytes = integer(
+        131_072, "The size of the socket's send buffer; -1 leaves it to the operating system.", at_least(-1)
+    )
+    receive_buffer_bytes = integer(
+        65_536, "The size of the socket's receive buffer; -1 leaves it to the operating system.", at_least(-1)
+    )
+    reconnect_backoff_ms = long(
+        50, "How long to wait before the second attempt to connect to a broker.", at_least(0), importance=LOW
+    )
+    reconnect_backoff_max_ms = long(
+        1_000,
+        "The longest wait between two attempts to connect; the wait doubles from `reconnect.backoff.ms` "
+        "to this.",
+        at_least(0),
+        importance=LOW,
+    )
+    retry_backoff_ms = long(
+        100, "How long to wait before the first retry of a request that failed.", at_least(0), importance=LOW
+    )
+    retry_backoff_max_ms = long(
+        1_000,
+        "The longest wait between two retries; the wait doubles from `retry.backoff.ms` to this (KIP-580).",
+        at_least(0),
+        importance=LOW,
+    )
+    request_timeout_ms = integer(
+        30_000, "How long to wait for the response to a request before its connection is closed.", at_least(0)
+    )
+    connections_max_idle_ms = long(
+        540_000, "Close a connection that was not used for this long; -1 never.", at_least(-1)
+    )
+    socket_connection_setup_timeout_ms = long(
+        10_000, "How long the first attempt to connect to a broker may take.", at_least(1)
+    )
+    socket_connection_setup_timeout_max_ms = long(
+        30_000,
+        "How long an attempt to connect may take at most; the time doubles with each failure up to this.",
+        at_least(1),
+    )
+    enable_metrics_push = boolean(
+        True, "Whether to send metrics to the cluster when it subscribes to them (KIP-714).", importance=LOW
+    )
+    metrics_sample_window_ms = long(
+        30_000, "The length of one sample of a metric.", at_least(0), importance=LOW
+    )
+    metrics_num_samples = integer(
+        2, "How many samples a metric is computed from.", at_least(1), importance=LOW
+    )
+    metrics_recording_level = string(
+        "INFO",
+        "The highest level of detail that is recorded.",
+        one_of("INFO", "DEBUG", "TRACE"),
+        importance=LOW,
+    )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Option]) -> Self:
+        """Read keyword arguments; None stands for the default.
+
+        Raises:
+            ClientConfigError: a name is unknown (the message offers the nearest one), a value is not allowed,
+                or `bootstrap_servers` is missing.
+        """
+        definitions = cls.definitions()
+        for name in options:
+            if name not in definitions:
+                raise ClientConfigError(_unknown(name, definitions))
+        try:
+            values = {
+                name: definitions[name].parse(_text(value))
+                for name, value in options.items()
+                if value is not None
+            }
+            refuse_missing_features((definitions[name], value) for name, value in values.items())
+        except ConfigError as error:
+            raise ClientConfigError(str(error)) from None
+        config = cls(**values)
+        config.check_rules()
+        return config
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Option]) -> Self:
+        """Read settings by Kafka's dotted names; values are texts as in a file, or Python values.
+
+        Raises:
+            ClientConfigError: as `from_options`.
+        """
+        attributes = {key.name: attribute for attribute, key in cls.definitions().items()}
+        for name in properties:
+            if name not in attributes:
+                raise ClientConfigError(_unknown(name, attributes))
+        return cls.from_options({attributes[name]: value for name, value in properties.items()})
+
+    def check_rules(self) -> None:
+        """Check the rules between settings; a class that adds rules extends this method.
+
+        Raises:
+            ClientConfigError: the first rule that is broken, with the names and values.
+        """
+        if not self.bootstrap_servers:
+            raise ClientConfigError("`bootstrap.servers` is missing; set it to host:port[,host:port…]")
+        parse_bootstrap_servers(",".join(self.bootstrap_servers))
+
+    @property
+    def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
+        """The bootstrap servers as (host, port)."""
+        return parse_bootstrap_servers(",".join(self.bootstrap_servers))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    # Imported here: only a mistake needs it, and start-up time counts.
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f"; did you mean `{near[0]}`?" if near else ""
+    return f"`{name}` is not a setting of this client{hint}"
+
+
+def _text(value: Option) -> str:
+    """Write a Python value as it stands in a properties file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Iterable):
+        return ",".join(str(each) for each in value)
+    return str(value)

@@ -1,0 +1,1 @@
+"""Implements the consumer: subscriptions, fetching, positions, group membership and commits."""

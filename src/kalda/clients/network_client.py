@@ -1,0 +1,320 @@
+"""Sends requests to the brokers of a cluster over connections that it opens, keeps and replaces.
+
+`NetworkClient` is the I/O of every client: one connection for each broker, and a second one for a broker that
+coordinates a group or a transaction, because a JoinGroup may wait for minutes and responses come in order.
+It holds no decisions of producers or consumers. One event loop owns it.
+
+What a maintainer must not break: a request is sent at most once by `send`. Whether to send it again is for
+the caller to decide, who knows whether a broker may process it twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.coordinator_lookup import CoordinatorLookup, CoordinatorType
+from kalda.clients.errors import (
+    BrokerConnectionError,
+    BrokerResponseError,
+    ClientError,
+    RequestTimedOutError,
+)
+from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.metadata_refresher import MetadataRefresher
+from kalda.clients.node_connection import NodeConnection
+from kalda.clients.retry import ExponentialBackoff
+from kalda.clients.versioned_request import VersionedRequest
+from kalda.common.clock import Clock, SystemClock
+from kalda.common.errors import ErrorCode
+from kalda.net.client.api_versions import NodeApiVersions
+from kalda.protocol.schema import Message
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+COORDINATOR_ID_BASE: Final = 2**31 - 1
+"""Node ids count down from here for the second connection to a broker, which coordinators use (as in
+Java)."""
+
+NO_NODE: Final = -1
+_BOOTSTRAP_ID_BASE: Final = -2
+"""Node ids count down from here for bootstrap servers, whose broker ids are not known."""
+
+
+def coordinator_node_id(broker_id: int) -> int:
+    """Return the node id of the second connection to a broker."""
+    return COORDINATOR_ID_BASE - broker_id
+
+
+class NetworkClient:
+    """Connections to the brokers of one cluster, and requests over them.
+
+    Args:
+        config: The settings of connections, time-outs and back-off.
+        metadata: The metadata that this client keeps up to date.
+        clock: The time of metadata; connections use the loop's.
+    """
+
+    def __init__(self, config: CommonClientConfig, metadata: Metadata, clock: Clock | None = None) -> None:
+        self.config: Final = config
+        self.metadata: Final = metadata
+        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        self.retry_backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._nodes: Final[dict[int, NodeConnection]] = {}
+        self._bootstrap: Final = config.bootstrap_addresses
+        self._is_closed = False
+        self._refresher: Final = MetadataRefresher(self, config, metadata, self.clock)
+        self._coordinators: Final = CoordinatorLookup(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def start(self) -> None:
+        """Start to keep the metadata up to date; needs the running loop."""
+        self._refresher.start()
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Close the connections and end the tasks; requests in flight fail. Takes `timeout_s` at most."""
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._refresher.close()
+        except TimeoutError:
+            pass
+        for node in self._nodes.values():
+            node.close()
+        self._nodes.clear()
+
+    async def send(
+        self,
+        node_id: int,
+        request: Message | VersionedRequest,
+        response_class: type[R],
+        *,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Send a request to a broker in the highest version that both know; return the response.
+
+        Connects first where needed. The time-out, `request.timeout.ms` unless given, bounds all of it.
+
+        Raises:
+            BrokerConnectionError: the broker cannot be reached, or the connection was lost before the
+                response; the broker may have processed the request.
+            RequestTimedOutError: the time is up; the broker may have processed the request.
+            UnsupportedApiError: the broker knows no version of the request that this client knows.
+        """
+        timeout_seconds = (self.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        node = self._node(node_id)
+        versions = await node.ready(deadline)
+        if isinstance(request, VersionedRequest):
+            version = versions.latest(request.api_key, request.version_max, request.version_min)
+            message = request.build(version)
+        else:
+            message = request
+            api_key = message.SCHEMA.api_key
+            assert api_key is not None, f"{message.SCHEMA.name} is not a request"
+            version = versions.latest(api_key)
+        response = await node.send(message, version, max(deadline - loop.time(), 0.001))
+        assert isinstance(response, response_class), f"a {type(response).__name__}"
+        return response
+
+    async def send_to_any(
+        self, request: Message | VersionedRequest, response_class: type[R], *, timeout_ms: int | None = None
+    ) -> R:
+        """Send a request to the broker with the fewest requests in flight; others follow where one fails.
+
+        Known brokers come first, then the bootstrap servers unless `metadata.recovery.strategy` is ``none``.
+
+        Raises:
+            BrokerConnectionError, RequestTimedOutError: no broker could be reached; the last failure.
+            UnsupportedApiError: as `send`.
+        """
+        failure: ClientError | None = None
+        for node_id in self._candidates():
+            try:
+                return await self.send(node_id, request, response_class, timeout_ms=timeout_ms)
+            except (BrokerConnectionError, RequestTimedOutError) as error:
+                failure = error
+                if self._is_closed:
+                    break
+        assert failure is not None, "a client has at least one bootstrap server"
+        raise failure
+
+    async def send_to_controller(
+        self, request: Message | VersionedRequest, response_class: type[R], *, timeout_ms: int | None = None
+    ) -> R:
+        """Send a request to the controller, as the metadata names it.
+
+        Raises:
+            BrokerResponseError: no controller is known; retriable.
+            BrokerConnectionError, RequestTimedOutError, UnsupportedApiError: as `send`.
+        """
+        if self.metadata.snapshot.version == 0:
+            await self.refresh_metadata(timeout_ms=timeout_ms or self.config.request_timeout_ms)
+        controller_id = self.metadata.snapshot.controller_id
+        if controller_id not in self.metadata.snapshot.brokers:
+            self.metadata.request_update()
+            raise BrokerResponseError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+        return await self.send(controller_id, request, response_class, timeout_ms=timeout_ms)
+
+    async def ready(self, node_id: int, *, timeout_ms: int | None = None) -> NodeApiVersions:
+        """Connect to a broker where needed; return the versions that it offers. Raises as `send`."""
+        timeout_seconds = (self.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        return await self._node(node_id).ready(asyncio.get_running_loop().time() + timeout_seconds)
+
+    def is_ready(self, node_id: int) -> bool:
+        """Whether the connection is open and the broker did not ask for a pause (`throttle_time_ms`)."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_ready
+
+    def versions(self, node_id: int) -> NodeApiVersions:
+        """Return the versions of a broker whose connection is open."""
+        return self._nodes[node_id].versions
+
+    def in_flight_count(self, node_id: int) -> int:
+        """Return how many requests wait for responses of a broker."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.in_flight_count
+
+    def connection_delay(self, node_id: int) -> float:
+        """Return for how many seconds no request may go to a broker: back-off after a failure, or a
+        throttle."""
+        node = self._nodes.get(node_id)
+        return 0.0 if node is None else node.delay()
+
+    def send_nowait(
+        self, node_id: int, request: Message, version: int, timeout_ms: int
+    ) -> "asyncio.Future[Message]":
+        """Send a request to a broker that `is_ready`; return the future of the response.
+
+        The future fails as `send` does. A request without a response succeeds with itself as the result.
+
+        Raises:
+            BrokerConnectionError: the connection was closed meanwhile; nothing was sent.
+        """
+        return self._node(node_id).send(request, version, timeout_ms / 1000)
+
+    async def coordinator(self, key: str, kind: CoordinatorType) -> int:
+        """Return the node id of a group's or transactional id's coordinator, asking a broker unless it is
+        known.
+
+        One attempt. The id stands for a connection of its own to that broker.
+
+        Raises:
+            BrokerResponseError: there is none now (retriable), or the client may not use the key.
+            BrokerConnectionError, RequestTimedOutError, UnsupportedApiError: as `send_to_any`.
+        """
+        return await self._coordinators.find(key, kind)
+
+    async def coordinators(self, keys: Iterable[str], kind: CoordinatorType) -> dict[str, int | ClientError]:
+        """Return the coordinator of each key, or the error that stands in its place; raises as
+        `coordinator`."""
+        return await self._coordinators.find_all(keys, kind)
+
+    def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
+        """Ask for the coordinator again before its next use."""
+        self._coordinators.forget(key, kind)
+
+    def coordinator_found(self, broker_id: int, host: str, port: int) -> int:
+        """Take a coordinator's address, which metadata may not have yet; return the node id to send to."""
+        node_id = coordinator_node_id(broker_id)
+        node = self._nodes.get(node_id)
+        if node is not None and node.address != (host, port):
+            node.close()
+            del self._nodes[node_id]
+            node = None
+        if node is None:
+            self._nodes[node_id] = self._new_node(host, port)
+        return node_id
+
+    async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
+        """Wait for metadata that a broker sent after this call.
+
+        Raises:
+            RequestTimedOutError: none came in time; chained to the last failure.
+        """
+        return await self._refresher.refresh(timeout_ms / 1000)
+
+    async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int) -> T:
+        """Run `attempt` until it succeeds, fails for good, or the time is up.
+
+        Retriable failures are repeated with back-off and jitter.
+
+        Raises:
+            RequestTimedOutError: the time is up; chained to the last failure.
+            ClientError: what `attempt` raised that another attempt would not change.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        failures = 0
+        last: ClientError | None = None
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError:
+                pass
+            except ClientError as error:
+                if not error.is_retriable or self._is_closed:
+                    raise
+                last = error
+            failures += 1
+            wait = self.retry_backoff.seconds(failures)
+            if loop.time() + wait >= deadline:
+                raise RequestTimedOutError(
+                    f"{what}: gave up after {timeout_ms} ms" + ("" if last is None else f"; last: {last}")
+                ) from last
+            await asyncio.sleep(wait)
+
+    def close_idle(self) -> None:
+        """Close the connections that were not used for `connections.max.idle.ms`."""
+        idle_ms = self.config.connections_max_idle_ms
+        if idle_ms >= 0:
+            for node in self._nodes.values():
+                node.close_if_idle(idle_ms / 1000)
+
+    def _candidates(self) -> list[int]:
+        """Return the brokers to ask, best first: open connections with little in flight, then the others."""
+        known = list(self.metadata.snapshot.brokers)
+        bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
+        if known and self.config.metadata_recovery_strategy == "none":
+            bootstrap = []
+        return sorted(known, key=self._preference) + sorted(bootstrap, key=self._preference)
+
+    def _preference(self, node_id: int) -> tuple[bool, float, int]:
+        return (
+            not self.is_ready(node_id),
+            self.connection_delay(node_id),
+            self.in_flight_count(node_id),
+        )
+
+    def _node(self, node_id: int) -> NodeConnection:
+        """Return the connection of a node, made for its present address."""
+        if self._is_closed:
+            raise BrokerConnectionError("this client is closed")
+        address = self._address(node_id)
+        node = self._nodes.get(node_id)
+        if node is not None and (address is None or node.address == address):
+            return node
+        if address is None:
+            raise BrokerConnectionError(f"broker {node_id} is not in the cluster's metadata")
+        if node is not None:
+            node.close()
+        node = self._nodes[node_id] = self._new_node(*address)
+        return node
+
+    def _new_node(self, host: str, port: int) -> NodeConnection:
+        return NodeConnection(host, port, self.config, self.metadata.request_update)
+
+    def _address(self, node_id: int) -> tuple[str, int] | None:
+        """Return where a node is now; None where the metadata does not have it."""
+        if node_id <= _BOOTSTRAP_ID_BASE:
+            return self._bootstrap[_BOOTSTRAP_ID_BASE - node_id]
+        brokers = self.metadata.snapshot.brokers
+        broker = brokers.get(node_id) or brokers.get(COORDINATOR_ID_BASE - node_id)
+        return None if broker is None else (broker.host, broker.port)

@@ -1,0 +1,174 @@
+"""Keeps one client's connection to one address: opens it when needed, waits between attempts that fail.
+
+It chooses no broker and repeats no request. Only one attempt to connect runs at a time, however many callers
+wait for it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
+from kalda.clients.retry import ExponentialBackoff
+from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.client.pipelined_connection import PipelinedConnection
+from kalda.protocol.schema import Message
+
+
+class NodeConnection:
+    """The connection to one address.
+
+    Args:
+        host, port: The address.
+        config: The settings of connections.
+        on_failure: Called when an attempt to connect fails or an open connection is lost: the metadata may be
+            out of date.
+    """
+
+    def __init__(
+        self, host: str, port: int, config: CommonClientConfig, on_failure: Callable[[], object]
+    ) -> None:
+        self.address: Final = (host, port)
+        self.peer: Final = f"{host}:{port}"
+        self._config: Final = config
+        self._on_failure: Final = on_failure
+        self._backoff: Final = ExponentialBackoff(
+            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
+        )
+        self._setup_timeout: Final = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
+        self._connection: PipelinedConnection | None = None
+        self._connecting: asyncio.Task[PipelinedConnection] | None = None
+        self._failures = 0
+        """Attempts to connect that failed in a row."""
+        self._not_before = 0.0
+        """The loop's time before which nothing is sent: back-off, or the throttle of a response (KIP-219)."""
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request can be sent now."""
+        return self._connection is not None and self.delay() <= 0
+
+    @property
+    def versions(self) -> NodeApiVersions:
+        """The versions of the broker; the connection must be open."""
+        assert self._connection is not None, f"no connection to {self.peer}"
+        return self._connection.versions
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests whose responses have not arrived."""
+        return 0 if self._connection is None else self._connection.in_flight_count
+
+    def delay(self) -> float:
+        """Return the seconds until a request may be sent or a connection may be tried; 0 or less for now."""
+        return max(0.0, self._not_before - asyncio.get_running_loop().time()) if self._not_before else 0.0
+
+    async def ready(self, deadline: float) -> NodeApiVersions:
+        """Wait until a request can be sent, connecting where needed, before `deadline` (the loop's time).
+
+        Raises:
+            BrokerConnectionError: the attempt to connect failed.
+            RequestTimedOutError: the time is up.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self.is_ready:
+                    if self._is_closed:
+                        raise BrokerConnectionError(
+                            f"the connection to {self.peer} was closed by this client"
+                        )
+                    wait = self.delay()
+                    if wait > 0:
+                        await asyncio.sleep(wait)
+                    elif self._connection is None:
+                        # One caller that gives up must not cancel the attempt of the others.
+                        await asyncio.shield(self._connect())
+        except TimeoutError:
+            raise RequestTimedOutError(f"no connection to {self.peer} in time") from None
+        return self.versions
+
+    def send(self, request: Message, version: int, timeout_seconds: float) -> "asyncio.Future[Message]":
+        """Send a request over the open connection; see `PipelinedConnection.send`."""
+        connection = self._connection
+        if connection is None:
+            raise BrokerConnectionError(f"the connection to {self.peer} is closed")
+        future = connection.send(request, version, timeout_seconds)
+        future.add_done_callback(self._heed_throttle)
+        return future
+
+    def close(self) -> None:
+        """Close the connection and give up an attempt to connect."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def close_if_idle(self, idle_seconds: float) -> None:
+        """Close the connection when nothing is in flight and it was not used for `idle_seconds`."""
+        connection = self._connection
+        if connection is None or connection.in_flight_count:
+            return
+        if asyncio.get_running_loop().time() - connection.last_used >= idle_seconds:
+            # Not a failure: no back-off before the next attempt.
+            self._connection = None
+            connection.close()
+
+    def _connect(self) -> "asyncio.Task[PipelinedConnection]":
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(
+                self._open(), name=f"connect to {self.peer}"
+            )
+            self._connecting.add_done_callback(self._on_connected)
+        return self._connecting
+
+    async def _open(self) -> PipelinedConnection:
+        config = self._config
+        return await PipelinedConnection.open(
+            *self.address,
+            client_id=config.client_id,
+            timeout_seconds=self._setup_timeout.seconds(self._failures + 1),
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            on_closed=self._on_closed,
+        )
+
+    def _on_connected(self, task: "asyncio.Task[PipelinedConnection]") -> None:
+        self._connecting = None
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None:
+            self._failed()
+        elif self._is_closed:
+            task.result().close()
+        elif task.result().is_closed:
+            self._failed()
+        else:
+            self._failures = 0
+            self._not_before = 0.0
+            self._connection = task.result()
+
+    def _on_closed(self, connection: PipelinedConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+            self._failed()
+
+    def _failed(self) -> None:
+        if self._is_closed:
+            return
+        self._failures += 1
+        self._not_before = asyncio.get_running_loop().time() + self._backoff.seconds(self._failures)
+        self._on_failure()
+
+    def _heed_throttle(self, future: "asyncio.Future[Message]") -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        throttle_ms = getattr(future.result(), "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            until = asyncio.get_running_loop().time() + throttle_ms / 1000
+            self._not_before = max(self._not_before, until)

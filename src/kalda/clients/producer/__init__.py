@@ -1,0 +1,2 @@
+"""Implements the producer: records become batches, batches become Produce requests, responses complete
+futures."""

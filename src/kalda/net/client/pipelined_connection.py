@@ -1,0 +1,280 @@
+"""Implements a client's connection to one broker, with several requests in flight, on the event loop.
+
+It uses a raw non-blocking socket and the loop's reader and writer callbacks. `ClientConnection` builds
+requests and reads responses; a broker answers the requests of one connection in order. The connection does
+not reconnect and does not retry; `kalda.clients.network_client` does.
+
+What a maintainer must not break: after any failure or time-out the connection is closed and each request in
+flight fails with the cause. A late response must never be taken for the response to a later request.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Self
+
+from kalda.common.error_text import error_text
+from kalda.net.client.api_versions import ApiVersionsNegotiation, NodeApiVersions
+from kalda.net.client.client_errors import (
+    BrokerConnectionError,
+    ClientError,
+    RequestTimedOutError,
+)
+from kalda.net.client.frame_receiver import FrameReceiver
+from kalda.net.connect import connect_socket
+from kalda.protocol.client_connection import ClientConnection
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
+from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.registry import expects_response
+from kalda.protocol.schema import Message
+
+READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
+"""Bytes that one connection receives before other callbacks get their turn: about a millisecond of
+copying."""
+
+IN_FLIGHT_MAX: Final = 1000
+"""Requests in flight. Producers and consumers stay far below; a caller that gets here lost its back-
+pressure."""
+
+
+class _InFlight:
+    __slots__ = ("deadline", "future", "name")
+
+    def __init__(self, name: str, deadline: float, future: "asyncio.Future[Message]") -> None:
+        self.name = name
+        self.deadline = deadline
+        self.future = future
+
+
+class PipelinedConnection:
+    """An open connection; `send` returns a future of the response at once."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        client_id: str,
+        *,
+        on_closed: Callable[["PipelinedConnection"], None] | None = None,
+    ) -> None:
+        """Wrap a connected, non-blocking socket; most callers want `open`, which also negotiates versions."""
+        self.peer: Final = peer
+        self.versions = NodeApiVersions(peer, {}, {})
+        self.failure: ClientError | None = None
+        """Why the connection was closed; None while it is open."""
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._socket: Final = sock
+        self._loop: Final = asyncio.get_running_loop()
+        self._protocol: Final = ClientConnection(client_id, in_flight_max=IN_FLIGHT_MAX)
+        self._receiver: Final = FrameReceiver()
+        self._in_flight: Final[deque[_InFlight]] = deque()
+        self._unsent: Final[deque[memoryview]] = deque()
+        self._on_closed: Final = on_closed
+        self._timer: asyncio.TimerHandle | None = None
+        self.last_used = self._loop.time()
+        """When a request was last sent or a response received, in the loop's seconds."""
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        on_closed: Callable[["PipelinedConnection"], None] | None = None,
+    ) -> Self:
+        """Connect and agree on versions within `timeout_seconds`.
+
+        Raises:
+            BrokerConnectionError: the name is not known, or the broker refuses or closes the connection.
+            RequestTimedOutError: the time is up.
+            BrokerResponseError: the broker answers with an error.
+        """
+        peer = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                sock = await connect_socket(
+                    host,
+                    port,
+                    timeout_seconds=timeout_seconds,
+                    send_buffer_bytes=send_buffer_bytes,
+                    receive_buffer_bytes=receive_buffer_bytes,
+                )
+                connection = cls(sock, peer, client_id, on_closed=on_closed)
+                try:
+                    await connection._negotiate(timeout_seconds)
+                except BaseException:
+                    connection.close()
+                    raise
+        except TimeoutError:
+            raise RequestTimedOutError(f"no connection to {peer} within {timeout_seconds:g} s") from None
+        except OSError as error:
+            raise BrokerConnectionError(f"no connection to {peer}: {error_text(error)}") from error
+        return connection
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection can no longer be used."""
+        return self.failure is not None
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests whose responses have not arrived."""
+        return len(self._in_flight)
+
+    def send(self, request: Message, version: int, timeout_seconds: float) -> "asyncio.Future[Message]":
+        """Send a request; return the future of its response.
+
+        The future fails with `BrokerConnectionError` or `RequestTimedOutError`; the connection is closed
+        then, and the broker may have processed the request. A request without a response (produce with
+        acks=0) succeeds with itself as the result as soon as it is handed over.
+
+        Raises:
+            BrokerConnectionError: the connection is closed; nothing was sent.
+            MessageError: the version cannot carry the request; nothing was sent.
+        """
+        if self.failure is not None:
+            raise BrokerConnectionError(str(self.failure))
+        loop = self._loop
+        data = self._protocol.send(request, version)
+        future: asyncio.Future[Message] = loop.create_future()
+        now = self.last_used = loop.time()
+        if expects_response(request):
+            deadline = now + timeout_seconds
+            self._in_flight.append(_InFlight(request.SCHEMA.name, deadline, future))
+            timer = self._timer
+            if timer is None:
+                self._timer = loop.call_at(deadline, self._check_deadlines)
+            elif deadline < timer.when():
+                timer.cancel()
+                self._timer = loop.call_at(deadline, self._check_deadlines)
+        else:
+            future.set_result(request)
+        self._write(data)
+        return future
+
+    def close(self, failure: ClientError | None = None) -> None:
+        """Close the socket; requests in flight fail with `failure`. Harmless when it is closed."""
+        if self.failure is not None:
+            return
+        self.failure = (
+            BrokerConnectionError(f"connection to {self.peer} closed by this client")
+            if failure is None
+            else failure
+        )
+        descriptor = self._socket.fileno()
+        self._loop.remove_reader(descriptor)
+        if self._unsent:
+            self._loop.remove_writer(descriptor)
+            self._unsent.clear()
+        self._socket.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._in_flight:
+            future = self._in_flight.popleft().future
+            if not future.done():
+                future.set_exception(self.failure)
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    async def _negotiate(self, timeout_seconds: float) -> None:
+        negotiation = ApiVersionsNegotiation(self.peer)
+        versions = None
+        while versions is None:
+            response = await self.send(negotiation.request, negotiation.version, timeout_seconds)
+            assert isinstance(response, ApiVersionsResponse), f"a {type(response).__name__}"
+            versions = negotiation.received(response)
+        self.versions = versions
+
+    def _write(self, data: bytes) -> None:
+        self.bytes_sent += len(data)
+        if self._unsent:
+            self._unsent.append(memoryview(data))
+            return
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._lost(error_text(error))
+            return
+        if sent < len(data):
+            self._unsent.append(memoryview(data)[sent:])
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        unsent = self._unsent
+        while unsent:
+            try:
+                sent = self._socket.send(unsent[0])
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._lost(error_text(error))
+                return
+            if sent < len(unsent[0]):
+                unsent[0] = unsent[0][sent:]
+                return
+            unsent.popleft()
+        self._loop.remove_writer(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        receiver = self._receiver
+        budget = READ_BYTES_PER_TURN
+        while budget > 0 and self.failure is None:
+            room = receiver.room()
+            try:
+                count = self._socket.recv_into(room)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._lost(error_text(error))
+                return
+            if not count:
+                self._lost("closed by the broker")
+                return
+            self.bytes_received += count
+            try:
+                for frame in receiver.received(count):
+                    self._deliver(frame)
+            except ProtocolError as error:
+                self._lost(f"the broker sent a bad response: {error}")
+                return
+            if count < len(room):
+                # Nothing more is there; asking again would only cost a system call.
+                return
+            budget -= count
+
+    def _deliver(self, frame: bytes | bytearray) -> None:
+        if self.failure is not None:
+            return
+        _, response = self._protocol.receive_frame(frame)
+        self.last_used = self._loop.time()
+        future = self._in_flight.popleft().future
+        if not future.done():  # the caller may have cancelled it
+            future.set_result(response)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        if not self._in_flight:
+            return
+        now = self._loop.time()
+        earliest = min(self._in_flight, key=_deadline_of)
+        if earliest.deadline <= now:
+            self.close(RequestTimedOutError(f"{self.peer} did not answer {earliest.name} in time"))
+        else:
+            self._timer = self._loop.call_at(earliest.deadline, self._check_deadlines)
+
+    def _lost(self, what: str) -> None:
+        self.close(BrokerConnectionError(f"connection to {self.peer} lost: {what}"))
+
+
+def _deadline_of(request: _InFlight) -> float:
+    return request.deadline
