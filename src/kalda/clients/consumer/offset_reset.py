@@ -1,0 +1,90 @@
+"""Parses `auto.offset.reset`: where to start without a committed offset, or when the position is gone.
+
+`by_duration:` (KIP-1106) takes an ISO-8601 duration as java.time.Duration.parse reads it: days, hours,
+minutes and seconds, such as ``P7D`` or ``PT1H30M``. Months and years have no fixed length and are refused.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+BY_DURATION_PREFIX: Final = "by_duration:"
+ALLOWED: Final = "earliest, latest, none, or by_duration: and an ISO-8601 duration such as by_duration:PT1H"
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>[+-]?[0-9]{1,12})D)?"
+    r"(?P<time>T(?:(?P<hours>[+-]?[0-9]{1,12})H)?(?:(?P<minutes>[+-]?[0-9]{1,12})M)?"
+    r"(?:(?P<seconds>[+-]?[0-9]{1,12})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class ResetKind(Enum):
+    """The kinds of reset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    BY_DURATION = "by_duration"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """Where a partition without a position starts."""
+
+    kind: ResetKind
+    duration_ms: int = 0
+    """How far back `BY_DURATION` starts; 0 for the other kinds."""
+
+    def timestamp(self, now_ms: int) -> int:
+        """Return the timestamp to look up with ListOffsets, given the wall clock's milliseconds."""
+        assert self.kind is not ResetKind.NONE, "auto.offset.reset=none has no timestamp"
+        if self.kind is ResetKind.EARLIEST:
+            return EARLIEST_TIMESTAMP
+        if self.kind is ResetKind.LATEST:
+            return LATEST_TIMESTAMP
+        return max(now_ms - self.duration_ms, 0)
+
+    def __str__(self) -> str:
+        if self.kind is ResetKind.BY_DURATION:
+            return f"{self.duration_ms} ms ago"
+        return str(self.kind.value)
+
+
+EARLIEST: Final = OffsetReset(ResetKind.EARLIEST)
+LATEST: Final = OffsetReset(ResetKind.LATEST)
+NONE: Final = OffsetReset(ResetKind.NONE)
+
+
+def parse_offset_reset(text: str) -> OffsetReset:
+    """Read a value of `auto.offset.reset`; upper and lower case are the same.
+
+    Raises:
+        ValueError: the text is none of the allowed values; the message names them.
+    """
+    lower = text.strip().lower()
+    for fixed in (EARLIEST, LATEST, NONE):
+        if lower == fixed.kind.value:
+            return fixed
+    if lower.startswith(BY_DURATION_PREFIX):
+        duration_ms = _parse_duration(lower.removeprefix(BY_DURATION_PREFIX))
+        if duration_ms is not None and duration_ms >= 0:
+            return OffsetReset(ResetKind.BY_DURATION, duration_ms)
+    raise ValueError(f"`auto.offset.reset`={text} is not allowed: it takes {ALLOWED}")
+
+
+def _parse_duration(text: str) -> int | None:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (found[name] for name in ("days", "hours", "minutes", "seconds"))
+    has_time = any(part is not None for part in (hours, minutes, seconds))
+    if (found["time"] is not None and not has_time) or (days is None and not has_time):
+        return None
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
+    thousandths = int((found["fraction"] or "").ljust(3, "0")[:3])
+    negative = seconds is not None and seconds.startswith("-")
+    return whole * 1000 + (-thousandths if negative else thousandths)

@@ -1,0 +1,590 @@
+"""Tracks what a consumer subscribes to, which partitions are assigned, and the position in each of them.
+
+It does no I/O and has no clock. The user's thread, the fetcher and the group's membership share one
+instance, so every method takes the lock; none of them waits for anything else while holding it.
+
+What a maintainer must not break: topics, patterns and partitions given by the user exclude each other until
+`unsubscribe`, and a partition that stays assigned keeps its position.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
+from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
+from kalda.clients.consumer.partition_state import FetchState, PartitionState
+from kalda.clients.errors import IllegalStateError
+from kalda.common.types import TopicPartition
+
+
+class SubscriptionType(Enum):
+    """How the partitions of a consumer are chosen."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PATTERN = "a pattern"
+    RE2 = "a pattern that the broker evaluates"
+    ASSIGNED = "partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression in RE2's syntax that the broker evaluates (KIP-848).
+
+    Only for `group.protocol=consumer`. Unlike an `re.Pattern`, it costs the client no metadata of all topics.
+    """
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogTruncation:
+    """A position past the point where the leader's log diverges from what was consumed (KIP-320)."""
+
+    topic_partition: TopicPartition
+    position: FetchPosition
+    divergent_offset: OffsetAndMetadata | None
+    """The first offset that differs; None if the leader does not know the position's epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetchable:
+    """A partition that may be fetched."""
+
+    topic_partition: TopicPartition
+    position: FetchPosition
+    generation: int
+    preferred_replica: int | None
+
+
+class SubscriptionState:
+    """The subscription and the assigned partitions of one consumer."""
+
+    def __init__(self, default_reset: OffsetReset) -> None:
+        """Start without a subscription; `default_reset` is `auto.offset.reset`."""
+        self.default_reset: Final = default_reset
+        self._lock: Final = threading.RLock()
+        self._type = SubscriptionType.NONE
+        self._topics: frozenset[str] = frozenset()
+        self._group_topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._re2: SubscriptionPattern | None = None
+        # Insertion order is the order in which partitions are asked for; see `move_to_end`.
+        self._partitions: dict[TopicPartition, PartitionState] = {}
+        self._assignment_id = 0
+        self._last_generation = 0
+
+    # Subscription
+
+    @property
+    def type(self) -> SubscriptionType:
+        """How the partitions are chosen."""
+        return self._type
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics subscribed to; for an `re.Pattern` those that match, for assigned partitions none."""
+        with self._lock:
+            return self._topics if self.is_group_managed else frozenset()
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The pattern of `subscribe_pattern`."""
+        return self._pattern
+
+    @property
+    def re2_pattern(self) -> SubscriptionPattern | None:
+        """The pattern of `subscribe_re2`."""
+        return self._re2
+
+    @property
+    def is_group_managed(self) -> bool:
+        """Whether the group assigns the partitions."""
+        return self._type in (SubscriptionType.TOPICS, SubscriptionType.PATTERN, SubscriptionType.RE2)
+
+    @property
+    def metadata_topics(self) -> frozenset[str]:
+        """The topics whose metadata this consumer needs: its own and, for a group's leader, all members'."""
+        with self._lock:
+            return self._topics | self._group_topics
+
+    def subscribe(self, topics: Iterable[str]) -> bool:
+        """Subscribe to topics by name; return whether that changed the topics.
+
+        Raises:
+            IllegalStateError: a pattern or assigned partitions are in use.
+        """
+        with self._lock:
+            self._set_type(SubscriptionType.TOPICS)
+            return self._change_topics(topics)
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Subscribe to all topics that match as a whole; `subscribe_from_pattern` follows with the names.
+
+        Raises:
+            IllegalStateError: topics or assigned partitions are in use.
+        """
+        with self._lock:
+            self._set_type(SubscriptionType.PATTERN)
+            self._pattern = pattern
+
+    def subscribe_re2(self, pattern: SubscriptionPattern) -> bool:
+        """Subscribe to the topics that the broker finds; return whether the pattern changed.
+
+        Raises:
+            IllegalStateError: topics or assigned partitions are in use.
+        """
+        with self._lock:
+            self._set_type(SubscriptionType.RE2)
+            changed = self._re2 != pattern
+            self._re2 = pattern
+            return changed
+
+    def subscribe_from_pattern(self, topics: Iterable[str]) -> bool:
+        """Set the topics that match the pattern now; return whether they changed."""
+        with self._lock:
+            assert self._type is SubscriptionType.PATTERN, f"subscribed to {self._type.value}, not a pattern"
+            return self._change_topics(topics)
+
+    def matches_pattern(self, topic: str) -> bool:
+        """Whether the `re.Pattern` subscribed to matches the topic's whole name."""
+        pattern = self._pattern
+        return pattern is not None and pattern.fullmatch(topic) is not None
+
+    def group_subscribe(self, topics: Iterable[str]) -> bool:
+        """Set the topics of all members, which a group's leader watches; return whether some are new."""
+        with self._lock:
+            assert self.is_group_managed, "a group's topics without a group"
+            self._group_topics = frozenset(topics)
+            return not self._group_topics <= self._topics
+
+    def reset_group_subscription(self) -> None:
+        """Forget the other members' topics: this member leads the group no longer."""
+        with self._lock:
+            self._group_topics = frozenset()
+
+    def unsubscribe(self) -> None:
+        """Forget the subscription and all partitions."""
+        with self._lock:
+            self._type = SubscriptionType.NONE
+            self._topics = self._group_topics = frozenset()
+            self._pattern = self._re2 = None
+            self._partitions = {}
+            self._assignment_id += 1
+
+    # Assignment
+
+    @property
+    def assignment_id(self) -> int:
+        """A number that changes with each assignment."""
+        return self._assignment_id
+
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Set the partitions that the user chose; return whether they changed.
+
+        Raises:
+            IllegalStateError: topics or a pattern are subscribed to.
+        """
+        with self._lock:
+            self._set_type(SubscriptionType.ASSIGNED)
+            assigned = dict.fromkeys(partitions)
+            if assigned.keys() == self._partitions.keys():
+                return False
+            self._topics = frozenset(partition.topic for partition in assigned)
+            self._set_partitions(assigned)
+            return True
+
+    def assign_from_subscribed(
+        self, partitions: Collection[TopicPartition], awaiting_callback: Iterable[TopicPartition] = ()
+    ) -> None:
+        """Set the partitions that the group assigned; those that stay keep their positions.
+
+        `awaiting_callback` are not fetched until `callback_returned`: the user may seek in the callback.
+        """
+        with self._lock:
+            assert self.is_group_managed, f"the group assigned partitions while {self._type.value} is in use"
+            self._set_partitions(partitions)
+            for partition in awaiting_callback:
+                self._partitions[partition].is_awaiting_callback = True
+
+    def callback_returned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Allow fetching partitions whose `on_partitions_assigned` has returned."""
+        with self._lock:
+            for partition in partitions:
+                if (state := self._partitions.get(partition)) is not None:
+                    state.is_awaiting_callback = False
+
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop returning and fetching records of partitions that are about to be revoked."""
+        with self._lock:
+            for partition in partitions:
+                if (state := self._partitions.get(partition)) is not None:
+                    state.is_pending_revocation = True
+
+    def unmatched(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions whose topics are not subscribed to; always none for `SubscriptionPattern`."""
+        with self._lock:
+            if self._type is SubscriptionType.RE2:
+                return []
+            if self._type is SubscriptionType.PATTERN:
+                return [each for each in partitions if not self.matches_pattern(each.topic)]
+            return [each for each in partitions if each.topic not in self._topics]
+
+    def assigned(self) -> list[TopicPartition]:
+        """Return the assigned partitions, in the order in which they are asked for."""
+        with self._lock:
+            return list(self._partitions)
+
+    def is_assigned(self, partition: TopicPartition) -> bool:
+        """Whether the partition is assigned."""
+        return partition in self._partitions
+
+    def move_to_end(self, partition: TopicPartition) -> None:
+        """Ask for the partition last from now on, so that every partition gets its turn."""
+        with self._lock:
+            if (state := self._partitions.pop(partition, None)) is not None:
+                self._partitions[partition] = state
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop returning records of partitions until `resume`.
+
+        Raises:
+            IllegalStateError: a partition is not assigned; none is paused then.
+        """
+        self._set_paused(partitions, True)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return records of paused partitions again.
+
+        Raises:
+            IllegalStateError: a partition is not assigned; none is resumed then.
+        """
+        self._set_paused(partitions, False)
+
+    def paused(self) -> list[TopicPartition]:
+        """Return the paused partitions."""
+        return self._where(lambda state: state.is_paused)
+
+    # Positions
+
+    def seek(self, partition: TopicPartition, position: FetchPosition) -> None:
+        """Set a position; it is validated first if it has an epoch and its leader is known.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            self._state(partition).seek_unvalidated(position, self._next_generation())
+
+    def request_reset(self, partition: TopicPartition, reset: OffsetReset | None = None) -> None:
+        """Give up the position and look another one up; by default as `auto.offset.reset` says.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            self._state(partition).await_reset(reset or self.default_reset, self._next_generation())
+
+    def position(self, partition: TopicPartition) -> FetchPosition | None:
+        """Return the position, also while it is being validated; None while it is looked up.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            return self._state(partition).position
+
+    def valid_position(self, partition: TopicPartition) -> FetchPosition | None:
+        """Return the position if no look-up or validation is needed.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            state = self._state(partition)
+            return state.position if state.state is FetchState.FETCHING else None
+
+    def advance(self, partition: TopicPartition, generation: int, position: FetchPosition) -> bool:
+        """Move the position behind records that are being returned.
+
+        Returns False if the partition's records of that generation must not be returned (any more).
+        """
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None or state.generation != generation or not state.is_fetchable:
+                return False
+            state.position = position
+            return True
+
+    def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets to commit: the position of every partition that has a valid one."""
+        with self._lock:
+            consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+            for partition, state in self._partitions.items():
+                if state.state is FetchState.FETCHING and state.position is not None:
+                    epoch = state.position.offset_epoch
+                    leader_epoch = None if epoch == NO_LEADER_EPOCH else epoch
+                    consumed[partition] = OffsetAndMetadata(state.position.offset, "", leader_epoch)
+            return consumed
+
+    def initializing(self) -> list[TopicPartition]:
+        """Return the partitions whose committed offset has not been looked up yet."""
+        return self._where(lambda state: state.state is FetchState.INITIALIZING)
+
+    def seek_to_committed(self, committed: Mapping[TopicPartition, FetchPosition]) -> None:
+        """Set positions from committed offsets, where the partition still has none."""
+        with self._lock:
+            for partition, position in committed.items():
+                state = self._partitions.get(partition)
+                if state is not None and state.state is FetchState.INITIALIZING:
+                    state.seek_unvalidated(position, self._next_generation())
+
+    def reset_initializing(self, partitions: Iterable[TopicPartition]) -> None:
+        """Apply `auto.offset.reset` to those of the partitions that are still without a position.
+
+        Raises:
+            NoOffsetForPartitionError: `auto.offset.reset` is none, and some have no committed offset.
+        """
+        with self._lock:
+            without: list[TopicPartition] = []
+            for partition in partitions:
+                state = self._partitions.get(partition)
+                if state is None or state.state is not FetchState.INITIALIZING:
+                    continue
+                if self.has_default_reset:
+                    state.await_reset(self.default_reset, self._next_generation())
+                else:
+                    without.append(partition)
+        if without:
+            raise NoOffsetForPartitionError(without)
+
+    @property
+    def has_default_reset(self) -> bool:
+        """Whether `auto.offset.reset` is something other than none."""
+        return self.default_reset.kind is not ResetKind.NONE
+
+    def has_all_positions(self) -> bool:
+        """Whether every assigned partition can be fetched as far as its position goes."""
+        with self._lock:
+            return all(state.state is FetchState.FETCHING for state in self._partitions.values())
+
+    # Look-ups and validation
+
+    def needing_reset(self, now: float) -> dict[TopicPartition, OffsetReset]:
+        """Return the partitions to look an offset up for now, and which."""
+        with self._lock:
+            return {
+                partition: state.reset
+                for partition, state in self._partitions.items()
+                if state.reset is not None and state.retry_at <= now
+            }
+
+    def complete_reset(self, partition: TopicPartition, reset: OffsetReset, position: FetchPosition) -> bool:
+        """Set the offset that was looked up, unless the partition no longer waits for this reset."""
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None or state.reset != reset:
+                return False
+            state.seek_unvalidated(position, self._next_generation())
+            return True
+
+    def needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
+        """Return the positions to validate now with their leaders."""
+        with self._lock:
+            return {
+                partition: state.position
+                for partition, state in self._partitions.items()
+                if state.state is FetchState.AWAIT_VALIDATION
+                and state.position is not None
+                and state.retry_at <= now
+            }
+
+    def change_leader(self, partition: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool) -> bool:
+        """Process the leader in new metadata; return whether the position has to be looked at again.
+
+        `can_validate` is False if the leader is too old for OffsetForLeaderEpoch with leader epochs.
+        """
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None:
+                return False
+            return state.change_leader(leader, self._next_generation(), can_validate=can_validate)
+
+    def complete_validation(
+        self, partition: TopicPartition, asked: FetchPosition, epoch: int, end_offset: int
+    ) -> LogTruncation | None:
+        """Process the leader's answer: the largest epoch up to the position's, and where it ended.
+
+        Both are -1 if the leader knows no such epoch. A truncated log resets the position as
+        `auto.offset.reset` says, or to the point of divergence where that is known. Returns the truncation
+        only where `auto.offset.reset` is none: the user has to decide.
+
+        Example: the position is offset 31 with epoch 4, the leader's epoch 4 ended at 20: go on at 20.
+        """
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
+                return None
+            is_unknown = epoch < 0 or end_offset < 0
+            if not is_unknown and end_offset >= asked.offset:
+                state.complete_validation()
+                return None
+            if not self.has_default_reset:
+                divergent = None if is_unknown else OffsetAndMetadata(end_offset, "", epoch)
+                return LogTruncation(partition, asked, divergent)
+            if is_unknown:
+                state.await_reset(self.default_reset, self._next_generation())
+            else:
+                state.seek(FetchPosition(end_offset, epoch, asked.leader), self._next_generation())
+            return None
+
+    def retry_later(self, partitions: Iterable[TopicPartition], retry_at: float) -> None:
+        """Delay the next look-up or validation of partitions whose last one failed."""
+        with self._lock:
+            for partition in partitions:
+                if (state := self._partitions.get(partition)) is not None:
+                    state.retry_at = retry_at
+
+    def next_retry_at(self) -> float | None:
+        """Return when the first delayed look-up or validation is due; None if none is needed."""
+        with self._lock:
+            waiting = (FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION)
+            times = [state.retry_at for state in self._partitions.values() if state.state in waiting]
+            return min(times, default=None)
+
+    # Fetching
+
+    def fetchable(self, now: float) -> list[Fetchable]:
+        """Return the partitions to fetch, in the order in which they are asked for."""
+        with self._lock:
+            return [
+                Fetchable(partition, state.position, state.generation, state.current_replica(now))
+                for partition, state in self._partitions.items()
+                if state.is_fetchable and state.position is not None
+            ]
+
+    def is_fetchable(self, partition: TopicPartition) -> bool:
+        """Whether records of the partition may be fetched and returned now."""
+        state = self._partitions.get(partition)
+        return state is not None and state.is_fetchable
+
+    def is_current(self, partition: TopicPartition, generation: int) -> bool:
+        """Whether records fetched under `generation` may still be returned, now or after a pause."""
+        state = self._partitions.get(partition)
+        return state is not None and state.generation == generation
+
+    def update_end(
+        self,
+        partition: TopicPartition,
+        *,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+    ) -> None:
+        """Note the ends of the log that a response named; negative ones are not known and ignored."""
+        with self._lock:
+            if (state := self._partitions.get(partition)) is None:
+                return
+            if high_watermark >= 0:
+                state.high_watermark = high_watermark
+            if last_stable_offset >= 0:
+                state.last_stable_offset = last_stable_offset
+            if log_start_offset >= 0:
+                state.log_start_offset = log_start_offset
+
+    def set_preferred_replica(self, partition: TopicPartition, replica: int, until: float) -> None:
+        """Read from a replica that is closer than the leader (KIP-392), up to `until` at most."""
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is not None and state.preferred_replica != replica:
+                state.preferred_replica = replica
+                state.preferred_replica_until = until
+
+    def clear_preferred_replica(self, partition: TopicPartition) -> int | None:
+        """Read from the leader again; return the replica that was preferred."""
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None:
+                return None
+            replica, state.preferred_replica = state.preferred_replica, None
+            return replica
+
+    def lag(self, partition: TopicPartition, *, read_committed: bool) -> int | None:
+        """Return the offsets between position and end as of the last fetch; None before that.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            return self._state(partition).lag(read_committed=read_committed)
+
+    def lead(self, partition: TopicPartition) -> int | None:
+        """Return the offsets between the log's start and the position; None before the first fetch.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+        """
+        with self._lock:
+            state = self._state(partition)
+            if state.position is None or state.log_start_offset is None:
+                return None
+            return max(state.position.offset - state.log_start_offset, 0)
+
+    # Internals
+
+    def _set_type(self, wanted: SubscriptionType) -> None:
+        if self._type is SubscriptionType.NONE:
+            self._type = wanted
+        elif self._type is not wanted:
+            raise IllegalStateError(
+                f"cannot use {wanted.value} while {self._type.value} are in use: a consumer subscribes to "
+                f"topics, subscribes to a pattern, or is assigned partitions; call unsubscribe() first"
+            )
+
+    def _change_topics(self, topics: Iterable[str]) -> bool:
+        changed = frozenset(topics)
+        if changed == self._topics:
+            return False
+        self._topics = changed
+        return True
+
+    def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        kept = self._partitions
+        self._partitions = {
+            partition: kept.get(partition) or PartitionState(self._next_generation())
+            for partition in partitions
+        }
+        for state in self._partitions.values():
+            state.is_pending_revocation = False
+        self._assignment_id += 1
+
+    def _set_paused(self, partitions: Iterable[TopicPartition], is_paused: bool) -> None:
+        with self._lock:
+            for state in [self._state(partition) for partition in partitions]:
+                state.is_paused = is_paused
+
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._partitions.get(partition)
+        if state is None:
+            raise IllegalStateError(
+                f"{partition} is not assigned to this consumer; "
+                f"assign() it, or wait until the group assigns it"
+            )
+        return state
+
+    def _where(self, condition: Callable[[PartitionState], bool]) -> list[TopicPartition]:
+        with self._lock:
+            return [partition for partition, state in self._items() if condition(state)]
+
+    def _items(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        return iter(self._partitions.items())
+
+    def _next_generation(self) -> int:
+        self._last_generation += 1
+        return self._last_generation
