@@ -1,152 +1,103 @@
-"""Defines the `kalda` command line: it parses options, configures logging and calls `kalda.broker.process`.
+"""Defines the `kalda` command line: the commands that run servers, and the tools behind them.
 
-It runs no broker code itself; each command imports what it needs, so that ``kalda --help`` is quick.
+It runs no broker code itself; each command imports what it needs, so that ``kalda --help`` is quick. The
+tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
-import typer
+import click
 
 import kalda
-from kalda.common.logging import LogFormat, LogLevel, configure, report_failure
+from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
+from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
+from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
 
 _BROKERS_MAX: Final = 64
 """More brokers than cores gain nothing and cost memory; the limit only catches typing errors."""
 
-app = typer.Typer(
-    name="kalda",
-    help="A streaming platform that speaks Apache Kafka's wire protocol.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
-_UsageError: Final[type[typer.BadParameter]] = typer.BadParameter.__bases__[0]
-"""The base class of command-line errors; Typer exports only this subclass of it."""
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def _choice_option(option: str, choices: type[_Choice], metavar: str, description: str) -> Any:
-    """Return an option that takes a member of `choices`; the error for another value names them."""
-
-    def parse(value: str) -> _Choice:
-        try:
-            return choices(value.lower())
-        except ValueError:
-            *first, last = choices
-            allowed = f"{', '.join(first)} or {last}"
-            raise typer.BadParameter(f"{option}={value} is not allowed: it takes {allowed}") from None
-
-    return typer.Option(option, parser=parse, metavar=metavar, help=description)
+def _port_option(description: str, option: str = "--port") -> Callable[[_Function], _Function]:
+    return click.option(option, type=Integer(0, 65535), metavar="PORT", help=description)
 
 
-def _integer(option: str, least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a parser of an option's value; its error names the bounds."""
-    allowed = f"an int, at least {least}" if most is None else f"an int, {least} to {most}"
-
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = least - 1
-        if number < least or (most is not None and number > most):
-            raise typer.BadParameter(f"{option}={value} is not allowed: it takes {allowed}")
-        return number
-
-    return parse
-
-
-def _port_option(option: str, description: str) -> Any:
-    parser = _integer(option, 0, 65535)
-    return typer.Option(option, parser=parser, metavar="PORT", help=description)
-
-
-_Level = Annotated[
-    LogLevel | None,
-    _choice_option(
+def _log_options(function: _Function) -> _Function:
+    level = click.option(
         "--log-level",
-        LogLevel,
-        "LEVEL",
-        "The lowest level to log: debug, info (the default), warning or error.",
-    ),
-]
-_Format = Annotated[
-    LogFormat | None,
-    _choice_option(
-        "--log-format", LogFormat, "FORMAT", "text (the default), or json: one JSON object per line."
-    ),
-]
+        type=EnumType(LogLevel),
+        metavar="LEVEL",
+        help="The lowest level to log: debug, info (the default), warning or error.",
+    )
+    form = click.option(
+        "--log-format",
+        type=EnumType(LogFormat),
+        metavar="FORMAT",
+        help="text (the default), or json: one JSON object per line.",
+    )
+    return level(form(function))
 
 
-@dataclass(frozen=True, slots=True)
-class _LogOptions:
-    """The logging options before the command; those after the command override them."""
-
-    level: LogLevel | None
-    form: LogFormat | None
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"kalda {kalda.__version__}")
-        raise typer.Exit
+def _set_options(file: str) -> Callable[[_Function], _Function]:
+    """Add the options for settings, from a file and by name."""
+    by_name = click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
+    )
+    config = click.option(
+        "--config", type=click.Path(path_type=Path), help=f"A {file} file; --set overrides it."
+    )
+    return lambda function: by_name(config(_log_options(function)))
 
 
-@app.callback()
-def _options(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-    log_level: _Level = None,
-    log_format: _Format = None,
-) -> None:
-    """Run one of the commands below."""
-    context.obj = _LogOptions(log_level, log_format)
+def _directory_option(description: str, default: str | None = None) -> Callable[[_Function], _Function]:
+    return click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path),
+        default=default,
+        show_default=default is not None,
+        help=description,
+    )
 
 
-_Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
-]
-_ConfigFile = Annotated[Path | None, typer.Option(help="A server.properties file; --set overrides it.")]
+@click.group(name="kalda", cls=LazyGroup, no_args_is_help=True, context_settings=CONTEXT_SETTINGS)
+@click.version_option(kalda.__version__, message="%(prog)s %(version)s", help="Print the version.")
+@_log_options
+@click.pass_context
+def app(context: click.Context, log_level: LogLevel | None, log_format: LogFormat | None) -> None:
+    """A streaming platform that speaks Apache Kafka's wire protocol."""
+    context.obj = LogOptions(log_level, log_format)
 
 
 @app.command()
+@_directory_option("The directory of all data; created if it does not exist.", "kalda-data")
+@_port_option("The first broker's port on 127.0.0.1 (default 9092), others take the next ones; 0: any.")
+@click.option(
+    "--brokers",
+    type=Integer(1, _BROKERS_MAX),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="How many brokers to run; at most one per core is useful.",
+)
+@_port_option("The coordination server's port; 0 (the default) picks a free one.", "--zookeeper-port")
+@_set_options("server.properties")
+@click.pass_context
 def start(
-    context: typer.Context,
-    directory: Annotated[
-        Path, typer.Option("--dir", help="The directory of all data; created if it does not exist.")
-    ] = Path("kalda-data"),
-    port: Annotated[
-        int | None,
-        _port_option(
-            "--port",
-            "The first broker's port on 127.0.0.1 (default 9092), others take the next ones; 0: any.",
-        ),
-    ] = None,
-    brokers: Annotated[
-        int,
-        typer.Option(
-            parser=_integer("--brokers", 1, _BROKERS_MAX),
-            metavar="COUNT",
-            help="How many brokers to run; at most one per core is useful.",
-        ),
-    ] = 1,
-    zookeeper_port: Annotated[
-        int,
-        _port_option("--zookeeper-port", "The coordination server's port; 0 picks a free one."),
-    ] = 0,
-    settings: _Settings = None,
-    config: _ConfigFile = None,
-    log_level: _Level = None,
-    log_format: _Format = None,
+    context: click.Context,
+    directory: Path,
+    port: int | None,
+    brokers: int,
+    zookeeper_port: int | None,
+    settings: tuple[str, ...],
+    config: Path | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
 ) -> None:
     """Start brokers and a coordination server in the foreground; SIGTERM or Ctrl-C shuts them down.
 
@@ -168,7 +119,7 @@ def start(
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0))
     from kalda.broker.process.group import run_group
 
     written = [
@@ -184,40 +135,33 @@ def start(
             configs,
             written,
             config_file=config,
-            zookeeper_port=zookeeper_port,
+            zookeeper_port=zookeeper_port or 0,
             options=_log_arguments(log),
         )
     )
 
 
 @app.command()
+@_directory_option("The log directory, unless log.dirs is set.", "kalda-data")
+@click.option(
+    "--id", "broker_id", type=Integer(-1), metavar="ID", help="The broker's id; generated if absent or -1."
+)
+@_port_option("The port on 127.0.0.1 (default 9092); 0 picks a free one.")
+@click.option("--zookeeper", help="ZooKeeper as HOST:PORT,.../CHROOT (default 127.0.0.1:2181).")
+@_set_options("server.properties")
+@click.option("--supervised", "is_supervised", is_flag=True, hidden=True)
+@click.pass_context
 def broker(
-    context: typer.Context,
-    directory: Annotated[
-        Path, typer.Option("--dir", help="The log directory, unless log.dirs is set.")
-    ] = Path("kalda-data"),
-    broker_id: Annotated[
-        int | None,
-        typer.Option(
-            "--id",
-            parser=_integer("--id", -1),
-            metavar="ID",
-            help="The broker's id; generated if absent or -1.",
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        _port_option("--port", "The port on 127.0.0.1 (default 9092); 0 picks a free one."),
-    ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(help="ZooKeeper as HOST:PORT,.../CHROOT (default 127.0.0.1:2181)."),
-    ] = None,
-    settings: _Settings = None,
-    config: _ConfigFile = None,
-    log_level: _Level = None,
-    log_format: _Format = None,
-    is_supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+    context: click.Context,
+    directory: Path,
+    broker_id: int | None,
+    port: int | None,
+    zookeeper: str | None,
+    settings: tuple[str, ...],
+    config: Path | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
+    is_supervised: bool,
 ) -> None:
     """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C shuts it down."""
     log = _configure_logging(context, log_level, log_format, "kalda broker")
@@ -236,22 +180,20 @@ def broker(
 
 
 @app.command()
+@_directory_option("The data directory (dataDir, else kalda-zookeeper).")
+@click.option("--host", help="The address to listen on (clientPortAddress, else 127.0.0.1).")
+@_port_option("The port (clientPort, else 2181); 0 picks a free one.")
+@_set_options("zoo.cfg")
+@click.pass_context
 def zookeeper(
-    context: typer.Context,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="The data directory (dataDir, else kalda-zookeeper).")
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="The address to listen on (clientPortAddress, else 127.0.0.1).")
-    ] = None,
-    port: Annotated[
-        int | None,
-        _port_option("--port", "The port (clientPort, else 2181); 0 picks a free one."),
-    ] = None,
-    settings: _Settings = None,
-    config: Annotated[Path | None, typer.Option(help="A zoo.cfg file; --set overrides it.")] = None,
-    log_level: _Level = None,
-    log_format: _Format = None,
+    context: click.Context,
+    directory: Path | None,
+    host: str | None,
+    port: int | None,
+    settings: tuple[str, ...],
+    config: Path | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
 ) -> None:
     """Run only the coordination server, in the foreground; SIGTERM or Ctrl-C shuts it down."""
     _configure_logging(context, log_level, log_format, "kalda zookeeper")
@@ -265,12 +207,12 @@ def zookeeper(
     sys.exit(run_zookeeper(given, properties))
 
 
-def _properties(config: Path | None, settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
+def _properties(config: Path | None, settings: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the file and those of --set."""
-    from kalda.broker.config.properties import PropertiesError, parse_assignments, read_properties
+    from kalda.common.properties import PropertiesError, parse_assignments, read_properties
 
     try:
-        return read_properties(config) if config is not None else {}, parse_assignments(settings or [])
+        return read_properties(config) if config is not None else {}, parse_assignments(settings)
     except OSError as error:
         _fail(f"--config={config}: {error.strerror}")
     except PropertiesError as error:
@@ -289,17 +231,17 @@ def _settings_checked() -> Iterator[None]:
 
 
 def _configure_logging(
-    context: typer.Context, level: LogLevel | None, form: LogFormat | None, process: str
-) -> _LogOptions:
+    context: click.Context, level: LogLevel | None, form: LogFormat | None, process: str
+) -> LogOptions:
     """Configure logging and return the options in effect."""
     before = context.obj
-    assert isinstance(before, _LogOptions), "the callback of the app sets it"
-    options = _LogOptions(level or before.level, form or before.form)
+    assert isinstance(before, LogOptions), "the callback of the app sets it"
+    options = LogOptions(level or before.level, form or before.form)
     _apply_logging(options, process)
     return options
 
 
-def _apply_logging(options: _LogOptions, process: str, *, is_prefixed: bool = False) -> None:
+def _apply_logging(options: LogOptions, process: str, *, is_prefixed: bool = False) -> None:
     configure(
         options.level or LogLevel.INFO,
         options.form or LogFormat.TEXT,
@@ -308,7 +250,7 @@ def _apply_logging(options: _LogOptions, process: str, *, is_prefixed: bool = Fa
     )
 
 
-def _log_arguments(options: _LogOptions) -> list[str]:
+def _log_arguments(options: LogOptions) -> list[str]:
     """Return the command-line options that give a child process the same logging."""
     arguments = []
     if options.level is not None:
@@ -327,16 +269,17 @@ def main() -> None:
     """Run the command line; a wrong option is one line on stderr and exit code 2."""
     try:
         sys.exit(app(prog_name="kalda", standalone_mode=False))
-    except typer.Abort:
+    except click.Abort:
         sys.exit(1)
-    except _UsageError as error:
-        if getattr(error, "param", None) is not None:
-            _fail(error.message)  # raised by a parser above: it names the option
-        message = error.format_message().rstrip().removesuffix(".")
-        if message:  # without a command, Typer has printed the help and the message is empty
-            command = "kalda" if error.ctx is None else error.ctx.command_path
-            _fail(f"{message}; see `{command} -h`")
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
         sys.exit(2)
+    except OptionValueError as error:
+        _fail(error.message)
+    except click.UsageError as error:
+        message = error.format_message().rstrip().removesuffix(".")
+        command = "kalda" if error.ctx is None else error.ctx.command_path
+        _fail(f"{message}; see `{command} -h`")
 
 
 if __name__ == "__main__":

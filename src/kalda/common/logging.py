@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
@@ -81,6 +82,14 @@ class LogLevel(StrEnum):
     def number(self) -> int:
         """The level as `logging` numbers it."""
         return logging.getLevelNamesMapping()[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The logging options of a command line; None stands for an option that was not given."""
+
+    level: LogLevel | None = None
+    form: LogFormat | None = None
 
 
 class JsonFormatter(logging.Formatter):

@@ -176,7 +176,7 @@ def test_every_command_has_help(command: list[str]) -> None:
         (["start", "--brokers", "65"], "--brokers=65 is not allowed: it takes an int, 1 to 64"),
         (["broker", "--id", "-2"], "--id=-2 is not allowed: it takes an int, at least -1"),
         (["start", "--port"], "Option '--port' requires an argument; see `kalda -h`"),
-        (["start", "--no-such"], "No such option: --no-such; see `kalda start -h`"),
+        (["start", "--no-such"], "No such option '--no-such'; see `kalda start -h`"),
         (["stop"], "No such command 'stop'; see `kalda -h`"),
     ],
 )

@@ -8,14 +8,14 @@ values from `BrokerConfig`, and logs get a `kalda.storage.log_config.LogConfig`.
 from kalda.broker.config.broker_config import BrokerConfig
 from kalda.broker.config.dynamic_config import ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
-from kalda.broker.config.properties import (
+from kalda.broker.config.topic_config import TopicConfigs
+from kalda.common.config_def import ConfigError
+from kalda.common.properties import (
     PropertiesError,
     parse_assignments,
     parse_properties,
     read_properties,
 )
-from kalda.broker.config.topic_config import TopicConfigs
-from kalda.common.config_def import ConfigError
 
 __all__ = [
     "BrokerConfig",

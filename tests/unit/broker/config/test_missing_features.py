@@ -7,9 +7,9 @@ import pytest
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.broker_config import has_effect
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.broker.config.properties import parse_properties
 from kalda.broker.config.summary import differing_settings, settings_without_effect
 from kalda.common.config_def import ConfigError, ConfigType, MissingFeatureError
+from kalda.common.properties import parse_properties
 
 STOCK_3_9 = """\
 broker.id=0

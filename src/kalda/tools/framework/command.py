@@ -1,0 +1,198 @@
+"""Makes functions into commands: adds the options that tools share, runs them, turns errors into exit codes.
+
+    topics = noun("Create, list, describe, alter and delete topics.")
+
+    @command("list", topics)
+    @click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
+    async def list_topics(tool: Tool, exclude_internal: bool) -> None:
+        \"\"\"List topics.\"\"\"
+        async with tool.admin() as admin:
+            ...
+        tool.output.result(document, Table(...))
+
+A function gets a `Tool` and the values of its own options. It returns for exit code 0 and raises `ToolError`
+for a failure, `ToolUsageError` for a wrong command line. Modules of tools import the clients inside their
+functions, so that help and completion stay quick.
+"""
+
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
+
+import click
+
+from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
+from kalda.tools.framework.errors import FAILURE, USAGE, ToolError, ToolUsageError
+from kalda.tools.framework.output import Output
+from kalda.tools.framework.registry import CONTEXT_SETTINGS, SuggestingGroup
+from kalda.tools.framework.tables import printable
+
+BOOTSTRAP_VARIABLE: Final = "KALDA_BOOTSTRAP_SERVER"
+BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
+"""Where `kalda start` listens by default."""
+
+
+Options = ParamSpec("Options")
+ToolFunction = Callable[Concatenate["Tool", Options], Awaitable[None] | None]
+
+
+class Tool:
+    """What a command gets from the framework: its output and the settings of its client."""
+
+    def __init__(self, output: Output, properties: Mapping[str, str]) -> None:
+        self.output: Final = output
+        self.properties: Final = properties
+        """Settings with Kafka's dotted names. A command that connects has ``bootstrap.servers`` here."""
+
+
+def noun(description: str) -> click.Group:
+    """Return the group of a tool with verbs, such as `kalda topics list`."""
+    return SuggestingGroup(help=description, no_args_is_help=True, context_settings=CONTEXT_SETTINGS)
+
+
+def command(
+    name: str, group: click.Group | None = None, *, connects: bool = True
+) -> Callable[[ToolFunction[Options]], click.Command]:
+    """Return a decorator that makes a function, plain or async, a command.
+
+    Args:
+        name: the verb, or the tool's name where it has no verbs.
+        group: the noun that gets the verb; None where the command is the tool.
+        connects: whether the command has the options of a connection to a cluster.
+    """
+
+    def make(function: ToolFunction[Options]) -> click.Command:
+        @click.pass_context
+        def callback(
+            context: click.Context,
+            /,
+            is_json: bool,
+            bootstrap_server: str | None = None,
+            command_config: Path | None = None,
+            command_property: tuple[str, ...] = (),
+            **options: Any,
+        ) -> int:
+            _configure_logging(context)
+            tool_output = Output.of_process(is_json=is_json)
+
+            def run() -> None:
+                properties = {}
+                if connects:
+                    properties = connection_properties(bootstrap_server, command_config, command_property)
+                _run(function, Tool(tool_output, properties), options)
+                tool_output.flush()
+
+            return exit_code_of(run)
+
+        own = list(reversed(getattr(function, "__click_params__", [])))  # click collects them in reverse
+        made = click.Command(
+            name,
+            callback=callback,
+            params=[*own, *(_connection_options() if connects else []), _json_option()],
+            help=inspect.getdoc(function),
+            context_settings=CONTEXT_SETTINGS,
+        )
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return make
+
+
+def _run(function: Callable[..., Awaitable[None] | None], tool: Tool, options: Mapping[str, Any]) -> None:
+    running = function(tool, **options)
+    if inspect.iscoroutine(running):
+        import asyncio
+
+        asyncio.run(running)
+
+
+def _connection_options() -> list[click.Option]:
+    return [
+        click.Option(
+            ["--bootstrap-server"],
+            metavar="HOST:PORT,...",
+            help=f"Brokers to connect to first. Default: ${BOOTSTRAP_VARIABLE}, else {BOOTSTRAP_DEFAULT}.",
+        ),
+        click.Option(
+            ["--command-config"],
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="A properties file with settings of the client.",
+        ),
+        click.Option(
+            ["--command-property"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of the client; wins over the file; repeatable.",
+        ),
+    ]
+
+
+def _json_option() -> click.Option:
+    return click.Option(
+        ["--json", "is_json"], is_flag=True, help="Print JSON: one document, or one line for each item."
+    )
+
+
+def connection_properties(
+    bootstrap_server: str | None, command_config: Path | None, command_property: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Return the client's settings: the file's, over them `--command-property`, over them the address.
+
+    Raises:
+        ToolUsageError: the file cannot be read, or a word is no setting.
+    """
+    from kalda.common.properties import PropertiesError, parse_assignments, read_properties
+
+    try:
+        properties = read_properties(command_config) if command_config is not None else {}
+        properties |= parse_assignments(command_property)
+    except OSError as error:
+        raise ToolUsageError(f"--command-config={command_config}: {error.strerror}") from error
+    except PropertiesError as error:
+        raise ToolUsageError(str(error)) from error
+    if bootstrap_server is not None:
+        properties["bootstrap.servers"] = bootstrap_server
+    properties.setdefault("bootstrap.servers", os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT)
+    return properties
+
+
+def exit_code_of(run: Callable[[], None]) -> int:
+    """Run a command and return its exit code; an error of the world is one line on stderr.
+
+    Other exceptions, which are faults of this program, pass through with their traceback.
+    """
+    try:
+        run()
+    except ToolError as error:
+        report_failure(printable(str(error)))
+        return error.exit_code
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise  # the root command reports them; a closed pipe is a quiet end
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        report_failure(printable(str(error)))
+        return code
+    return 0
+
+
+def _exit_code(error: Exception) -> int | None:
+    """Return the exit code for an error of the clients, or None for a fault of this program."""
+    from kalda.common.config_def import ConfigError
+    from kalda.net.client.client_errors import ClientError
+
+    if isinstance(error, ConfigError):
+        return USAGE
+    return FAILURE if isinstance(error, ClientError) else None
+
+
+def _configure_logging(context: click.Context) -> None:
+    """Log errors only, unless the options before the tool's name ask for more: the result comes first."""
+    given = context.find_root().obj
+    options = given if isinstance(given, LogOptions) else LogOptions()
+    configure(options.level or LogLevel.ERROR, options.form or LogFormat.TEXT, process="kalda")

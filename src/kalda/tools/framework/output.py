@@ -1,0 +1,141 @@
+"""The output port: a command hands its result here once, and the port decides what the reader sees.
+
+Three forms: rich tables on a terminal, aligned text in a pipe, and JSON. Results go to stdout. Remarks and
+progress go to stderr, so that a pipe carries results only. `rich` is imported when a table or a bar is drawn
+on a terminal, never before: it costs as much time as everything else of a small command.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Final, Protocol, TextIO, TypeAlias
+
+from kalda.tools.framework.tables import Table, plain_lines, printable
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+_PROGRESS_LINES_INTERVAL_S: Final = 5.0
+"""How often progress writes a line where no bar can be drawn: a log of a long run stays readable."""
+
+
+class Form(Enum):
+    """What the reader of stdout is."""
+
+    TERMINAL = auto()
+    PLAIN = auto()
+    JSON = auto()
+
+
+class Progress(Protocol):
+    """A bar or lines that show how far a command is."""
+
+    def update(self, completed: int, total: int | None = None) -> None:
+        """Show that `completed` units are done, of `total` if that has changed."""
+
+
+class Output:
+    """Where the results of one command go."""
+
+    def __init__(self, form: Form, stdout: TextIO, stderr: TextIO) -> None:
+        self.form: Final = form
+        self._stdout: Final = stdout
+        self._stderr: Final = stderr
+
+    @classmethod
+    def of_process(cls, *, is_json: bool) -> "Output":
+        """Return the output of this process: JSON if asked for, else what suits stdout."""
+        form = Form.JSON if is_json else Form.TERMINAL if is_terminal(sys.stdout) else Form.PLAIN
+        return cls(form, sys.stdout, sys.stderr)
+
+    def result(self, document: Json, *parts: Table | str) -> None:
+        """Write the result of a command.
+
+        Args:
+            document: what ``--json`` prints, as one line.
+            parts: what the other forms print: tables, and lines of text between them.
+        """
+        if self.form is Form.JSON:
+            self._stdout.write(json_line(document))
+            return
+        for part in parts:
+            if isinstance(part, str):
+                self._stdout.write(f"{printable(part)}\n")
+            elif self.form is Form.TERMINAL:
+                self._draw(part)
+            else:
+                self._stdout.writelines(f"{line}\n" for line in plain_lines(part))
+
+    def item(self, document: Json, line: str) -> None:
+        """Write one item of a stream: a JSON line, or a line of text as it is."""
+        self._stdout.write(json_line(document) if self.form is Form.JSON else f"{line}\n")
+
+    def note(self, text: str) -> None:
+        """Write a remark for people to stderr; there is none with ``--json``."""
+        if self.form is not Form.JSON:
+            self._stderr.write(f"{printable(text)}\n")
+            self._stderr.flush()
+
+    def failure(self, text: str) -> None:
+        """Write one error line to stderr, for one of several things; the caller exits with 1 at the end."""
+        self._stderr.write(f"kalda: {printable(text)}\n")
+        self._stderr.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered.
+
+        Raises:
+            BrokenPipeError: the reader has gone, as `head` does.
+        """
+        self._stdout.flush()
+
+    @contextmanager
+    def progress(self, what: str, total: int, unit: str) -> Iterator[Progress]:
+        """Show progress on stderr while the block runs: a bar on a terminal, else a line now and then."""
+        if is_terminal(self._stderr):
+            from kalda.tools.framework.terminal import progress_bar
+
+            with progress_bar(self._stderr, what, total, unit) as bar:
+                yield bar
+        else:
+            yield ProgressLines(self.note, what, total, unit, time.monotonic)
+
+    def _draw(self, table: Table) -> None:
+        from kalda.tools.framework.terminal import draw_table
+
+        draw_table(self._stdout, table)
+
+
+class ProgressLines:
+    """Progress as lines of text, at most one in five seconds."""
+
+    def __init__(
+        self, write: Callable[[str], None], what: str, total: int, unit: str, monotonic_s: Callable[[], float]
+    ) -> None:
+        self._write: Final = write
+        self._what: Final = what
+        self._total = total
+        self._unit: Final = unit
+        self._monotonic_s: Final = monotonic_s
+        self._next_s = monotonic_s() + _PROGRESS_LINES_INTERVAL_S
+
+    def update(self, completed: int, total: int | None = None) -> None:
+        """Write a line when one is due."""
+        self._total = self._total if total is None else total
+        now = self._monotonic_s()
+        if now >= self._next_s:
+            self._next_s = now + _PROGRESS_LINES_INTERVAL_S
+            self._write(f"{self._what}: {completed} of {self._total} {self._unit}")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether tables and bars can be drawn on a stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def json_line(document: Json) -> str:
+    """Return a document as one line; text that is not ASCII stays readable."""
+    return f"{json.dumps(document, ensure_ascii=False, separators=(', ', ': '))}\n"

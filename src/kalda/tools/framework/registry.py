@@ -1,0 +1,80 @@
+"""Names the tools and loads the module of one only when its command runs.
+
+`LazyGroup` lists every tool by the help text in `TOOLS` without importing it, so that `kalda topics --help`
+costs one module. This module must not import a tool.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+import click
+
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+"""What all commands have in common; the width is that of the terminal, up to 110."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """Where a tool is, and its line in the list of commands."""
+
+    place: str
+    """``module:attribute`` of a `click.Command`."""
+
+    help: str
+    """One sentence; the tool's own help begins with it, which a test checks."""
+
+
+_TOOLS = "kalda.tools"
+
+TOOLS: Final[dict[str, ToolEntry]] = {
+    "completion": ToolEntry(f"{_TOOLS}.completion:completion", "Print the completion script of a shell."),
+}
+"""The tools by command name, in the order of the list of commands."""
+
+
+class SuggestingGroup(click.Group):
+    """A group whose error for an unknown command names the nearest match."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begins with."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], names, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """The root command: its own commands, then every tool, each loaded when it is resolved."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.commands, *(name for name in TOOLS if name not in self.commands)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; a tool that is not loaded is a placeholder with its name and help."""
+        if cmd_name in TOOLS and cmd_name not in self.commands:
+            return click.Command(cmd_name, help=TOOLS[cmd_name].help)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begins with, and load it when it is a tool."""
+        if args and args[0] in TOOLS:
+            self.add_command(load_tool(args[0]), args[0])
+        return super().resolve_command(ctx, args)
+
+
+def load_tool(name: str) -> click.Command:
+    """Import a tool of `TOOLS` and return its command."""
+    module, _, attribute = TOOLS[name].place.partition(":")
+    loaded = getattr(import_module(module), attribute)
+    assert isinstance(loaded, click.Command), TOOLS[name].place
+    return loaded

@@ -1,0 +1,55 @@
+"""Draws tables and progress bars with rich; imported only when stdout or stderr is a terminal.
+
+Cells become `rich.text.Text`: as plain strings, rich would interpret brackets in topic names as markup.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.table import Table as Drawn
+from rich.text import Text
+
+from kalda.tools.framework.tables import Table, cell_text, is_numeric, printable
+
+
+def draw_table(stream: TextIO, table: Table) -> None:
+    """Draw a table as wide as it needs, folding long cells where the terminal is narrower."""
+    title = None if table.title is None else Text(printable(table.title))
+    drawn = Drawn(box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold")
+    for index, column in enumerate(table.columns):
+        drawn.add_column(
+            Text(column), justify="right" if is_numeric(table, index) else "left", overflow="fold"
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
+    Console(file=stream, highlight=False).print(drawn)
+
+
+class _Bar:
+    """One bar of a `rich.progress.Progress`."""
+
+    def __init__(self, bars: Bars, task: TaskID) -> None:
+        self._bars = bars
+        self._task = task
+
+    def update(self, completed: int, total: int | None = None) -> None:
+        self._bars.update(self._task, completed=completed, total=total)
+
+
+@contextmanager
+def progress_bar(stream: TextIO, what: str, total: int, unit: str) -> Iterator[_Bar]:
+    """Draw a bar while the block runs."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=Console(file=stream, highlight=False)) as bars:
+        yield _Bar(bars, bars.add_task(printable(what), total=total))

@@ -1,0 +1,100 @@
+"""What the command line costs before it does anything, and shell completion."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.tools.commands import KALDA, Commands
+
+CPU_SECONDS_MAX = 0.25
+"""The bound on the time of a small command; processor time is what a busy machine does not stretch."""
+
+_PROGRAM = """
+import atexit, sys
+from kalda.cli import main
+sys.argv = ["kalda", *sys.argv[1:]]
+atexit.register(lambda: print(*sorted(sys.modules), file=sys.stderr))
+main()
+"""
+
+
+def modules_after(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_help_imports_no_client_and_nothing_heavy() -> None:
+    """Each of these costs as much as the whole command may."""
+    assert set() == modules_after("completion", "--help") & {
+        "asyncio",
+        "kalda.clients",
+        "kalda.protocol",
+        "kazoo",
+        "numpy",
+        "rich",
+        "typer",
+    }
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["completion", "--help"], ["completion", "bash"]])
+def test_small_commands_are_quick(arguments: list[str]) -> None:
+    process = subprocess.Popen([*KALDA, *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+
+    assert 0 == process.returncode
+    assert usage.ru_utime + usage.ru_stime < CPU_SECONDS_MAX
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_scripts_call_kalda(shell: str) -> None:
+    script = Commands("")("completion", shell).stdout
+
+    assert f"_KALDA_COMPLETE={shell}_complete" in script
+    assert {"shell": shell, "script": script.removesuffix("\n")} == Commands("").json("completion", shell)
+
+
+def completed(line: str) -> list[str]:
+    """The words that bash would offer at the end of a line, asked as its script asks."""
+    words = line.split(" ")
+    environment = {
+        **os.environ,
+        "_KALDA_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    # The program's name decides the name of the variable.
+    program = "import sys; from kalda.cli import main; sys.argv[0] = 'kalda'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("kalda comp", {"completion"}),
+        ("kalda completion ", {"bash", "zsh", "fish"}),
+        ("kalda completion --j", {"--json"}),
+        ("kalda start --log-level w", {"warning"}),
+    ],
+)
+def test_words_are_completed(line: str, expected: set[str]) -> None:
+    assert expected == set(completed(line))
+
+
+def test_an_unknown_tool_is_one_line_with_the_nearest_name() -> None:
+    done = Commands("").refused("completoin")
+
+    assert (2, "") == (done.code, done.stdout)
+    assert "kalda: No such command 'completoin'. Did you mean 'completion'?; see `kalda -h`\n" == done.stderr

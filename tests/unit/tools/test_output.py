@@ -1,0 +1,61 @@
+"""The output port: one result, three forms."""
+
+import io
+import json
+
+from kalda.tools.framework.output import Form, Output, ProgressLines
+from kalda.tools.framework.tables import Table
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def output(form: Form) -> tuple[Output, io.StringIO, io.StringIO]:
+    stdout, stderr = Terminal() if form is Form.TERMINAL else io.StringIO(), io.StringIO()
+    return Output(form, stdout, stderr), stdout, stderr
+
+
+def show(form: Form) -> tuple[str, str]:
+    port, stdout, stderr = output(form)
+    port.result({"topics": ["[a]"]}, "One topic:", Table(("TOPIC",), [("[a]",)]))
+    port.item({"offset": 1}, "offset 1")
+    port.note("remark")
+    return stdout.getvalue(), stderr.getvalue()
+
+
+def test_a_pipe_gets_text_and_remarks_go_to_stderr() -> None:
+    assert ("One topic:\nTOPIC\n[a]\noffset 1\n", "remark\n") == show(Form.PLAIN)
+
+
+def test_json_is_one_line_for_a_document_and_has_no_remarks() -> None:
+    text, remarks = show(Form.JSON)
+
+    assert [{"topics": ["[a]"]}, {"offset": 1}] == [json.loads(line) for line in text.splitlines()]
+    assert "" == remarks
+
+
+def test_a_terminal_gets_a_table_whose_cells_are_no_markup() -> None:
+    """rich would take `[a]` for a style and print nothing."""
+    text, _ = show(Form.TERMINAL)
+
+    assert "[a]" in text
+    assert "─" in text
+
+
+def test_an_error_is_one_line_whatever_a_peer_sent() -> None:
+    port, _, stderr = output(Form.PLAIN)
+    port.failure("topic a: two\nlines")
+
+    assert "kalda: topic a: two\\nlines\n" == stderr.getvalue()
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
+    now, lines = [0.0], list[str]()
+    progress = ProgressLines(lines.append, "Moving", 10, "partitions", lambda: now[0])
+    for second in range(12):
+        now[0] = float(second)
+        progress.update(second)
+
+    assert ["Moving: 5 of 10 partitions", "Moving: 10 of 10 partitions"] == lines

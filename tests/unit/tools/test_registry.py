@@ -1,0 +1,33 @@
+"""The list of tools agrees with the tools."""
+
+import click
+import pytest
+
+from kalda.cli import app
+from kalda.tools.framework.registry import TOOLS, load_tool
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_the_list_of_commands_says_what_the_tool_says(name: str) -> None:
+    """The list is written by hand, so that it costs no import."""
+    tool = load_tool(name)
+
+    assert TOOLS[name].help == (tool.help or "").partition("\n")[0]
+
+
+def commands(path: str, command: click.Command) -> list[tuple[str, click.Command]]:
+    found = [(path, command)]
+    for name, below in getattr(command, "commands", {}).items():
+        found += commands(f"{path} {name}", below)
+    return found
+
+
+@pytest.mark.parametrize("name", [*app.commands, *TOOLS])
+def test_every_command_and_option_has_a_help_text(name: str) -> None:
+    root = app.commands.get(name) or load_tool(name)
+    for path, command in commands(name, root):
+        assert (command.help or "").strip(), path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.help, f"{path} {parameter.opts[0]}"
+                assert parameter.help.rstrip().endswith((".", ")")), f"{path} {parameter.opts[0]}"
