@@ -41,3 +41,32 @@ def error_for(code: ErrorCode, what: str) -> BrokerResponseError:
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRangeError(what)
     return BrokerResponseError(code, what)
+
+
+class TransactionError(ClientError):
+    """Base of the errors of transactional producers; `code` is the broker's, None if none caused it."""
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def is_retriable(self) -> bool:
+        """Always false: the same call in the same transaction fails again."""
+        return False
+
+
+class TransactionAbortableError(TransactionError):
+    """The transaction cannot be committed; abort it, then begin another (KIP-1050)."""
+
+
+class FatalTransactionError(TransactionError):
+    """The producer cannot continue; close it and create another (KIP-1050)."""
+
+
+class ProducerFencedError(FatalTransactionError):
+    """Another producer uses the same transactional id, or the coordinator timed the transaction out."""
+
+
+class TransactionAbortedError(ClientError):
+    """The record was not sent because its transaction was aborted."""

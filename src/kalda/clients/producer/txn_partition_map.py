@@ -1,0 +1,169 @@
+"""Keeps what idempotence needs to know of each partition: identity, next sequence, batches in flight.
+
+The counterpart of Java's `TxnPartitionMap` and `TxnPartitionEntry`. It decides nothing about errors; that is
+`TransactionManager`. Sequences of batches in flight must stay in order without a gap: a broker refuses the
+first batch after a gap.
+"""
+
+from bisect import insort
+from typing import Final, Protocol
+
+from kalda.clients.producer.producer_identity import (
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    ProducerIdAndEpoch,
+    decrement_sequence,
+    increment_sequence,
+    is_later_sequence,
+)
+from kalda.common.types import TopicPartition
+
+NO_LAST_ACKED_SEQUENCE: Final = -1
+NO_LAST_ACKED_OFFSET: Final = -1
+
+
+class SequencedBatch(Protocol):
+    """What the transaction manager needs of a `ProducerBatch`."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition the batch goes to."""
+        ...
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds; does not change once it has a sequence."""
+        ...
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id in the batch header, -1 before it has one."""
+        ...
+
+    @property
+    def producer_epoch(self) -> int:
+        """The epoch in the batch header, -1 before it has one."""
+        ...
+
+    @property
+    def base_sequence(self) -> int:
+        """The sequence number of the first record, -1 before it has one."""
+        ...
+
+    @property
+    def sequence_has_been_reset(self) -> bool:
+        """Whether `reset_producer_state` was called."""
+        ...
+
+    def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Write another identity and base sequence into the batch before it is sent again."""
+        ...
+
+
+def last_sequence(batch: SequencedBatch) -> int:
+    """Return the sequence number of the last record of a batch that has one."""
+    return increment_sequence(batch.base_sequence, batch.record_count - 1)
+
+
+class TxnPartitionEntry:
+    """The state of one partition."""
+
+    __slots__ = ("_in_flight", "identity", "last_acked_offset", "last_acked_sequence", "next_sequence")
+
+    def __init__(self) -> None:
+        self.identity = NO_PRODUCER
+        """The identity that the next batch carries; the producer's, once the partition has drained."""
+        self.next_sequence = 0
+        """The base sequence of the next batch."""
+        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
+        """The last sequence that a broker acknowledged; if nothing is in flight, the next is one more."""
+        self.last_acked_offset = NO_LAST_ACKED_OFFSET
+        """Compared with the log start offset, it shows whether retention removed the producer's state."""
+        self._in_flight: list[SequencedBatch] = []
+        """Ordered by identity, then sequence; at most ``max.in.flight.requests.per.connection`` batches."""
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether a batch was drained and is not complete."""
+        return bool(self._in_flight)
+
+    @property
+    def first_in_flight(self) -> SequencedBatch | None:
+        """The batch in flight with the lowest sequence."""
+        return self._in_flight[0] if self._in_flight else None
+
+    def increment_sequence(self, increment: int) -> None:
+        """Reserve sequence numbers for a batch of `increment` records."""
+        self.next_sequence = increment_sequence(self.next_sequence, increment)
+
+    def add_in_flight(self, batch: SequencedBatch) -> None:
+        """Track a batch that has been drained with a sequence."""
+        assert batch.base_sequence != NO_SEQUENCE, f"a batch for {batch.topic_partition} has no sequence"
+        insort(self._in_flight, batch, key=self._order)
+
+    def remove_in_flight(self, batch: SequencedBatch) -> None:
+        """Stop tracking a batch; one that is not tracked is ignored."""
+        self._in_flight = [each for each in self._in_flight if each is not batch]
+
+    def start_sequences_at_beginning(self, identity: ProducerIdAndEpoch) -> None:
+        """Give the batches in flight the identity and sequences from 0 on, and continue after them."""
+        sequence = 0
+        for batch in self._in_flight:
+            batch.reset_producer_state(identity, sequence)
+            sequence = increment_sequence(sequence, batch.record_count)
+        self.identity = identity
+        self.next_sequence = sequence
+        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
+
+    def update_last_acked_sequence(self, sequence: int) -> None:
+        """Note an acknowledged sequence; an earlier one than the last is ignored."""
+        last = self.last_acked_sequence
+        if last == NO_LAST_ACKED_SEQUENCE or is_later_sequence(sequence, last):
+            self.last_acked_sequence = sequence
+
+    def is_next_sequence(self, sequence: int) -> bool:
+        """Return whether `sequence` directly follows the last acknowledged one."""
+        return sequence == increment_sequence(self.last_acked_sequence, 1)
+
+    def close_gap(self, failed: SequencedBatch) -> None:
+        """Move the sequences after a batch down that a broker has refused for good.
+
+        In flight [0, 4], failed [5, 9], in flight [10, 14]: the last becomes [5, 9], the next base is 10.
+        """
+        self.next_sequence = decrement_sequence(self.next_sequence, failed.record_count)
+        for batch in self._in_flight:
+            if is_later_sequence(batch.base_sequence, failed.base_sequence):
+                sequence = decrement_sequence(batch.base_sequence, failed.record_count)
+                identity = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+                batch.reset_producer_state(identity, sequence)
+
+    def _order(self, batch: SequencedBatch) -> tuple[int, int, int]:
+        """Every batch in flight lies before `next_sequence`; the farther, the earlier, also around 0."""
+        distance = decrement_sequence(self.next_sequence, batch.base_sequence)
+        return batch.producer_id, batch.producer_epoch, -distance
+
+
+class TxnPartitionMap:
+    """The entries of all partitions that the producer has written to with its identity."""
+
+    def __init__(self) -> None:
+        self._entries: Final[dict[TopicPartition, TxnPartitionEntry]] = {}
+
+    def get(self, partition: TopicPartition) -> TxnPartitionEntry | None:
+        """Return the entry of a partition, None if it has none."""
+        return self._entries.get(partition)
+
+    def get_or_create(self, partition: TopicPartition) -> TxnPartitionEntry:
+        """Return the entry of a partition; the first time with sequence 0 and no identity."""
+        entry = self._entries.get(partition)
+        if entry is None:
+            entry = self._entries[partition] = TxnPartitionEntry()
+        return entry
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Forget a partition."""
+        self._entries.pop(partition, None)
+
+    def clear(self) -> None:
+        """Forget all partitions."""
+        self._entries.clear()
