@@ -20,7 +20,6 @@ from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.config_admin import ConfigAdmin
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.auto_created_topics import BROKER_DEFAULT, auto_created_topic
-from kalda.broker.topics.replica_assignment import assign_replicas
 from kalda.broker.topics.topic_names import (
     CLUSTER_METADATA_TOPIC,
     collision_key,
@@ -38,6 +37,7 @@ from kalda.broker.topics.topic_wait import TopicWait
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.common.replica_assignment import assign_replicas
 from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic

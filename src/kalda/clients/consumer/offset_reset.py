@@ -4,22 +4,15 @@
 minutes and seconds, such as ``P7D`` or ``PT1H30M``. Months and years have no fixed length and are refused.
 """
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kalda.common.iso_duration import parse_duration_ms
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 BY_DURATION_PREFIX: Final = "by_duration:"
 ALLOWED: Final = "earliest, latest, none, or by_duration: and an ISO-8601 duration such as by_duration:PT1H"
-
-_DURATION: Final = re.compile(
-    r"P(?:(?P<days>[+-]?[0-9]{1,12})D)?"
-    r"(?P<time>T(?:(?P<hours>[+-]?[0-9]{1,12})H)?(?:(?P<minutes>[+-]?[0-9]{1,12})M)?"
-    r"(?:(?P<seconds>[+-]?[0-9]{1,12})(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 class ResetKind(Enum):
@@ -70,21 +63,7 @@ def parse_offset_reset(text: str) -> OffsetReset:
         if lower == fixed.kind.value:
             return fixed
     if lower.startswith(BY_DURATION_PREFIX):
-        duration_ms = _parse_duration(lower.removeprefix(BY_DURATION_PREFIX))
+        duration_ms = parse_duration_ms(lower.removeprefix(BY_DURATION_PREFIX))
         if duration_ms is not None and duration_ms >= 0:
             return OffsetReset(ResetKind.BY_DURATION, duration_ms)
     raise ValueError(f"`auto.offset.reset`={text} is not allowed: it takes {ALLOWED}")
-
-
-def _parse_duration(text: str) -> int | None:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (found[name] for name in ("days", "hours", "minutes", "seconds"))
-    has_time = any(part is not None for part in (hours, minutes, seconds))
-    if (found["time"] is not None and not has_time) or (days is None and not has_time):
-        return None
-    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
-    thousandths = int((found["fraction"] or "").ljust(3, "0")[:3])
-    negative = seconds is not None and seconds.startswith("-")
-    return whole * 1000 + (-thousandths if negative else thousandths)

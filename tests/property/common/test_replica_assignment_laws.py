@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.broker.topics.replica_assignment import assign_replicas
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.replica_assignment import assign_replicas
 
 brokers = st.sets(st.integers(0, 1000), min_size=1, max_size=12)
 
