@@ -16,6 +16,27 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kalda import spark, testing
+    from kalda.clients.admin.acl_operation import AclOperation
+    from kalda.clients.admin.admin import Admin
+    from kalda.clients.admin.async_admin import AsyncAdmin
+    from kalda.clients.admin.configs import (
+        AlterConfigOp,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ConfigResourceType,
+        ConfigSource,
+        ConfigSynonym,
+    )
+    from kalda.clients.admin.outcomes import Outcomes
+    from kalda.clients.admin.topics import (
+        NewPartitions,
+        NewTopic,
+        TopicDescription,
+        TopicListing,
+        TopicMetadataAndConfig,
+        TopicPartitionInfo,
+    )
     from kalda.clients.errors import ClientError
     from kalda.common.types import TopicPartition
     from kalda.spark.datasource import KaldaDataSource as KaldaDataSource
@@ -24,27 +45,61 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "AclOperation",
+    "Admin",
+    "AlterConfigOp",
+    "AlterConfigOpType",
+    "AsyncAdmin",
     "ClientError",
     "Cluster",
     "ClusterError",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigSynonym",
     "KaldaProcess",
     "KaldaProcessError",
+    "NewPartitions",
+    "NewTopic",
+    "Outcomes",
     "ProcessCluster",
+    "TopicDescription",
+    "TopicListing",
+    "TopicMetadataAndConfig",
     "TopicPartition",
+    "TopicPartitionInfo",
     "__version__",
     "spark",
     "testing",
 ]
 
 _MODULES: Final = {
+    "AclOperation": "kalda.clients.admin.acl_operation",
+    "Admin": "kalda.clients.admin.admin",
+    "AlterConfigOp": "kalda.clients.admin.configs",
+    "AlterConfigOpType": "kalda.clients.admin.configs",
+    "AsyncAdmin": "kalda.clients.admin.async_admin",
     "ClientError": "kalda.clients.errors",
     "Cluster": "kalda.testing",
     "ClusterError": "kalda.testing",
+    "ConfigEntry": "kalda.clients.admin.configs",
+    "ConfigResource": "kalda.clients.admin.configs",
+    "ConfigResourceType": "kalda.clients.admin.configs",
+    "ConfigSource": "kalda.clients.admin.configs",
+    "ConfigSynonym": "kalda.clients.admin.configs",
     "KaldaDataSource": "kalda.spark.datasource",
     "KaldaProcess": "kalda.testing",
     "KaldaProcessError": "kalda.testing",
+    "NewPartitions": "kalda.clients.admin.topics",
+    "NewTopic": "kalda.clients.admin.topics",
+    "Outcomes": "kalda.clients.admin.outcomes",
     "ProcessCluster": "kalda.testing",
+    "TopicDescription": "kalda.clients.admin.topics",
+    "TopicListing": "kalda.clients.admin.topics",
+    "TopicMetadataAndConfig": "kalda.clients.admin.topics",
     "TopicPartition": "kalda.common.types",
+    "TopicPartitionInfo": "kalda.clients.admin.topics",
     "spark": "kalda.spark",
     "testing": "kalda.testing",
 }

@@ -34,13 +34,19 @@ class IllegalStateError(ClientError, RuntimeError):
     """The program called a method that the client's present state does not allow, e.g. after `close`."""
 
 
-def error_for(code: ErrorCode, what: str) -> BrokerResponseError:
-    """Return the exception for a broker's error code; `what` names the operation and the topic or group."""
+def error_for(code: ErrorCode, what: str, message: str | None = None) -> BrokerResponseError:
+    """Return the exception for a broker's error code.
+
+    Args:
+        code: The code.
+        what: The operation and the topic or group, e.g. "create topic flights".
+        message: The broker's own text, which replaces the general one of the code.
+    """
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-        return UnknownTopicOrPartitionError(what)
+        return UnknownTopicOrPartitionError(what, message)
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-        return OffsetOutOfRangeError(what)
-    return BrokerResponseError(code, what)
+        return OffsetOutOfRangeError(what, message)
+    return BrokerResponseError(code, what, message)
 
 
 class TransactionError(ClientError):

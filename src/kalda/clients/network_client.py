@@ -47,6 +47,16 @@ def coordinator_node_id(broker_id: int) -> int:
     return COORDINATOR_ID_BASE - broker_id
 
 
+def broker_id_of(node_id: int) -> int:
+    """Return the broker id that a node id stands for; below 0 for a bootstrap server."""
+    return coordinator_node_id(node_id) if is_coordinator_node_id(node_id) else node_id
+
+
+def is_coordinator_node_id(node_id: int) -> bool:
+    """Whether a node id stands for the second connection to a broker."""
+    return node_id > COORDINATOR_ID_BASE // 2
+
+
 class NetworkClient:
     """Connections to the brokers of one cluster, and requests over them.
 
@@ -135,7 +145,7 @@ class NetworkClient:
             UnsupportedApiError: as `send`.
         """
         failure: ClientError | None = None
-        for node_id in self._candidates():
+        for node_id in self.candidates():
             try:
                 return await self.send(node_id, request, response_class, timeout_ms=timeout_ms)
             except (BrokerConnectionError, RequestTimedOutError) as error:
@@ -198,6 +208,17 @@ class NetworkClient:
             BrokerConnectionError: the connection was closed meanwhile; nothing was sent.
         """
         return self._node(node_id).send(request, version, timeout_ms / 1000)
+
+    def candidates(self) -> list[int]:
+        """Return the nodes that could take a request for any broker: best first, bootstrap servers last.
+
+        Open connections with few requests in flight come before the others.
+        """
+        known = list(self.metadata.snapshot.brokers)
+        bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
+        if known and self.config.metadata_recovery_strategy == "none":
+            bootstrap = []
+        return sorted(known, key=self._preference) + sorted(bootstrap, key=self._preference)
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:
         """Return the node id of a group's or transactional id's coordinator, asking a broker unless it is
@@ -277,14 +298,6 @@ class NetworkClient:
         if idle_ms >= 0:
             for node in self._nodes.values():
                 node.close_if_idle(idle_ms / 1000)
-
-    def _candidates(self) -> list[int]:
-        """Return the brokers to ask, best first: open connections with little in flight, then the others."""
-        known = list(self.metadata.snapshot.brokers)
-        bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
-        if known and self.config.metadata_recovery_strategy == "none":
-            bootstrap = []
-        return sorted(known, key=self._preference) + sorted(bootstrap, key=self._preference)
 
     def _preference(self, node_id: int) -> tuple[bool, float, int]:
         return (

@@ -151,11 +151,20 @@ class CommonClientConfig(SecurityConfig):
         Raises:
             ClientConfigError: as `from_options`.
         """
+        return cls.from_options(cls.options_of(properties))
+
+    @classmethod
+    def options_of(cls, properties: Mapping[str, Option]) -> dict[str, Option]:
+        """Return the keyword arguments that a mapping with Kafka's dotted names stands for.
+
+        Raises:
+            ClientConfigError: a name is unknown; the message offers the nearest one.
+        """
         attributes = {key.name: attribute for attribute, key in cls.definitions().items()}
         for name in properties:
             if name not in attributes:
                 raise ClientConfigError(_unknown(name, attributes))
-        return cls.from_options({attributes[name]: value for name, value in properties.items()})
+        return {attributes[name]: value for name, value in properties.items()}
 
     def check_rules(self) -> None:
         """Check the rules between settings; a class that adds rules extends this method.

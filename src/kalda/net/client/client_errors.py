@@ -46,24 +46,27 @@ class UnsupportedApiError(ClientError):
 
 
 class BrokerResponseError(ClientError):
-    """A broker answered with an error that retrying does not cure, or did not cure in time."""
+    """A broker answered with an error that retrying does not cure, or did not cure in time.
+
+    `what` names the operation and the thing; `message` is the broker's own text, where it sent one.
+    """
 
     code: ErrorCode
 
-    def __init__(self, code: ErrorCode, what: str) -> None:
+    def __init__(self, code: ErrorCode, what: str, message: str | None = None) -> None:
         self.code = code
-        super().__init__(f"{what}: {code.name}: {code.message}")
+        super().__init__(f"{what}: {code.name}: {message or code.message}")
 
 
 class UnknownTopicOrPartitionError(BrokerResponseError):
     """A topic or partition does not exist, or is hidden from this client."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    def __init__(self, what: str, message: str | None = None) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, message)
 
 
 class OffsetOutOfRangeError(BrokerResponseError):
     """A fetch asked for an offset that the log no longer holds, or does not hold yet."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+    def __init__(self, what: str, message: str | None = None) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, what, message)

@@ -1,0 +1,92 @@
+"""Implements `Admin`, the synchronous admin client: the methods of `AsyncAdmin`, run on a loop thread.
+
+It decides nothing. `_blocking` derives a method from the asynchronous one, with its name, signature and
+docstring, so that both classes document and type the same interface in one place.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from functools import update_wrapper
+from types import TracebackType
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast
+
+from kalda.clients.admin.admin_config import AdminConfig
+from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.async_admin import AsyncAdmin
+from kalda.clients.loop_thread import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncAdmin, P], Coroutine[object, object, T]],
+) -> Callable[Concatenate["Admin", P], T]:
+    """Return the synchronous form of a method: it waits until the result is there."""
+
+    def call(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(method(self._admin, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+class Admin:
+    """The admin client for programs without asyncio; see `AsyncAdmin` for what it does.
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)]).raise_for_errors()
+
+    Any number of threads may use one instance. A call returns when each of its things has a result or an
+    error.
+
+    Args:
+        options: The settings of `AdminConfig`, Kafka's names in snake case, e.g. ``request_timeout_ms=5000``.
+
+    Raises:
+        ClientConfigError: a setting is unknown (the message offers the nearest name) or has a bad value.
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        self._admin: Final = AsyncAdmin(**options)
+        self._thread: Final = LoopThread("kalda-admin")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """Create a client from Kafka's dotted names, as in a ``client.properties`` file.
+
+        Raises:
+            ClientConfigError: as for the class.
+        """
+        return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Close the connections and end the thread; calls under way fail. A second call does nothing.
+
+        Args:
+            timeout_s: How long the call may take at most.
+        """
+        if not self._thread.is_closed:
+            self._thread.call(self._admin.close(timeout_s))
+            self._thread.close()
+
+    def _call(self, coroutine: Coroutine[object, object, T]) -> T:
+        return self._thread.call(coroutine)
+
+    create_topics = _blocking(AsyncAdmin.create_topics)
+    delete_topics = _blocking(AsyncAdmin.delete_topics)
+    list_topics = _blocking(AsyncAdmin.list_topics)
+    describe_topics = _blocking(AsyncAdmin.describe_topics)
+    create_partitions = _blocking(AsyncAdmin.create_partitions)
+    describe_configs = _blocking(AsyncAdmin.describe_configs)
+    incremental_alter_configs = _blocking(AsyncAdmin.incremental_alter_configs)

@@ -1,0 +1,32 @@
+"""Defines the base of the classes that hold the admin client's methods, one class for each subject.
+
+`AsyncAdmin` inherits from all of them. The base runs calls; it neither opens nor closes connections.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+from kalda.clients.admin.admin_call import AdminOperation
+from kalda.clients.admin.call_runner import AdminCallRunner
+from kalda.clients.admin.outcomes import Outcomes
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class AdminMethods:
+    """Base of the classes with methods."""
+
+    def _open_runner(self) -> AdminCallRunner:
+        """Return what runs calls; the first use starts the network client."""
+        raise NotImplementedError
+
+    async def _run(
+        self, operation: AdminOperation[K, V], keys: Iterable[K], timeout_ms: int | None
+    ) -> Outcomes[K, V]:
+        return await self._open_runner().run(operation, keys, timeout_ms)
+
+    async def _run_one(self, operation: AdminOperation[None, V], timeout_ms: int | None) -> V:
+        """Run a call that concerns the whole cluster, and return its result or raise its error."""
+        outcomes: Outcomes[None, V] = await self._run(operation, (None,), timeout_ms)
+        return outcomes[None]

@@ -1,0 +1,83 @@
+"""Implements `AsyncAdmin`, the admin client for asyncio programs; `admin` has the synchronous one.
+
+It opens and closes the connections; the methods are in one class for each subject.
+"""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self, Unpack, cast
+
+from kalda.clients.admin.admin_config import AdminConfig
+from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.call_runner import AdminCallRunner
+from kalda.clients.admin.config_methods import ConfigMethods
+from kalda.clients.admin.topic_methods import TopicMethods
+from kalda.clients.metadata import Metadata
+from kalda.clients.network_client import NetworkClient
+
+
+class AsyncAdmin(TopicMethods, ConfigMethods):
+    """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
+
+    Most methods take many things at once and return `Outcomes`: one result or error for each of them. A
+    request goes to the broker that can answer it and is repeated while its error is one that passes, until
+    the call's time is up; what succeeded stays. A misuse, and a failure of the whole call, raises a
+    `ClientError`.
+
+        async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+            created = await admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)])
+            created.raise_for_errors()
+
+    It works with Apache Kafka 2.1 to 4.x. One instance serves any number of tasks of one event loop.
+
+    Args:
+        options: The settings of `AdminConfig`, Kafka's names in snake case, e.g. ``request_timeout_ms=5000``.
+
+    Raises:
+        ClientConfigError: a setting is unknown (the message offers the nearest name) or has a bad value.
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        config = AdminConfig.from_options(options)
+        self._client: Final = NetworkClient(config, Metadata())
+        self._runner: Final = AdminCallRunner(
+            self._client,
+            default_timeout_ms=config.default_api_timeout_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            retries_max=config.retries,
+        )
+        self._is_started = False
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """Create a client from Kafka's dotted names, as in a ``client.properties`` file.
+
+        Raises:
+            ClientConfigError: as for the class.
+        """
+        return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Close the connections; calls under way end with errors. A second call does nothing.
+
+        Args:
+            timeout_s: How long the call may take at most.
+        """
+        await self._client.close(timeout_s)
+
+    def _open_runner(self) -> AdminCallRunner:
+        if not self._is_started and not self._client.is_closed:
+            self._is_started = True
+            self._client.start()
+        return self._runner

@@ -1,0 +1,60 @@
+"""Holds the admin client's methods on settings; `config_calls` has their requests and responses."""
+
+from collections.abc import Iterable, Mapping
+
+from kalda.clients.admin.admin_methods import AdminMethods
+from kalda.clients.admin.config_calls import AlterConfigs, DescribeConfigs
+from kalda.clients.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
+from kalda.clients.admin.outcomes import Outcomes
+
+
+class ConfigMethods(AdminMethods):
+    """Describes and changes the settings of topics, brokers, groups and client metrics."""
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource] | Mapping[ConfigResource, Iterable[str] | None],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
+        """Describe the settings of resources.
+
+        Args:
+            resources: The resources; a mapping also names the settings to describe of each, None for all.
+            include_synonyms: Whether to return where a value could come from besides (KIP-226).
+            include_documentation: Whether to return the texts of Kafka's documentation (brokers 2.6 and
+                newer, KIP-569).
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By resource, its settings by name in alphabetical order, or the error.
+        """
+        names = resources if isinstance(resources, Mapping) else dict.fromkeys(resources)
+        operation = DescribeConfigs(names, include_synonyms, include_documentation)
+        return await self._run(operation, names, timeout_ms)
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[ConfigResource, None]:
+        """Change single settings and leave the others alone (KIP-339).
+
+        A resource's changes are made together or not at all. Brokers before 2.3 can only replace all settings
+        of a resource; the client then reads them, changes them and writes them back.
+
+        Args:
+            changes: By resource, what to set, delete, append or subtract.
+            validate_only: Check only whether the changes are allowed.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By resource, None or the error: INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION and
+            others.
+        """
+        operation = AlterConfigs(changes, validate_only)
+        return await self._run(operation, operation.changes, timeout_ms)

@@ -1,0 +1,110 @@
+"""Holds what admin calls return: `Outcomes`, a result or error for each thing, and `Listing`.
+
+Values only. An error never hides: whatever reads a failed thing as if it had succeeded gets its exception.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+from kalda.net.client.client_errors import ClientError
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Outcomes(Mapping[K, V], Generic[K, V]):
+    """A mapping from each thing that a call was given to its result; reading one that failed raises its
+    error.
+
+    >>> outcomes = Outcomes({"flights": 3}, {"secret": ClientError("not authorised")})
+    >>> outcomes["flights"], outcomes.results, list(outcomes.errors)
+    (3, {'flights': 3}, ['secret'])
+
+    Iteration and `len` cover the failed ones too, so `dict(outcomes)` raises when there is an error.
+    """
+
+    __slots__ = ("errors", "results")
+
+    def __init__(self, results: Mapping[K, V], errors: Mapping[K, ClientError] | None = None) -> None:
+        self.results: Final[dict[K, V]] = dict(results)
+        """The results of the things that succeeded."""
+        self.errors: Final[dict[K, ClientError]] = dict(errors or {})
+        """The errors of the things that failed."""
+
+    def __getitem__(self, key: K) -> V:
+        error = self.errors.get(key)
+        if error is not None:
+            raise error
+        return self.results[key]
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self.results
+        yield from self.errors
+
+    def __len__(self) -> int:
+        return len(self.results) + len(self.errors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.results or key in self.errors
+
+    def __repr__(self) -> str:
+        return f"Outcomes(results={self.results!r}, errors={self.errors!r})"
+
+    def raise_for_errors(self) -> None:
+        """Raise the first error, with the others as notes; do nothing when all succeeded.
+
+        Raises:
+            ClientError: at least one thing failed.
+        """
+        raise_first(self.errors.values())
+
+
+class Listing(Generic[T]):
+    """What all brokers list together, and the errors of brokers that did not answer.
+
+    `all()` returns a complete list or raises; `results` is what the other brokers listed.
+    """
+
+    __slots__ = ("errors", "results")
+
+    def __init__(self, results: Iterable[T], errors: Mapping[int, ClientError] | None = None) -> None:
+        self.results: Final[list[T]] = list(results)
+        """What the brokers that answered list."""
+        self.errors: Final[dict[int, ClientError]] = dict(errors or {})
+        """The errors of the other brokers, by broker id."""
+
+    def all(self) -> list[T]:
+        """Return the complete list.
+
+        Raises:
+            ClientError: a broker did not answer, so the list could lack its part.
+        """
+        raise_first(self.errors.values())
+        return self.results
+
+    def __repr__(self) -> str:
+        return f"Listing(results={self.results!r}, errors={self.errors!r})"
+
+
+_NOTES_MAX: Final = 10
+"""Errors written out beside the first; a failure of thousands of partitions must stay readable."""
+
+
+def raise_first(errors: Iterable[ClientError]) -> None:
+    """Raise the first error with the next ones as notes; do nothing without errors."""
+    each = list(errors)
+    if not each:
+        return
+    first, *others = each
+    for other in others[:_NOTES_MAX]:
+        _add_note(first, f"also failed: {other}")
+    if len(others) > _NOTES_MAX:
+        _add_note(first, f"and {len(others) - _NOTES_MAX} more failed")
+    raise first
+
+
+def _add_note(error: ClientError, note: str) -> None:
+    # The same outcome may be raised several times.
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)

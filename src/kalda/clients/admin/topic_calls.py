@@ -1,0 +1,404 @@
+"""Implements the requests and responses of admin calls on topics. Sans-IO."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from kalda.clients.admin.acl_operation import AclOperation, operations_from_bits
+from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
+from kalda.clients.admin.configs import ConfigEntry, ConfigSource, config_text
+from kalda.clients.admin.routes import AnyBroker, Controller
+from kalda.clients.admin.topics import (
+    NewPartitions,
+    NewTopic,
+    TopicDescription,
+    TopicListing,
+    TopicMetadataAndConfig,
+    TopicPartitionInfo,
+)
+from kalda.clients.errors import UnsupportedApiError
+from kalda.common.api_keys import ApiKey
+from kalda.common.types import ZERO_UUID, uuid_to_text
+from kalda.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kalda.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kalda.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kalda.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
+from kalda.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+TopicKey: TypeAlias = str | UUID
+"""A topic by name or by id."""
+
+BROKER_DEFAULT: Final = -1
+_DEFAULT_COUNTS_FROM: Final = 4
+_DELETE_BY_ID_FROM: Final = 6
+_METADATA_BY_ID_FROM: Final = 12
+_AUTHORIZED_OPERATIONS_FROM: Final = 8
+
+
+class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
+    """Creates topics, or checks that they could be created."""
+
+    title = "create topic"
+    route = Controller()
+
+    def __init__(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
+        self.topics: Final = {topic.name: topic for topic in topics}
+        self._validate_only: Final = validate_only
+
+    def requests(
+        self, keys: Sequence[str], context: RequestContext
+    ) -> Iterable[AdminRequest[str, TopicMetadataAndConfig]]:
+        """Send all topics in one request."""
+        version = context.versions.latest(ApiKey.CREATE_TOPICS)
+        topics = [self._creatable(self.topics[name], version) for name in keys]
+        message = CreateTopicsRequest(
+            topics=topics, timeout_ms=context.timeout_ms, validate_only=self._validate_only
+        )
+        yield AdminRequest.of(message, CreateTopicsResponse, keys, self._read)
+
+    @staticmethod
+    def _creatable(topic: NewTopic, version: int) -> CreatableTopic:
+        assignments = topic.replica_assignments
+        has_counts = topic.partitions is not None and topic.replication_factor is not None
+        if assignments is None and not has_counts and version < _DEFAULT_COUNTS_FROM:
+            raise UnsupportedApiError(
+                f"create topic {topic.name}: the broker is older than 2.4 and has no default for "
+                "`partitions` and `replication_factor`; give both"
+            )
+        return CreatableTopic(
+            name=topic.name,
+            num_partitions=BROKER_DEFAULT if topic.partitions is None else topic.partitions,
+            replication_factor=BROKER_DEFAULT
+            if topic.replication_factor is None
+            else topic.replication_factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+                for partition, brokers in sorted((assignments or {}).items())
+            ],
+            configs=[
+                CreatableTopicConfig(name=name, value=config_text(value))
+                for name, value in topic.config.items()
+            ],
+        )
+
+    @staticmethod
+    def _read(response: CreateTopicsResponse, answers: Answers[str, TopicMetadataAndConfig]) -> None:
+        for each in response.topics:
+            if each.error_code:
+                answers.fail(each.name, each.error_code, each.error_message)
+            else:
+                answers.succeed(each.name, _created(each))
+
+
+def _created(result: CreatableTopicResult) -> TopicMetadataAndConfig:
+    is_described = not result.topic_config_error_code and result.num_partitions != BROKER_DEFAULT
+    return TopicMetadataAndConfig(
+        topic_id=_id_or_none(result.topic_id),
+        partitions=result.num_partitions if is_described else None,
+        replication_factor=result.replication_factor if is_described else None,
+        config=None
+        if not is_described or result.configs is None
+        else {
+            each.name: ConfigEntry(
+                each.name, each.value, ConfigSource.of(each.config_source), each.is_sensitive, each.read_only
+            )
+            for each in result.configs
+        },
+    )
+
+
+class DeleteTopics(AdminOperation[TopicKey, None]):
+    """Deletes topics by name or id."""
+
+    title = "delete topic"
+    route = Controller()
+
+    def requests(
+        self, keys: Sequence[TopicKey], context: RequestContext
+    ) -> Iterable[AdminRequest[TopicKey, None]]:
+        """Send all topics in one request."""
+        version = context.versions.latest(ApiKey.DELETE_TOPICS)
+        if version >= _DELETE_BY_ID_FROM:
+            topics = [
+                DeleteTopicState(name=None, topic_id=key)
+                if isinstance(key, UUID)
+                else DeleteTopicState(name=key)
+                for key in keys
+            ]
+            message = DeleteTopicsRequest(topics=topics, timeout_ms=context.timeout_ms)
+        else:
+            names = _names_only(keys, "delete", "2.8")
+            message = DeleteTopicsRequest(topic_names=names, timeout_ms=context.timeout_ms)
+
+        def read(response: DeleteTopicsResponse, answers: Answers[TopicKey, None]) -> None:
+            asked = set(keys)
+            for each in response.responses:
+                key: TopicKey = each.topic_id if each.topic_id in asked else each.name or ""
+                if each.error_code:
+                    answers.fail(key, each.error_code, each.error_message)
+                else:
+                    answers.succeed(key, None)
+
+        yield AdminRequest.of(message, DeleteTopicsResponse, keys, read)
+
+    def what(self, key: TopicKey) -> str:
+        """Name the topic."""
+        return f"{self.title} {topic_text(key)}"
+
+
+class CreatePartitions(AdminOperation[str, None]):
+    """Adds partitions to topics."""
+
+    title = "create partitions of"
+    route = Controller()
+
+    def __init__(self, new_partitions: Mapping[str, NewPartitions], validate_only: bool) -> None:
+        self._new_partitions: Final = new_partitions
+        self._validate_only: Final = validate_only
+
+    def requests(self, keys: Sequence[str], context: RequestContext) -> Iterable[AdminRequest[str, None]]:
+        """Send all topics in one request."""
+        message = CreatePartitionsRequest(
+            topics=[self._topic(name, self._new_partitions[name]) for name in keys],
+            timeout_ms=context.timeout_ms,
+            validate_only=self._validate_only,
+        )
+        yield AdminRequest.of(message, CreatePartitionsResponse, keys, self._read)
+
+    @staticmethod
+    def _topic(name: str, new: NewPartitions) -> CreatePartitionsTopic:
+        assignments = None
+        if new.new_assignments is not None:
+            assignments = [
+                CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in new.new_assignments
+            ]
+        return CreatePartitionsTopic(name=name, count=new.total_count, assignments=assignments)
+
+    @staticmethod
+    def _read(response: CreatePartitionsResponse, answers: Answers[str, None]) -> None:
+        for each in response.results:
+            if each.error_code:
+                answers.fail(each.name, each.error_code, each.error_message)
+            else:
+                answers.succeed(each.name, None)
+
+
+class ListTopics(AdminOperation[None, list[TopicListing]]):
+    """Lists all topics. Its only key is None."""
+
+    title = "list topics"
+    route = AnyBroker()
+
+    def requests(
+        self, keys: Sequence[None], context: RequestContext
+    ) -> Iterable[AdminRequest[None, list[TopicListing]]]:
+        """Ask for the metadata of all topics."""
+        message = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        yield AdminRequest.of(message, MetadataResponse, keys, self._read)
+
+    @staticmethod
+    def _read(response: MetadataResponse, answers: Answers[None, list[TopicListing]]) -> None:
+        listings = [
+            TopicListing(each.name or "", _id_or_none(each.topic_id), each.is_internal)
+            for each in response.topics
+        ]
+        answers.succeed(None, sorted(listings, key=lambda listing: listing.name))
+
+    def what(self, key: None) -> str:
+        """Name the call."""
+        return self.title
+
+
+class DescribeTopics(AdminOperation[TopicKey, TopicDescription]):
+    """Describes topics by name or id.
+
+    Names go page by page to brokers that know DescribeTopicPartitions (3.8 and newer), which also returns the
+    eligible leader replicas (KIP-966). Ids, and names on older brokers, go with a Metadata request.
+    """
+
+    title = "describe topic"
+    route = AnyBroker()
+
+    def __init__(self, include_authorized_operations: bool, partitions_per_page: int) -> None:
+        self._include_authorized_operations: Final = include_authorized_operations
+        self._partitions_per_page: Final = partitions_per_page
+        # The partitions of the pages so far, and where the next page begins.
+        self._pages: Final[dict[str, list[TopicPartitionInfo]]] = {}
+        self._cursor: Cursor | None = None
+
+    def requests(
+        self, keys: Sequence[TopicKey], context: RequestContext
+    ) -> Iterable[AdminRequest[TopicKey, TopicDescription]]:
+        """Ask by name and by id separately."""
+        names = sorted(key for key in keys if isinstance(key, str))  # the order of the pages
+        ids = [key for key in keys if isinstance(key, UUID)]
+        if names and context.versions.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+            yield self._page(names)
+        elif names:
+            yield self._metadata([MetadataRequestTopic(name=name) for name in names], names, context)
+        if ids:
+            version = context.versions.latest(ApiKey.METADATA)
+            if version < _METADATA_BY_ID_FROM:
+                _names_only(keys, "describe", "3.1")
+            topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
+            yield self._metadata(topics, ids, context)
+
+    def _page(self, names: list[str]) -> AdminRequest[TopicKey, TopicDescription]:
+        message = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names],
+            response_partition_limit=self._partitions_per_page,
+            cursor=self._cursor,
+        )
+
+        def read(
+            response: DescribeTopicPartitionsResponse, answers: Answers[TopicKey, TopicDescription]
+        ) -> None:
+            self._cursor = cursor = response.next_cursor
+            for topic in response.topics:
+                self._take_page(topic, cursor, answers)
+            if cursor is not None:
+                for name in names:
+                    if name >= cursor.topic_name:
+                        answers.ask_again(name)
+
+        keys: Sequence[TopicKey] = names
+        return AdminRequest.of(message, DescribeTopicPartitionsResponse, keys, read)
+
+    def _take_page(
+        self,
+        topic: DescribeTopicPartitionsResponseTopic,
+        cursor: Cursor | None,
+        answers: Answers[TopicKey, TopicDescription],
+    ) -> None:
+        name = topic.name or ""
+        if topic.error_code:
+            answers.fail(name, topic.error_code)
+            return
+        partitions = self._pages.setdefault(name, [])
+        partitions += [_partition_of_page(each) for each in topic.partitions]
+        if cursor is not None and cursor.topic_name == name:
+            return
+        description = TopicDescription(
+            name,
+            _id_or_none(topic.topic_id),
+            topic.is_internal,
+            tuple(sorted(partitions, key=lambda each: each.partition)),
+            self._operations(topic.topic_authorized_operations),
+        )
+        answers.succeed(name, description)
+
+    def _metadata(
+        self, topics: list[MetadataRequestTopic], keys: Sequence[TopicKey], context: RequestContext
+    ) -> AdminRequest[TopicKey, TopicDescription]:
+        include = self._include_authorized_operations
+        if include and context.versions.latest(ApiKey.METADATA) < _AUTHORIZED_OPERATIONS_FROM:
+            raise UnsupportedApiError(
+                "describe topics: the broker is older than 2.3 and returns no authorised operations; "
+                "call without `include_authorized_operations`"
+            )
+        message = MetadataRequest(
+            topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=include
+        )
+
+        def read(response: MetadataResponse, answers: Answers[TopicKey, TopicDescription]) -> None:
+            asked = set(keys)
+            for topic in response.topics:
+                key: TopicKey = topic.topic_id if topic.topic_id in asked else topic.name or ""
+                if topic.error_code:
+                    answers.fail(key, topic.error_code)
+                else:
+                    answers.succeed(key, self._described(topic))
+
+        return AdminRequest.of(message, MetadataResponse, keys, read)
+
+    def _described(self, topic: MetadataResponseTopic) -> TopicDescription:
+        partitions = [
+            TopicPartitionInfo(
+                each.partition_index,
+                each.leader_id,
+                each.leader_epoch,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+                tuple(each.offline_replicas),
+            )
+            for each in topic.partitions
+        ]
+        return TopicDescription(
+            topic.name or "",
+            _id_or_none(topic.topic_id),
+            topic.is_internal,
+            tuple(sorted(partitions, key=lambda each: each.partition)),
+            self._operations(topic.topic_authorized_operations),
+        )
+
+    def _operations(self, bits: int) -> frozenset[AclOperation] | None:
+        return operations_from_bits(bits) if self._include_authorized_operations else None
+
+    def what(self, key: TopicKey) -> str:
+        """Name the topic."""
+        return f"{self.title} {topic_text(key)}"
+
+
+def topic_text(key: TopicKey) -> str:
+    """Write a topic for a message: its name, or its id in Kafka's form."""
+    return f"with id {uuid_to_text(key)}" if isinstance(key, UUID) else key
+
+
+def _partition_of_page(partition: DescribeTopicPartitionsResponsePartition) -> TopicPartitionInfo:
+    eligible, last_known = partition.eligible_leader_replicas, partition.last_known_elr
+    return TopicPartitionInfo(
+        partition.partition_index,
+        partition.leader_id,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        tuple(partition.offline_replicas),
+        None if eligible is None else tuple(eligible),
+        None if last_known is None else tuple(last_known),
+    )
+
+
+def _id_or_none(topic_id: UUID) -> UUID | None:
+    return None if topic_id == ZERO_UUID else topic_id
+
+
+def _names_only(keys: Sequence[TopicKey], verb: str, release: str) -> list[str]:
+    """Return the names.
+
+    Raises:
+        UnsupportedApiError: an id is among them, which the broker cannot take.
+    """
+    for key in keys:
+        if isinstance(key, UUID):
+            raise UnsupportedApiError(
+                f"{verb} topic {topic_text(key)}: brokers before {release} take no ids; use the name"
+            )
+    return [key for key in keys if isinstance(key, str)]
