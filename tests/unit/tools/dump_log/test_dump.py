@@ -61,8 +61,8 @@ def test_batches_and_records_have_kafkas_lines(tmp_path: Path) -> None:
         (
             "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 "
             "producerEpoch: -1 partitionLeaderEpoch: -1 isTransactional: false isControl: false "
-            f"deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: {TIME + 1} size: {len(data)} magic: 2 "
-            f"compresscodec: gzip crc: {crc} isvalid: true"
+            f"deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: {TIME + 1} size: {len(data)} "
+            f"magic: 2 compresscodec: gzip crc: {crc} isvalid: true"
         ),
         (
             f"| offset: 0 CreateTime: {TIME} keySize: 1 valueSize: 1 sequence: -1 headerKeys: [h] "

@@ -117,12 +117,14 @@ class EnsembleClient:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         max_in_flight: int = MAX_IN_FLIGHT,
+        creates_chroot: bool = True,
         connect: Connect | None = None,
     ) -> "EnsembleClient":
         """Open a session with one of the servers, and create the chroot if it is missing.
 
-        `hosts` is the value of `zookeeper.connect`: ``host:port,…[/chroot]``. `connect` replaces the function
-        that opens TCP connections, so that a test can cut them.
+        `hosts` is the value of `zookeeper.connect`: ``host:port,…[/chroot]``. Without `creates_chroot` a
+        missing chroot stays missing. `connect` replaces the function that opens TCP connections, so that a
+        test can cut them.
 
         Raises:
             BadArgumentsError: `hosts` is no list of addresses, or the chroot is no path.
@@ -132,7 +134,7 @@ class EnsembleClient:
             hosts, session_timeout_ms=session_timeout_ms, max_in_flight=max_in_flight, connect=connect
         )
         try:
-            await zookeeper._open_first(connection_timeout_ms)
+            await zookeeper._open_first(connection_timeout_ms, creates_chroot=creates_chroot)
         except BaseException:
             zookeeper.abandon()
             raise
@@ -388,7 +390,7 @@ class EnsembleClient:
 
     # The session, on the loop.
 
-    async def _open_first(self, timeout_ms: int) -> None:
+    async def _open_first(self, timeout_ms: int, *, creates_chroot: bool) -> None:
         deadline = self._loop.time() + timeout_ms / 1000
         self._open()
         try:
@@ -400,7 +402,7 @@ class EnsembleClient:
                 f"{timeout_ms} ms (`zookeeper.connection.timeout.ms`): {self._link.last_failure}"
             ) from None
         # A connection that breaks meanwhile costs one attempt, not the broker's start.
-        while True:
+        while creates_chroot:
             try:
                 return await self._ensure_chroot()
             except ConnectionLossError as error:

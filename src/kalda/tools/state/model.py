@@ -1,0 +1,53 @@
+"""The state of a cluster as values: what the files of a folder say, and what a cluster has.
+
+None in place of a collection means that the side does not speak of it: a folder without ``groups`` leaves the
+groups of the cluster alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from kalda.common.types import TopicPartition
+
+Configs: TypeAlias = Mapping[str, str]
+"""Settings by name, as text; only what was set, no defaults."""
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
+"""Topics that brokers create and own; they are no part of the state."""
+
+CLUSTER_DEFAULT: Final = None
+"""The key of the settings that hold for all brokers without a setting of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic: its shape and its own settings."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Configs
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Topics by name, committed offsets by group, dynamic settings by broker id.
+
+    The settings of all brokers are under `CLUSTER_DEFAULT`.
+    """
+
+    topics: Mapping[str, TopicState] | None = None
+    groups: Mapping[str, Mapping[TopicPartition, int]] | None = None
+    broker_configs: Mapping[int | None, Configs] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The values that settings have where nothing is set, to judge what removing a setting means."""
+
+    topic: Configs
+    broker: Configs
+
+
+NO_DEFAULTS: Final = Defaults({}, {})

@@ -1,0 +1,134 @@
+"""The interactive shell: reads lines, executes them, completes commands and paths with the tab key.
+
+Between two lines the event loop stands still while the terminal waits for input; kazoo's own thread keeps the
+session alive meanwhile, and its events wait in the inbox of the client.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kalda.tools.framework.output import Output
+from kalda.tools.zk.shell_lines import (
+    COMMANDS,
+    ChangeDirectory,
+    Help,
+    Quit,
+    ShellCommand,
+    ShellLineError,
+    completions,
+    parse_line,
+)
+from kalda.tools.zk.tree_commands import run
+from kalda.zk.client.port import ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import NoNodeError, SessionExpiredError, ZooKeeperError
+
+
+class Shell:
+    """One session of the shell on one client. `runner` runs every coroutine of the session."""
+
+    def __init__(self, runner: asyncio.Runner, client: ZooKeeperClient, address: str, output: Output) -> None:
+        self._runner: Final = runner
+        self._client: Final = client
+        self._address: Final = address
+        self._output: Final = output
+        self._directory = "/"
+        self._candidates: list[str] = []
+        self.failures = 0
+        """Lines that failed; a script that reads commands from a file exits with 1 if there is one."""
+
+    @property
+    def prompt(self) -> str:
+        """What stands in front of the cursor."""
+        return f"{self._address} {self._directory}> "
+
+    def read_lines(self) -> None:
+        """Read and execute lines until the input ends or `quit`; without a terminal there is no prompt."""
+        is_interactive = sys.stdin.isatty()
+        with self._completion() if is_interactive else contextlib.nullcontext():
+            while True:
+                try:
+                    line = input(self.prompt if is_interactive else "")
+                except EOFError:
+                    if is_interactive:
+                        print()
+                    return
+                except KeyboardInterrupt:
+                    print()  # Ctrl-C drops the line, as in other shells
+                    continue
+                if not self.execute_line(line):
+                    return
+
+    def execute_line(self, line: str) -> bool:
+        """Execute a line; return whether the shell goes on."""
+        try:
+            command = parse_line(line, self._directory)
+            return command is None or self._execute(command)
+        except SessionExpiredError as error:
+            self._fail(f"{error}; start the shell again")
+            return False
+        except (ShellLineError, ZooKeeperError) as error:
+            self._fail(str(error))
+            return True
+
+    def _execute(self, command: ShellCommand) -> bool:
+        match command:
+            case Quit():
+                return False
+            case Help():
+                width = max(len(usage.form) for usage in COMMANDS.values())
+                for usage in COMMANDS.values():
+                    self._output.item(
+                        {"usage": usage.form, "help": usage.help}, f"{usage.form:{width}}  {usage.help}"
+                    )
+            case ChangeDirectory():
+                if self._runner.run(self._client.exists(command.path)) is None:
+                    raise NoNodeError(f"{command.path} does not exist", command.path)
+                self._directory = command.path
+            case _:
+                shown = self._runner.run(run(self._client, command))
+                self._output.item(shown.document, "\n".join(shown.lines))
+        self._output.flush()
+        return True
+
+    def _fail(self, message: str) -> None:
+        self.failures += 1
+        self._output.flush()
+        self._output.failure(message)
+
+    # Completion.
+
+    @contextlib.contextmanager
+    def _completion(self) -> Iterator[None]:
+        try:
+            import readline
+        except ImportError:  # this Python was built without it: lines can be typed, not completed
+            yield
+            return
+        delimiters = readline.get_completer_delims()
+        readline.set_completer_delims(" ")
+        readline.set_completer(self._complete)
+        readline.parse_and_bind("tab: complete")
+        readline.set_auto_history(True)
+        try:
+            yield
+        finally:
+            readline.set_completer(None)
+            readline.set_completer_delims(delimiters)
+
+    def _complete(self, word: str, state: int) -> str | None:
+        """Return the candidate number `state`, None behind the last one; the interface of `readline`."""
+        import readline
+
+        if state == 0:
+            before = readline.get_line_buffer()[: readline.get_endidx()]
+            self._candidates = completions(before, self._directory, self._children)
+        return self._candidates[state] if state < len(self._candidates) else None
+
+    def _children(self, path: str) -> Iterable[str]:
+        try:
+            return self._runner.run(self._client.children(path))
+        except ZooKeeperError:
+            return ()  # completion is silent where it knows nothing
