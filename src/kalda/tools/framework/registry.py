@@ -28,6 +28,13 @@ class ToolEntry:
 _TOOLS = "kalda.tools"
 
 TOOLS: Final[dict[str, ToolEntry]] = {
+    "dump-log": ToolEntry(
+        f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
+    ),
+    "zk": ToolEntry(
+        f"{_TOOLS}.zk.command:zk",
+        "Read and change the tree of the coordination server or of a ZooKeeper ensemble.",
+    ),
     "completion": ToolEntry(f"{_TOOLS}.completion:completion", "Print the completion script of a shell."),
 }
 """The tools by command name, in the order of the list of commands."""

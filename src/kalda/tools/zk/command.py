@@ -1,15 +1,18 @@
-"""The commands `kalda zk ls|get|set|create|rm|stat|shell`; without a verb the shell opens."""
+"""The commands `kalda zk ls|get|set|create|rm|stat|shell`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import typer
+import click
 
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError
+from kalda.tools.framework.option_types import Integer
 from kalda.tools.zk import tree_commands
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 if TYPE_CHECKING:
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
@@ -19,120 +22,142 @@ ADDRESS_DEFAULT: Final = "127.0.0.1:2181"
 _SESSION_TIMEOUT_MS: Final = 30_000
 _CONNECTION_TIMEOUT_MS: Final = 10_000
 
-app = noun("Look at and change the tree of the coordination server or of a ZooKeeper ensemble.")
-
-_ZooKeeper = Annotated[
-    str,
-    typer.Option(
-        "--zookeeper", metavar="HOST:PORT,...", help="The servers, with /CHROOT behind them if any."
-    ),
-]
-_Path = Annotated[str, typer.Argument(metavar="PATH", help="The absolute path of a znode.")]
-_Version = Annotated[
-    int,
-    typer.Option(
-        "--version", "-v", metavar="VERSION", help="Fail unless the znode has this version.", min=-1
-    ),
-]
+zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
 
 
-@command(app, "ls", connects=False)
-async def ls(
-    tool: Tool,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The absolute path of a znode.")] = "/",
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-R", help="List the paths of all znodes below it.")
-    ] = False,
-    zookeeper: _ZooKeeper = ADDRESS_DEFAULT,
-) -> None:
+def _servers(function: Decorated) -> Decorated:
+    """Add the options that say where the servers are."""
+    function = click.option(
+        "--connection-timeout-ms",
+        type=Integer(1),
+        default=_CONNECTION_TIMEOUT_MS,
+        show_default=True,
+        metavar="MS",
+        help="How long to try to connect.",
+    )(function)
+    return click.option(
+        "--zookeeper",
+        metavar="HOST:PORT,...[/CHROOT]",
+        default=ADDRESS_DEFAULT,
+        show_default=True,
+        help="The servers, and the chroot if there is one.",
+    )(function)
+
+
+_path = click.argument("path", metavar="PATH")
+_version = click.option(
+    "--version",
+    "-v",
+    type=Integer(-1),
+    default=-1,
+    metavar="VERSION",
+    help="Fail unless this is the version.",
+)
+
+
+@command("ls", zk, connects=False)
+@click.argument("path", metavar="[PATH]", default="/")
+@click.option("--recursive", "-R", is_flag=True, help="List the paths of all znodes below it.")
+@_servers
+async def ls(tool: Tool, path: str, recursive: bool, zookeeper: str, connection_timeout_ms: int) -> None:
     """List the children of a znode."""
-    await _run(tool, zookeeper, tree_commands.Ls(path, recursive))
+    await _run(tool, zookeeper, connection_timeout_ms, tree_commands.Ls(path, recursive))
 
 
-@command(app, "get", connects=False)
-async def get(
-    tool: Tool,
-    path: _Path,
-    show_stat: Annotated[bool, typer.Option("--stat", "-s", help="Print the metadata too.")] = False,
-    zookeeper: _ZooKeeper = ADDRESS_DEFAULT,
-) -> None:
+@command("get", zk, connects=False)
+@_path
+@click.option("--stat", "-s", "show_stat", is_flag=True, help="Print the metadata too.")
+@_servers
+async def get(tool: Tool, path: str, show_stat: bool, zookeeper: str, connection_timeout_ms: int) -> None:
     """Print a znode's data."""
-    await _run(tool, zookeeper, tree_commands.Get(path, show_stat))
+    await _run(tool, zookeeper, connection_timeout_ms, tree_commands.Get(path, show_stat))
 
 
-@command(app, "stat", connects=False)
-async def stat(tool: Tool, path: _Path, zookeeper: _ZooKeeper = ADDRESS_DEFAULT) -> None:
+@command("stat", zk, connects=False)
+@_path
+@_servers
+async def stat(tool: Tool, path: str, zookeeper: str, connection_timeout_ms: int) -> None:
     """Print a znode's metadata."""
-    await _run(tool, zookeeper, tree_commands.StatOf(path))
+    await _run(tool, zookeeper, connection_timeout_ms, tree_commands.StatOf(path))
 
 
-@command(app, "set", connects=False)
+@command("set", zk, connects=False)
+@_path
+@click.argument("data", metavar="DATA")
+@_version
+@_servers
 async def set_data(
-    tool: Tool,
-    path: _Path,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="The new data, as UTF-8 text.")],
-    version: _Version = -1,
-    zookeeper: _ZooKeeper = ADDRESS_DEFAULT,
+    tool: Tool, path: str, data: str, version: int, zookeeper: str, connection_timeout_ms: int
 ) -> None:
-    """Replace a znode's data."""
-    await _run(tool, zookeeper, tree_commands.Set(path, data.encode(), version))
+    """Replace a znode's data with a text."""
+    await _run(tool, zookeeper, connection_timeout_ms, tree_commands.Set(path, data.encode(), version))
 
 
-@command(app, "create", connects=False)
+@command("create", zk, connects=False)
+@_path
+@click.argument("data", metavar="[DATA]", default="")
+@click.option("--sequential", "-s", is_flag=True, help="Append the parent's counter to the name.")
+@click.option("--parents", "-p", is_flag=True, help="Create missing parents too.")
+@_servers
 async def create(
     tool: Tool,
-    path: _Path,
-    data: Annotated[str, typer.Argument(metavar="[DATA]", help="Its data, as UTF-8 text.")] = "",
-    sequential: Annotated[
-        bool, typer.Option("--sequential", "-s", help="Append the parent's counter to the name.")
-    ] = False,
-    parents: Annotated[bool, typer.Option("--parents", "-p", help="Create missing parents too.")] = False,
-    zookeeper: _ZooKeeper = ADDRESS_DEFAULT,
+    path: str,
+    data: str,
+    sequential: bool,
+    parents: bool,
+    zookeeper: str,
+    connection_timeout_ms: int,
 ) -> None:
     """Create a znode."""
-    await _run(tool, zookeeper, tree_commands.CreateNode(path, data.encode(), sequential, parents))
+    await _run(
+        tool,
+        zookeeper,
+        connection_timeout_ms,
+        tree_commands.CreateNode(path, data.encode(), sequential, parents),
+    )
 
 
-@command(app, "rm", connects=False)
+@command("rm", zk, connects=False)
+@_path
+@click.option("--recursive", "-r", is_flag=True, help="Delete everything below it first.")
+@_version
+@_servers
 async def rm(
-    tool: Tool,
-    path: _Path,
-    recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Delete everything below it first.")
-    ] = False,
-    version: _Version = -1,
-    zookeeper: _ZooKeeper = ADDRESS_DEFAULT,
+    tool: Tool, path: str, recursive: bool, version: int, zookeeper: str, connection_timeout_ms: int
 ) -> None:
     """Delete a znode."""
-    await _run(tool, zookeeper, tree_commands.Rm(path, recursive, version))
+    await _run(tool, zookeeper, connection_timeout_ms, tree_commands.Rm(path, recursive, version))
 
 
-@command(app, "shell", connects=False)
-def shell(tool: Tool, zookeeper: _ZooKeeper = ADDRESS_DEFAULT) -> None:
-    """Open a shell over the tree: `ls`, `get`, `set`, `create`, `rm`, `stat`, `cd`; tab completes."""
+@command("shell", zk, connects=False)
+@_servers
+def shell(tool: Tool, zookeeper: str, connection_timeout_ms: int) -> None:
+    """Open a shell over the tree, with `ls`, `get`, `set`, `create`, `rm`, `stat` and `cd`; tab completes.
+
+    Commands can come from a pipe too; the exit code is then 1 if one of them failed.
+    """
     from kalda.tools.zk.shell import Shell
 
-    async def close(client: "EnsembleClient") -> None:
-        await client.close()
-
     with asyncio.Runner() as runner:
-        client = runner.run(_connect(zookeeper))
+        client = runner.run(_connect(zookeeper, connection_timeout_ms))
+        opened = Shell(runner, client, zookeeper, tool.output)
         try:
-            opened = Shell(runner, client, zookeeper, tool.output)
             opened.read_lines()
         finally:
-            runner.run(close(client))
-    if opened.failures:
+            runner.run(client.close())
+    if opened.failures and not opened.is_interactive:
         raise ToolError(f"{opened.failures} of the commands failed")
 
 
-async def _run(tool: Tool, zookeeper: str, given: tree_commands.TreeCommand) -> None:
+async def _run(
+    tool: Tool, zookeeper: str, connection_timeout_ms: int, given: tree_commands.TreeCommand
+) -> None:
     from kalda.zk.client.path_validation import check_path
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
     try:
         check_path(given.path if not isinstance(given, tree_commands.CreateNode) else f"{given.path}0")
-        async with _client(zookeeper) as client:
+        async with _client(zookeeper, connection_timeout_ms) as client:
             shown = await tree_commands.run(client, given)
     except ZooKeeperError as error:
         raise ToolError(str(error)) from error
@@ -140,15 +165,15 @@ async def _run(tool: Tool, zookeeper: str, given: tree_commands.TreeCommand) -> 
 
 
 @asynccontextmanager
-async def _client(zookeeper: str) -> AsyncIterator["EnsembleClient"]:
-    client = await _connect(zookeeper)
+async def _client(zookeeper: str, connection_timeout_ms: int) -> AsyncIterator["EnsembleClient"]:
+    client = await _connect(zookeeper, connection_timeout_ms)
     try:
         yield client
     finally:
         await client.close()
 
 
-async def _connect(zookeeper: str) -> "EnsembleClient":
+async def _connect(zookeeper: str, connection_timeout_ms: int) -> "EnsembleClient":
     """Open a session; raises `ToolError` if no server takes it, or the chroot does not exist."""
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
@@ -157,7 +182,7 @@ async def _connect(zookeeper: str) -> "EnsembleClient":
         client = await EnsembleClient.connect(
             zookeeper,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
-            connection_timeout_ms=_CONNECTION_TIMEOUT_MS,
+            connection_timeout_ms=connection_timeout_ms,
             creates_chroot=False,  # a typing error in an address must not leave znodes behind
         )
     except ZooKeeperError as error:

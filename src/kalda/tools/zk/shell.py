@@ -36,6 +36,7 @@ class Shell:
         self._output: Final = output
         self._directory = "/"
         self._candidates: list[str] = []
+        self.is_interactive: Final = sys.stdin.isatty()
         self.failures = 0
         """Lines that failed; a script that reads commands from a file exits with 1 if there is one."""
 
@@ -46,13 +47,12 @@ class Shell:
 
     def read_lines(self) -> None:
         """Read and execute lines until the input ends or `quit`; without a terminal there is no prompt."""
-        is_interactive = sys.stdin.isatty()
-        with self._completion() if is_interactive else contextlib.nullcontext():
+        with self._completion() if self.is_interactive else contextlib.nullcontext():
             while True:
                 try:
-                    line = input(self.prompt if is_interactive else "")
+                    line = input(self.prompt if self.is_interactive else "")
                 except EOFError:
-                    if is_interactive:
+                    if self.is_interactive:
                         print()
                     return
                 except KeyboardInterrupt:

@@ -404,7 +404,8 @@ class EnsembleClient:
         # A connection that breaks meanwhile costs one attempt, not the broker's start.
         while creates_chroot:
             try:
-                return await self._ensure_chroot()
+                await self._ensure_chroot()
+                return
             except ConnectionLossError as error:
                 if self._loop.time() >= deadline:
                     raise
