@@ -19,20 +19,26 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
-from kalda.tools.framework.errors import FAILURE, USAGE, ToolError, ToolUsageError
+from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
 from kalda.tools.framework.output import Output
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, SuggestingGroup
 from kalda.tools.framework.tables import printable
+
+if TYPE_CHECKING:
+    from kalda.clients.admin.async_admin import AsyncAdmin
 
 BOOTSTRAP_VARIABLE: Final = "KALDA_BOOTSTRAP_SERVER"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 """Where `kalda start` listens by default."""
 
+
+_ADMIN_DEFAULTS: Final = {"client.id": "kalda", "default.api.timeout.ms": "15000"}
+"""A person waits for the result: a wrong address must not take a minute."""
 
 Options = ParamSpec("Options")
 ToolFunction = Callable[Concatenate["Tool", Options], Awaitable[None] | None]
@@ -45,6 +51,12 @@ class Tool:
         self.output: Final = output
         self.properties: Final = properties
         """Settings with Kafka's dotted names. A command that connects has ``bootstrap.servers`` here."""
+
+    def admin(self) -> "AsyncAdmin":
+        """Return an admin client with the command's settings, to be used in ``async with``."""
+        from kalda.clients.admin.async_admin import AsyncAdmin
+
+        return AsyncAdmin.from_config({**_ADMIN_DEFAULTS, **self.properties})
 
 
 def noun(description: str) -> click.Group:
@@ -167,6 +179,8 @@ def exit_code_of(run: Callable[[], None]) -> int:
     """
     try:
         run()
+    except PartialFailureError as error:
+        return error.exit_code
     except ToolError as error:
         report_failure(printable(str(error)))
         return error.exit_code
@@ -184,9 +198,9 @@ def exit_code_of(run: Callable[[], None]) -> int:
 def _exit_code(error: Exception) -> int | None:
     """Return the exit code for an error of the clients, or None for a fault of this program."""
     from kalda.common.config_def import ConfigError
-    from kalda.net.client.client_errors import ClientError
+    from kalda.net.client.client_errors import ClientConfigError, ClientError
 
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | ClientConfigError):
         return USAGE
     return FAILURE if isinstance(error, ClientError) else None
 

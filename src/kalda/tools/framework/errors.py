@@ -18,6 +18,10 @@ class ToolError(Exception):
     exit_code = FAILURE
 
 
+class PartialFailureError(ToolError):
+    """Some of the things that a command was given failed, and each has got its line."""
+
+
 class ToolUsageError(ToolError):
     """The command line, or a file that it names, is wrong."""
 

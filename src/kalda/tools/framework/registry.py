@@ -28,6 +28,7 @@ class ToolEntry:
 _TOOLS = "kalda.tools"
 
 TOOLS: Final[dict[str, ToolEntry]] = {
+    "topics": ToolEntry(f"{_TOOLS}.topics:topics", "Create, list, describe, alter and delete topics."),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
     ),

@@ -1,0 +1,83 @@
+"""Which topics a command means: names, and regular expressions where no topic can have the name.
+
+A possible name is always taken literally, so that ``a.b`` never stands for ``a-b``; ``fl.*`` is an expression
+for the reason that no topic can have that name.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+
+if TYPE_CHECKING:
+    from kalda.clients.admin.async_admin import AsyncAdmin
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_LITERAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def topic_arguments(function: _Function) -> _Function:
+    """Add the names of topics, as arguments and as Kafka's option."""
+    arguments = click.argument("names", metavar="[TOPIC]...", nargs=-1)
+    option = click.option("--topic", multiple=True, metavar="TOPIC", help="A topic; repeatable.")
+    return arguments(option(function))
+
+
+async def existing_topics(
+    admin: "AsyncAdmin",
+    names: Sequence[str],
+    *,
+    include_internal: bool = True,
+    is_missing_allowed: bool = False,
+    is_all_default: bool = False,
+) -> list[str]:
+    """Return the names of the topics that `names` mean, in order.
+
+    Args:
+        admin: the client.
+        names: names and regular expressions.
+        include_internal: whether regular expressions, and no names at all, mean internal topics too.
+        is_missing_allowed: whether a name without a topic is left out instead of an error.
+        is_all_default: whether no names at all mean all topics.
+
+    Raises:
+        ToolError: a name without a topic.
+    """
+    listings = await admin.list_topics(include_internal=True)
+    plain = sorted(name for name, each in listings.items() if include_internal or not each.is_internal)
+    if not names and is_all_default:
+        return plain
+    literal = [name for name in names if _LITERAL.fullmatch(name) and name in listings]
+    chosen = dict.fromkeys([*literal, *select(plain, [name for name in names if name not in literal])])
+    missing = [name for name in names if name not in chosen and _LITERAL.fullmatch(name)]
+    missing += [name for name in names if not _LITERAL.fullmatch(name) and not select(plain, [name])]
+    if missing and not is_missing_allowed:
+        raise ToolError(f"topic {', '.join(missing)} does not exist; `kalda topics list` prints the names")
+    return list(chosen)
+
+
+def select(existing: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the existing names that are named, or match one of `names` that can only be a pattern.
+
+    >>> select(["a-b", "a.b", "axb"], ["a.b"]), select(["a-b", "a.b", "axb"], ["a[.x]b"])
+    (['a.b'], ['a.b', 'axb'])
+
+    Raises:
+        ToolUsageError: a pattern is no regular expression.
+    """
+    literal, patterns = set(), []
+    for name in names:
+        if _LITERAL.fullmatch(name):
+            literal.add(name)
+            continue
+        try:
+            # Kafka's tools take a comma for an alternative.
+            patterns.append(re.compile(name.strip().replace(",", "|").replace(" ", "")))
+        except re.error as error:
+            raise ToolUsageError(
+                f"{name!r} is neither a topic's name nor a regular expression: {error}"
+            ) from error
+    return [name for name in existing if name in literal or any(each.fullmatch(name) for each in patterns)]
