@@ -8,13 +8,13 @@ done. `close` leaves no task.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
-from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import TransactionRequest
+from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.net.client.api_versions import NodeApiVersions
@@ -29,11 +29,43 @@ EPOCH_BUMP_VERSION: Final = 3
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
+R = TypeVar("R", bound=Message)
+
+
+class CoordinatorNetwork(Protocol):
+    """The part of a `NetworkClient` that the driver uses."""
+
+    @property
+    def retry_backoff(self) -> ExponentialBackoff:
+        """The waits between attempts."""
+        ...
+
+    async def coordinator(self, key: str, kind: CoordinatorType) -> int:
+        """Return the node of a coordinator."""
+        ...
+
+    def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
+        """Ask for the coordinator again before its next use."""
+        ...
+
+    async def ready(self, node_id: int) -> NodeApiVersions:
+        """Connect where needed; return what the node offers."""
+        ...
+
+    async def send(self, node_id: int, request: VersionedRequest, response_class: type[R]) -> R:
+        """Send a request to a node; return the response."""
+        ...
+
+    async def send_to_any(self, request: VersionedRequest, response_class: type[R]) -> R:
+        """Send a request to some node; return the response."""
+        ...
+
+
 class TransactionDriver:
     """The task that carries one coordinator request at a time."""
 
     def __init__(
-        self, manager: TransactionManager, network: NetworkClient, on_idle: Callable[[], None]
+        self, manager: TransactionManager, network: CoordinatorNetwork, on_idle: Callable[[], None]
     ) -> None:
         self._manager: Final = manager
         self._network: Final = network
@@ -58,6 +90,7 @@ class TransactionDriver:
         self._task = asyncio.get_running_loop().create_task(
             self._carry(request), name=f"kalda-producer-{type(request).__name__}"
         )
+        self._task.add_done_callback(self._ended)
         return True
 
     async def close(self) -> None:
@@ -73,9 +106,11 @@ class TransactionDriver:
         except Exception as error:
             logger.exception("%s failed in an unexpected way", type(request).__name__)
             self._manager.handle_internal_error(request, error)
-        finally:
-            self._task = None
-            self._on_idle()
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        """Called also for a task that was cancelled before it ran."""
+        self._task = None
+        self._on_idle()
 
     async def _send(self, request: TransactionRequest) -> None:
         manager = self._manager
