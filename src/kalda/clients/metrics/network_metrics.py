@@ -1,0 +1,161 @@
+"""Declares the metrics of connections and requests, which all clients have (``producer-metrics``, ...).
+
+`NodeConnection` records. The figures of the event loop's thread are its processor time, read when asked for:
+asyncio does not say how long a selector waited.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from kalda.clients.metrics.registry import ClientMetrics
+from kalda.clients.metrics.sensor import Sensor
+
+
+class NodeMetrics:
+    """What is recorded for one broker: ``<kind>-node-metrics`` with the tag ``node-id``."""
+
+    __slots__ = ("latency", "received", "sent")
+
+    def __init__(self, metrics: ClientMetrics, group: str, node_id: int) -> None:
+        tags = {"node-id": f"node-{node_id}"}
+        self.sent: Final = metrics.sensor()
+        self.received: Final = metrics.sensor()
+        self.latency: Final = metrics.sensor()
+        _add_requests(metrics, group, self.sent, tags)
+        _add_responses(metrics, group, self.received, tags)
+        metrics.add_average_and_max(group, "request-latency", "request latency in ms", self.latency, tags)
+
+
+class NetworkMetrics:
+    """What is recorded for all connections of one client; `kind` is ``producer``, ``consumer``, ..."""
+
+    def __init__(self, metrics: ClientMetrics, kind: str) -> None:
+        self._metrics: Final = metrics
+        self._node_group: Final = f"{kind}-node-metrics"
+        self._nodes: Final[dict[int, NodeMetrics]] = {}
+        self._connections = 0
+        group = self.group = f"{kind}-metrics"
+        self._created: Final = metrics.sensor()
+        self._closed: Final = metrics.sensor()
+        self._sent: Final = metrics.sensor()
+        self._received: Final = metrics.sensor()
+        metrics.add(
+            group,
+            "connection-count",
+            "The current number of active connections.",
+            lambda _: float(self._connections),
+        )
+        metrics.add_meter(group, "connection-creation", "new connections established", self._created)
+        metrics.add_meter(group, "connection-close", "connections closed", self._closed)
+        _add_requests(metrics, group, self._sent, {})
+        _add_responses(metrics, group, self._received, {})
+        metrics.add(
+            group,
+            "network-io-rate",
+            "The number of network operations (reads or writes) on all connections per second.",
+            lambda now: self._sent.count_rate(now) + self._received.count_rate(now),
+        )
+        metrics.add_total(
+            group,
+            "network-io-total",
+            "The total number of network operations (reads or writes) on all connections.",
+            lambda _: self._sent.total_count + self._received.total_count,
+        )
+
+    def node(self, node_id: int) -> NodeMetrics:
+        """Return the metrics of a broker, registered at the first call."""
+        found = self._nodes.get(node_id)
+        if found is None:
+            found = self._nodes[node_id] = NodeMetrics(self._metrics, self._node_group, node_id)
+        return found
+
+    def connection_created(self) -> None:
+        """Count a connection that was opened."""
+        self._connections += 1
+        self._created.record(1, self._metrics.now())
+
+    def connection_closed(self) -> None:
+        """Count a connection that was closed, by either side."""
+        self._connections -= 1
+        self._closed.record(1, self._metrics.now())
+
+    def request_sent(self, node: NodeMetrics, request_bytes: int, now: float) -> None:
+        """Record a request that was handed to the socket."""
+        self._sent.record(request_bytes, now)
+        node.sent.record(request_bytes, now)
+
+    def response_received(self, node: NodeMetrics, response_bytes: int, latency_s: float, now: float) -> None:
+        """Record a response."""
+        self._received.record(response_bytes, now)
+        node.received.record(response_bytes, now)
+        node.latency.record(latency_s * 1000, now)
+
+
+def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = None) -> None:
+    """Register how busy the thread of the event loop is, by default the calling one."""
+    clock_id = time.pthread_getcpuclockid(threading.get_ident() if thread_id is None else thread_id)
+    started = metrics.now()
+    busy_at_start = time.clock_gettime(clock_id)
+
+    def busy(_: float) -> float:
+        try:
+            return time.clock_gettime(clock_id) - busy_at_start
+        except OSError:
+            return 0.0  # the thread has ended
+
+    def waited(now: float) -> float:
+        return max(now - started - busy(now), 0.0)
+
+    _add_share(metrics, group, "io", "doing I/O", busy, started)
+    _add_share(metrics, group, "io-wait", "waiting", waited, started)
+
+
+def _add_share(
+    metrics: ClientMetrics,
+    group: str,
+    base: str,
+    doing: str,
+    seconds: Callable[[float], float],
+    started: float,
+) -> None:
+    """Register the ratio since the last reading that is a window old, and the total."""
+    recent = _Recent(started)
+
+    def ratio(now: float) -> float:
+        return recent.ratio(seconds(now), now)
+
+    metrics.add(group, f"{base}-ratio", f"The fraction of time the I/O thread spent {doing}.", ratio)
+    metrics.add_total(
+        group,
+        f"{base}-time-ns-total",
+        f"The total time the I/O thread spent {doing}, in nanoseconds.",
+        lambda now: seconds(now) * 1e9,
+    )
+
+
+class _Recent:
+    """The growth of a number of seconds since a reading that is at least `WINDOW_S` old."""
+
+    WINDOW_S: Final = 30.0
+
+    def __init__(self, now: float) -> None:
+        self._older = self._newer = (0.0, now)
+
+    def ratio(self, value: float, now: float) -> float:
+        if now - self._newer[1] >= self.WINDOW_S:
+            self._older, self._newer = self._newer, (value, now)
+        value_then, then = self._older
+        return min(max((value - value_then) / (now - then), 0.0), 1.0) if now > then else 0.0
+
+
+def _add_requests(metrics: ClientMetrics, group: str, sent: Sensor, tags: dict[str, str]) -> None:
+    metrics.add_meter(group, "request", "requests sent", sent, counts=True, tags=tags)
+    metrics.add_meter(group, "outgoing-byte", "outgoing bytes", sent, tags=tags)
+    metrics.add_average_and_max(group, "request-size", "size of requests sent, in bytes", sent, tags)
+
+
+def _add_responses(metrics: ClientMetrics, group: str, received: Sensor, tags: dict[str, str]) -> None:
+    metrics.add_meter(group, "response", "responses received", received, counts=True, tags=tags)
+    metrics.add_meter(group, "incoming-byte", "incoming bytes", received, tags=tags)
