@@ -1,6 +1,6 @@
 """Holds the metrics of one client by Kafka's names and computes their values when they are asked for.
 
-A metric costs nothing until somebody reads it. Names, groups and tags are those of Java's clients, so that
+A metric costs nothing until it is read. Names, groups and tags are those of Java's clients, so that
 dashboards carry over; the list of tags always begins with the client's own (``client-id``).
 """
 
