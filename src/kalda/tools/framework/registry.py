@@ -29,6 +29,9 @@ _TOOLS = "kalda.tools"
 
 TOOLS: Final[dict[str, ToolEntry]] = {
     "topics": ToolEntry(f"{_TOOLS}.topics:topics", "Create, list, describe, alter and delete topics."),
+    "configs": ToolEntry(
+        f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers and groups."
+    ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
     ),
