@@ -30,8 +30,14 @@ class GroupPort(Protocol):
         """Take note of a call of `poll`: the member makes progress (`max.poll.interval.ms`).
 
         Offsets that auto commit may commit from now on are the positions at this moment: the records that
-        earlier calls returned have been processed.
+        earlier calls returned have been processed. A poll that waits calls this again whenever the member
+        wakes it, or `next_poll_at` has come, and before it collects records.
         """
+        ...
+
+    @property
+    def next_poll_at(self) -> float | None:
+        """When a poll that waits calls `polled` again although nothing wakes it; None for never."""
         ...
 
     def take_error(self) -> ClientError | None:

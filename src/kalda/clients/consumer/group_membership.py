@@ -1,0 +1,303 @@
+"""What the two group protocols share: the listener's calls, points in time of poll, failures, and commits.
+
+`ConsumerCoordinator` (classic) and `ConsumerMembership` (KIP-848) derive from it. Both work in tasks on the
+consumer's loop; what depends on how far the application has come happens in `polled`.
+
+What a maintainer must not break: positions are read for a commit only in `polled`, `leave` and `close`. At
+any other moment they may include records that the application has not processed.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, TypeVar
+
+from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
+from kalda.clients.consumer.group_errors import RebalanceListenerError
+from kalda.clients.consumer.group_requests import GroupRequests
+from kalda.clients.consumer.offset_commits import OffsetCommits, OnCommit
+from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
+from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
+from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
+from kalda.clients.errors import ClientError
+from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.network_client import NetworkClient
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+
+logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class GroupMembership(ABC):
+    """A member of a group, or a consumer that only commits for it (see `GroupPort`)."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        subscriptions: SubscriptionState,
+        callbacks: RebalanceCallbacks,
+        *,
+        group_id: str,
+        group_instance_id: str | None,
+        auto_commit_interval_ms: int | None,
+        wake: Callable[[], None],
+        on_committed: Callable[[Offsets], None],
+    ) -> None:
+        """Make a member that has not joined.
+
+        Args:
+            client: The connections of the consumer.
+            subscriptions: What is subscribed to and assigned.
+            callbacks: Calls the user's listener.
+            group_id: The group.
+            group_instance_id: The id of a static member (KIP-345).
+            auto_commit_interval_ms: None without auto commit.
+            wake: Makes a poll that waits call `polled` again; called on the loop.
+            on_committed: Called after each commit that succeeded, for interceptors.
+        """
+        self._client: Final = client
+        self._subscriptions: Final = subscriptions
+        self._callbacks: Final = callbacks
+        self._group_id: Final = group_id
+        self._instance_id: Final = group_instance_id
+        self._wake: Final = wake
+        self._requests: Final = GroupRequests(client, group_id)
+        self._commits: Final = OffsetCommits(
+            self._requests,
+            subscriptions,
+            self,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            on_committed=on_committed,
+        )
+        self._failure: ClientError | None = None
+        self._poll_actions: list[Callable[[], None]] = []
+        self._rebalance: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+
+    # What differs between the protocols
+
+    @abstractmethod
+    def commit_identity(self) -> CommitIdentity:
+        """Return in whose name to commit; raises while the member cannot."""
+
+    @abstractmethod
+    def fetch_identity(self) -> CommitIdentity:
+        """Return in whose name to ask for committed offsets."""
+
+    @abstractmethod
+    def on_commit_refused(self, code: ErrorCode, sent: CommitIdentity) -> ClientError:
+        """Process an error of a commit that concerns the membership; return what to raise."""
+
+    @abstractmethod
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Return the member's identity for transactional producers."""
+
+    @abstractmethod
+    def request_rejoin(self, reason: str) -> None:
+        """Start a rebalance (`enforce_rebalance`)."""
+
+    @abstractmethod
+    def _on_polled(self, now: float) -> None:
+        """Note a call of poll and start what is due."""
+
+    @abstractmethod
+    def _on_metadata(self) -> None:
+        """Take note of new metadata."""
+
+    @abstractmethod
+    async def _leave_group(self, reason: str, timeout_ms: int) -> None:
+        """Leave the group if this member is in it; failures are logged."""
+
+    @abstractmethod
+    def _has_lost_partitions(self) -> bool:
+        """Whether other members may own the partitions by now."""
+
+    # For the consumer
+
+    def start(self) -> None:
+        """Follow the metadata; nothing is sent before the first subscription or commit."""
+        self._client.metadata.on_update.append(self._metadata_updated)
+
+    def subscription_changed(self) -> None:
+        """Take note of a subscription; the next `polled` joins or rejoins."""
+        self._metadata_updated(self._client.metadata.snapshot)
+        self._wake()
+
+    def polled(self, now: float) -> None:
+        """Take note of a call of poll, before it collects records; `now` is monotonic seconds."""
+        if self._subscriptions.is_group_managed:
+            self._on_polled(now)
+        actions, self._poll_actions = self._poll_actions, []
+        for action in actions:
+            action()
+        self._commits.polled(now)
+
+    @property
+    def next_poll_at(self) -> float | None:
+        """When `polled` is due again although nothing wakes the poll; None if never."""
+        return self._commits.next_auto_commit_at
+
+    def take_error(self) -> ClientError | None:
+        """Return a failure that the next poll raises, once."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets; one attempt (see `OffsetCommits.committed`)."""
+        return await self._commits.committed(partitions)
+
+    async def commit(self, offsets: Offsets, *, timeout_ms: int) -> None:
+        """Commit offsets and wait for the result (see `OffsetCommits.commit`)."""
+        await self._commits.commit(offsets, timeout_ms=timeout_ms)
+
+    def commit_nowait(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
+        """Commit offsets without waiting (see `OffsetCommits.commit_nowait`)."""
+        self._commits.commit_nowait(offsets, on_commit)
+
+    async def leave(self) -> None:
+        """Give up all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
+        await self._stop_rebalance()
+        await self._release_partitions()
+        await self._leave_group(
+            "the consumer unsubscribed from all topics", self._client.config.request_timeout_ms
+        )
+
+    async def close(self, timeout_s: float, *, leave_group: bool = True) -> None:
+        """Commit if auto commit is on, leave the group, end the tasks; takes about `timeout_s` at most.
+
+        The listener's callback is not bounded: only the application knows how long it may take.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            await self._commits.close(round(timeout_s * 1000))
+            await self._stop_rebalance()
+            if leave_group:
+                await self._release_partitions()
+                remaining_ms = max(round((deadline - loop.time()) * 1000), 1)
+                await self._leave_group("the consumer is being closed", remaining_ms)
+        finally:
+            self._poll_actions.clear()
+            if self._metadata_updated in self._client.metadata.on_update:
+                self._client.metadata.on_update.remove(self._metadata_updated)
+            await _end(self._rebalance)
+            await _end(self._heartbeats)
+            self._rebalance = self._heartbeats = None
+
+    # For the protocols
+
+    def _fail(self, error: ClientError) -> None:
+        """Have the next poll raise the error."""
+        if self._failure is None:
+            self._failure = error
+        self._wake()
+
+    async def _at_poll(self, action: Callable[[], T]) -> T:
+        """Run the action within the next `polled`; return its result."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def run() -> None:
+            if not done.done():
+                done.set_result(action())
+
+        self._poll_actions.append(run)
+        self._wake()
+        return await done
+
+    async def _call_listener(self, event: RebalanceEvent, partitions: Iterable[TopicPartition]) -> None:
+        """Call the user's listener; what it raises comes out of poll."""
+        found = sorted(partitions)
+        logger.info("Group %s: %s %s.", self._group_id, event.value, ", ".join(map(str, found)) or "nothing")
+        try:
+            await self._callbacks.invoke(event, found)
+        except ClientError as error:
+            self._fail(error)
+        except Exception as error:
+            # It is the user's code: whatever it raises is for the caller of poll.
+            failure = RebalanceListenerError(event.value, error)
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _hold_for_revocation(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return no more records of partitions that go to others; return what to commit of them."""
+        self._subscriptions.mark_pending_revocation(partitions)
+        return self._consumed(partitions)
+
+    def _consumed(self, partitions: Collection[TopicPartition]) -> Offsets:
+        if not self._commits.is_automatic:
+            return {}
+        wanted = frozenset(partitions)
+        return {
+            partition: offset
+            for partition, offset in self._subscriptions.all_consumed().items()
+            if partition in wanted
+        }
+
+    async def _assign(self, assigned: Collection[TopicPartition], added: Collection[TopicPartition]) -> None:
+        """Use the partitions; records of those added are fetched when the listener has returned."""
+        self._commits.postpone_auto_commit(self._client.clock.monotonic())
+        self._subscriptions.assign_from_subscribed(sorted(assigned), awaiting_callback=added)
+        try:
+            await self._call_listener(RebalanceEvent.ASSIGNED, added)
+        finally:
+            self._subscriptions.callback_returned(added)
+            self._wake()
+
+    async def _release_partitions(self) -> None:
+        """Give up all partitions before the member leaves."""
+        assigned = self._subscriptions.assigned()
+        if not self._subscriptions.is_group_managed or not assigned:
+            return
+        event = RebalanceEvent.LOST if self._has_lost_partitions() else RebalanceEvent.REVOKED
+        try:
+            await self._call_listener(event, assigned)
+        finally:
+            self._subscriptions.assign_from_subscribed(())
+
+    async def _stop_rebalance(self) -> None:
+        await _end(self._rebalance)
+        self._rebalance = None
+        self._poll_actions.clear()
+
+    def _start_rebalance(self) -> None:
+        """Run `_rebalance_group` unless it runs."""
+        if self._rebalance is None:
+            self._rebalance = asyncio.create_task(self._run_rebalance(), name="rebalance")
+
+    async def _run_rebalance(self) -> None:
+        try:
+            await self._rebalance_group()
+        except ClientError as error:
+            self._fail(error)
+        finally:
+            if self._rebalance is asyncio.current_task():
+                self._rebalance = None
+
+    @abstractmethod
+    async def _rebalance_group(self) -> None:
+        """Bring the member's partitions in line with the group; errors come out of poll."""
+
+    def _metadata_updated(self, snapshot: ClusterMetadata) -> None:
+        if self._subscriptions.type is SubscriptionType.PATTERN:
+            self._subscriptions.subscribe_from_pattern(
+                name
+                for name, topic in snapshot.topics.items()
+                if topic.error is ErrorCode.NONE
+                and self._subscriptions.matches_pattern(name)
+                and not (topic.is_internal and self._excludes_internal_topics)
+            )
+        if self._subscriptions.is_group_managed:
+            self._on_metadata()
+
+    _excludes_internal_topics = True
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    if task is not None and task is not asyncio.current_task():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,57 @@
+"""Sends the requests of one group to its coordinator, and forgets a coordinator that cannot be reached."""
+
+from typing import Final, TypeVar
+
+from kalda.clients.coordinator_lookup import CoordinatorType
+from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
+from kalda.clients.network_client import COORDINATOR_ID_BASE, NetworkClient
+from kalda.clients.versioned_request import VersionedRequest
+from kalda.protocol.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+
+class GroupRequests:
+    """Requests of one group."""
+
+    def __init__(self, client: NetworkClient, group_id: str) -> None:
+        self.client: Final = client
+        self.group_id: Final = group_id
+
+    async def find_coordinator(self) -> None:
+        """Look the coordinator up unless it is known. One attempt.
+
+        Raises:
+            ClientError: there is none now, or the client may not use the group.
+        """
+        await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
+
+    def forget_coordinator(self) -> None:
+        """Look the coordinator up again before the next request."""
+        self.client.forget_coordinator(self.group_id, CoordinatorType.GROUP)
+
+    async def send(
+        self,
+        request: Message | VersionedRequest,
+        response_class: type[R],
+        *,
+        timeout_ms: int | None = None,
+        overtaking: bool = False,
+    ) -> R:
+        """Send a request to the coordinator; one attempt.
+
+        With `overtaking` it goes over the broker's other connection: a broker answers the requests of one
+        connection in turn, and a JoinGroup may wait for minutes.
+
+        Raises:
+            ClientError: as `NetworkClient.coordinator` and `NetworkClient.send`.
+        """
+        node_id = await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
+        broker_id = COORDINATOR_ID_BASE - node_id
+        if overtaking and broker_id in self.client.metadata.snapshot.brokers:
+            node_id = broker_id
+        try:
+            return await self.client.send(node_id, request, response_class, timeout_ms=timeout_ms)
+        except (BrokerConnectionError, RequestTimedOutError):
+            self.forget_coordinator()
+            raise
