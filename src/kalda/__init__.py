@@ -38,6 +38,10 @@ if TYPE_CHECKING:
         TopicPartitionInfo,
     )
     from kalda.clients.errors import ClientError
+    from kalda.clients.producer.producer import Producer
+    from kalda.clients.producer.producer_record import ProducerRecord
+    from kalda.clients.producer.record_future import RecordFuture
+    from kalda.clients.producer.record_metadata import RecordMetadata
     from kalda.common.types import TopicPartition
     from kalda.spark.datasource import KaldaDataSource as KaldaDataSource
     from kalda.testing import Cluster, ClusterError, KaldaProcess, KaldaProcessError, ProcessCluster
@@ -64,6 +68,10 @@ __all__ = [
     "NewTopic",
     "Outcomes",
     "ProcessCluster",
+    "Producer",
+    "ProducerRecord",
+    "RecordFuture",
+    "RecordMetadata",
     "TopicDescription",
     "TopicListing",
     "TopicMetadataAndConfig",
@@ -95,6 +103,10 @@ _MODULES: Final = {
     "NewTopic": "kalda.clients.admin.topics",
     "Outcomes": "kalda.clients.admin.outcomes",
     "ProcessCluster": "kalda.testing",
+    "Producer": "kalda.clients.producer.producer",
+    "ProducerRecord": "kalda.clients.producer.producer_record",
+    "RecordFuture": "kalda.clients.producer.record_future",
+    "RecordMetadata": "kalda.clients.producer.record_metadata",
     "TopicDescription": "kalda.clients.admin.topics",
     "TopicListing": "kalda.clients.admin.topics",
     "TopicMetadataAndConfig": "kalda.clients.admin.topics",

@@ -19,11 +19,14 @@ from kalda.net.client.client_errors import (
 __all__ = [
     "BrokerConnectionError",
     "BrokerResponseError",
+    "BufferExhaustedError",
     "ClientConfigError",
     "ClientError",
     "IllegalStateError",
     "OffsetOutOfRangeError",
+    "RecordTooLargeError",
     "RequestTimedOutError",
+    "SerializationError",
     "UnknownTopicOrPartitionError",
     "UnsupportedApiError",
     "error_for",
@@ -32,6 +35,21 @@ __all__ = [
 
 class IllegalStateError(ClientError, RuntimeError):
     """The program called a method that the client's present state does not allow, e.g. after `close`."""
+
+
+class SerializationError(ClientError):
+    """A key or value could not be made bytes; chained to the serializer's own exception."""
+
+
+class RecordTooLargeError(BrokerResponseError):
+    """A record is larger than the producer or the topic allows; the message names the limit."""
+
+    def __init__(self, what: str, message: str | None = None) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, what, message)
+
+
+class BufferExhaustedError(RequestTimedOutError):
+    """`buffer.memory` was full for `max.block.ms`: records come faster than brokers take them."""
 
 
 def error_for(code: ErrorCode, what: str, message: str | None = None) -> BrokerResponseError:
@@ -46,6 +64,8 @@ def error_for(code: ErrorCode, what: str, message: str | None = None) -> BrokerR
         return UnknownTopicOrPartitionError(what, message)
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRangeError(what, message)
+    if code == ErrorCode.MESSAGE_TOO_LARGE:
+        return RecordTooLargeError(what, message)
     return BrokerResponseError(code, what, message)
 
 

@@ -273,6 +273,20 @@ def set_max_timestamp(
     _update_crc(buffer, position)
 
 
+def set_producer_state(
+    buffer: WritableBuffer, producer_id: int, epoch: int, base_sequence: int, *, is_transactional: bool
+) -> None:
+    """Write what a producer knows only when it sends the batch, and recompute the CRC.
+
+    A producer that got a new id or epoch also does this to the batches that wait to be sent again.
+    """
+    attributes: int = _INT16.unpack_from(buffer, ATTRIBUTES_POSITION)[0]
+    transactional = TRANSACTIONAL_FLAG if is_transactional else 0
+    _INT16.pack_into(buffer, ATTRIBUTES_POSITION, attributes & ~TRANSACTIONAL_FLAG | transactional)
+    _PRODUCER.pack_into(buffer, PRODUCER_POSITION, producer_id, epoch, base_sequence)
+    _update_crc(buffer, 0)
+
+
 def _update_crc(buffer: WritableBuffer, position: int) -> None:
     end = position + LOG_OVERHEAD + _INT32.unpack_from(buffer, position + 8)[0]
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])

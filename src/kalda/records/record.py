@@ -33,6 +33,7 @@ from kalda.records.varint import (
     read_raw_varint,
     read_raw_varlong,
     read_varint,
+    varint,
     varint_size,
     write_varint,
 )
@@ -40,6 +41,9 @@ from kalda.records.varint import (
 Header = tuple[str, bytes | None]
 
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_VARINTS_SIZE: Final = 2048
+_VARINTS: Final = tuple(varint(number) for number in range(_VARINTS_SIZE))
+"""The varints of lengths and offset deltas that nearly all records have; a look-up is a fifth of encoding."""
 
 
 class Record(NamedTuple):
@@ -225,11 +229,16 @@ class RecordBatchBuilder:
             | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
         )
         self._records = bytearray()
+        self._contents: bytes | None = None
         self._record_count = 0
-        self._last_offset = base_offset - 1
+        self._next_delta = 0
         self._max_timestamp = NO_TIMESTAMP
         # None until the first record sets it, unless a delete horizon takes its place.
         self._base_timestamp = delete_horizon_ms
+        # The attributes byte and the timestamp delta of records with `_last_timestamp`: most neighbours are
+        # of the same millisecond.
+        self._last_timestamp: int | None = None
+        self._time_field = b""
 
     @property
     def record_count(self) -> int:
@@ -244,12 +253,17 @@ class RecordBatchBuilder:
     @property
     def next_offset(self) -> int:
         """The offset that the next record gets unless `append` is given another."""
-        return self._last_offset + 1
+        return self._base_offset + self._next_delta
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp appended so far, -1 without one."""
+        return self._max_timestamp
 
     def append(
         self,
-        key: bytes | None,
-        value: bytes | None,
+        key: Buffer | None,
+        value: Buffer | None,
         timestamp: int,
         headers: Sequence[Header] = (),
         *,
@@ -260,29 +274,114 @@ class RecordBatchBuilder:
         `timestamp` is milliseconds since the epoch, or -1 for none. `offset` may leave gaps, as compaction
         does, but never decreases. Raises `ValueError` for a time or an offset that no batch can hold.
         """
+        if timestamp != self._last_timestamp:
+            self._set_time(timestamp)
+        if offset is not None:
+            if offset < self._base_offset + self._next_delta:
+                raise ValueError(
+                    f"offset {offset} does not follow {self._base_offset + self._next_delta - 1}"
+                )
+            self._next_delta = offset - self._base_offset
+        self.append_next(key, value, timestamp, headers)
+        return self._base_offset + self._next_delta - 1
+
+    def append_next(
+        self, key: Buffer | None, value: Buffer | None, timestamp: int, headers: Sequence[Header] = ()
+    ) -> int:
+        """Add a record at the next offset; return the bytes that the batch has grown by.
+
+        This is the producer's hot path: each field is a look-up in a table of varints, and the record is one
+        ``join``. Raises `ValueError` as `append` does.
+        """
+        assert self._contents is None, "the batch is closed for appends"
+        time_field = self._time_field if timestamp == self._last_timestamp else self._set_time(timestamp)
+        delta = self._next_delta
+        offset_field = _VARINTS[delta] if delta < _VARINTS_SIZE else varint(delta)
+        if key is None:
+            key = b""
+            key_field = _NULL
+        else:
+            size = len(key)
+            key_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
+        if value is None:
+            value = b""
+            value_field = _NULL
+        else:
+            size = len(value)
+            value_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
+        header_field = _headers_field(headers) if headers else b"\0"
+        size = (
+            len(time_field)
+            + len(offset_field)
+            + len(key_field)
+            + len(key)
+            + len(value_field)
+            + len(value)
+            + len(header_field)
+        )
+        record = b"".join(
+            (
+                _VARINTS[size] if size < _VARINTS_SIZE else varint(size),
+                time_field,
+                offset_field,
+                key_field,
+                key,
+                value_field,
+                value,
+                header_field,
+            )
+        )
+        self._records += record
+        self._next_delta = delta + 1
+        self._record_count += 1
+        return len(record)
+
+    def size_of_next(
+        self, key: Buffer | None, value: Buffer | None, timestamp: int, headers: Sequence[Header] = ()
+    ) -> int:
+        """Return the bytes that `append_next` would add for this record."""
+        base = timestamp if self._base_timestamp is None else self._base_timestamp
+        return record_size(key, value, timestamp - base, self._next_delta, headers)
+
+    def _set_time(self, timestamp: int) -> bytes:
         if not NO_TIMESTAMP <= timestamp <= _TIMESTAMP_MAX:
             raise ValueError(f"timestamp {timestamp} is outside -1..{_TIMESTAMP_MAX}")
-        if offset is None:
-            offset = self._last_offset + 1
-        elif offset <= self._last_offset:
-            raise ValueError(f"offset {offset} does not follow {self._last_offset}")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
-        body = bytearray(1)
-        write_varint(body, timestamp - self._base_timestamp)
-        write_varint(body, offset - self._base_offset)
-        _write_bytes(body, key)
-        _write_bytes(body, value)
-        write_varint(body, len(headers))
-        for header_key, header_value in headers:
-            _write_bytes(body, header_key.encode())
-            _write_bytes(body, header_value)
-        write_varint(self._records, len(body))
-        self._records += body
-        self._record_count += 1
-        self._last_offset = offset
+        field = bytearray(1)
+        write_varint(field, timestamp - self._base_timestamp)
+        self._last_timestamp = timestamp
+        self._time_field = bytes(field)
         self._max_timestamp = max(self._max_timestamp, timestamp)
-        return offset
+        return self._time_field
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool
+    ) -> None:
+        """Set what a producer knows only when it sends the batch: its id and the first sequence number.
+
+        Raises `ValueError` for a transactional batch without a producer id.
+        """
+        if is_transactional and producer_id < 0:
+            raise ValueError("a transactional batch needs a producer_id")
+        self._producer_id = producer_id
+        self._producer_epoch = producer_epoch
+        self._base_sequence = base_sequence
+        transactional = TRANSACTIONAL_FLAG if is_transactional else 0
+        self._attributes = self._attributes & ~TRANSACTIONAL_FLAG | transactional
+
+    def close(self) -> int:
+        """Compress the records and take no more of them; return the size of the batch in bytes.
+
+        A producer closes a batch in the thread that filled it, before it knows the batch's sequence number.
+        Without compression the records stay where they are. Closing twice has no effect.
+        """
+        if self._contents is None:
+            if self._compression is Compression.NONE:
+                return HEADER_SIZE + len(self._records)
+            self._contents = compress(self._compression, self._records, self._compression_level)
+            self._records = bytearray()
+        return HEADER_SIZE + len(self._contents)
 
     def build(self) -> bytearray:
         """Return the batch with its header and CRC, writable for in-place patching.
@@ -292,12 +391,19 @@ class RecordBatchBuilder:
         if self._record_count == 0 or self._base_timestamp is None:
             raise ValueError("a batch needs at least one record")
         appended = self._attributes & LOG_APPEND_TIME_FLAG
+        contents: Buffer | None = self._contents
+        if contents is None:
+            contents = (
+                self._records
+                if self._compression is Compression.NONE
+                else compress(self._compression, self._records, self._compression_level)
+            )
         return pack_batch(
-            compress(self._compression, self._records, self._compression_level),
+            contents,
             base_offset=self._base_offset,
             partition_leader_epoch=self._partition_leader_epoch,
             attributes=self._attributes,
-            last_offset_delta=self._last_offset - self._base_offset,
+            last_offset_delta=self._next_delta - 1,
             base_timestamp=self._base_timestamp,
             max_timestamp=self._log_append_time if appended else self._max_timestamp,
             producer_id=self._producer_id,
@@ -307,17 +413,22 @@ class RecordBatchBuilder:
         )
 
 
-def _write_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        out.append(1)  # -1 as a zigzag varint
-    else:
-        write_varint(out, len(data))
-        out += data
+_NULL: Final = b"\x01"
+"""The length -1 as a zigzag varint."""
+
+
+def _headers_field(headers: Sequence[Header]) -> bytes:
+    parts = [varint(len(headers))]
+    for header_key, header_value in headers:
+        name = header_key.encode()
+        parts += (varint(len(name)), name)
+        parts += (_NULL,) if header_value is None else (varint(len(header_value)), header_value)
+    return b"".join(parts)
 
 
 def record_size(
-    key: bytes | None,
-    value: bytes | None,
+    key: Buffer | None,
+    value: Buffer | None,
     timestamp_delta: int,
     offset_delta: int,
     headers: Sequence[Header] = (),
@@ -330,5 +441,5 @@ def record_size(
     return varint_size(size) + size
 
 
-def _bytes_size(data: bytes | None) -> int:
+def _bytes_size(data: Buffer | None) -> int:
     return 1 if data is None else varint_size(len(data)) + len(data)

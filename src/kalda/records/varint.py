@@ -77,6 +77,13 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(raw)
 
 
+def varint(value: int) -> bytes:
+    """Return `value` as a zigzag varint."""
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
 def varint_size(value: int) -> int:
     """Return how many bytes `write_varint` appends for `value`."""
     raw = value << 1 if value >= 0 else ~(value << 1)

@@ -261,6 +261,19 @@ class TransactionManager(ProducerState):
         knows_transaction = error_code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return self._begin_end("abort_transaction", is_commit=False, sends_end=knows_transaction)
 
+    def check_ready_to_send(self) -> None:
+        """Raise an error where no record may be appended now. Thread-safe.
+
+        Raises:
+            IllegalStateError: a transactional producer is not in a transaction.
+            TransactionAbortableError, FatalTransactionError: the producer is in an error state.
+        """
+        if self.last_error is not None:
+            self.fail_if_error()
+        if self.is_transactional and self.state is not _State.IN_TRANSACTION:
+            self._refuse_while_pending("send")
+            raise self._illegal("send", "call init_transactions and begin_transaction first")
+
     def maybe_add_partition(self, partition: TopicPartition) -> None:
         """Make a partition part of the transaction before a record for it is appended. Thread-safe.
 

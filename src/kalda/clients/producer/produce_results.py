@@ -1,0 +1,244 @@
+"""Decides what follows from the result of a batch: complete, retry, split or fail. Sans-IO.
+
+The half of Java's `Sender` that knows error codes. `Sender` is the driver: it sends the requests and passes
+their responses here, one partition at a time. The event loop owns it.
+
+What a maintainer must not break: each drained batch ends in exactly one of the four ways for each time it was
+sent; and a batch that expired while it was in flight has its result already, so its late response only
+tidies.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.clients.errors import BrokerResponseError, ClientError, RequestTimedOutError, error_for
+from kalda.clients.metadata import Metadata
+from kalda.clients.producer.producer_batch import ProducerBatch
+from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.common.errors import ErrorCode
+from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.protocol.messages.produce import NodeEndpoint, PartitionProduceResponse
+
+logger: Final = logging.getLogger(__name__)
+
+STALE_METADATA: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""Errors after which the leader may be another broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What one request had as the result for one batch."""
+
+    code: ErrorCode
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    """The broker's words, or how the request failed."""
+    record_errors: Mapping[int, str | None] | None = None
+    leader: tuple[int, int] | None = None
+    """Id and epoch of the leader to go to instead (KIP-951)."""
+    cause: ClientError | None = None
+    """The failure of the request, where no broker answered."""
+
+    @classmethod
+    def of(cls, response: PartitionProduceResponse) -> "PartitionResult":
+        """Read a partition of a response."""
+        leader = response.current_leader
+        return cls(
+            ErrorCode.of(response.error_code),
+            response.base_offset,
+            response.log_append_time_ms,
+            response.log_start_offset,
+            response.error_message,
+            {each.batch_index: each.batch_index_error_message for each in response.record_errors},
+            None
+            if leader.leader_id < 0 or leader.leader_epoch < 0
+            else (leader.leader_id, leader.leader_epoch),
+        )
+
+
+class ProduceResults:
+    """Applies results to batches.
+
+    Args:
+        accumulator: Takes batches that have to be sent again.
+        metadata: Asked for an update where leaders may have changed.
+        transactions: The transaction manager; None without idempotence.
+        retries: How often a batch may be sent again.
+        keeps_order: Whether partitions are muted while a batch is in flight.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: Metadata,
+        transactions: TransactionManager | None,
+        *,
+        retries: int,
+        keeps_order: bool,
+    ) -> None:
+        self.retry_count = 0
+        """Records that had to be sent again."""
+        self.error_count = 0
+        """Records that failed."""
+        self.split_count = 0
+        """Batches that were split."""
+        self._accumulator: Final = accumulator
+        self._metadata: Final = metadata
+        self._transactions: Final = transactions
+        self._retries: Final = retries
+        self._keeps_order: Final = keeps_order
+        self._delivery_timeout_s: Final = accumulator.settings.delivery_timeout_s
+
+    def apply(self, batch: ProducerBatch, result: PartitionResult, now: float) -> None:
+        """Take the result of one attempt to send a batch."""
+        code = result.code
+        if code is ErrorCode.NONE:
+            self._complete(batch, result)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
+            self._split(batch)
+        elif self._can_retry(batch, result, now):
+            self._log_retry(batch, result)
+            self._accumulator.reenqueue(batch, now)
+            self.retry_count += batch.record_count
+        elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # The broker has the batch but no longer knows its offset.
+            self._complete(batch, result)
+        else:
+            # After the last attempt it is not known whether the broker appended the batch, so its sequence
+            # numbers must not be given to other records.
+            self._fail(batch, result, adjusts_sequences=batch.attempts < self._retries)
+        if code in STALE_METADATA:
+            self._metadata.request_update()
+        if self._keeps_order:
+            self._accumulator.mute(batch.topic_partition, is_muted=False)
+
+    def update_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], endpoints: list[NodeEndpoint]
+    ) -> None:
+        """Take the leaders that a response named instead of the one that was asked (KIP-951)."""
+        if leaders:
+            brokers = [BrokerEndpoint(each.node_id, each.host, each.port, each.rack) for each in endpoints]
+            self._metadata.update_leaders(leaders, brokers)
+
+    def expire(self, batch: ProducerBatch, now: float) -> None:
+        """Fail a batch that was not delivered within `delivery.timeout.ms`."""
+        what = (
+            f"{batch.record_count} records for {batch.topic_partition} were not delivered within "
+            f"{round((now - batch.created) * 1000)} ms (`delivery.timeout.ms`="
+            f"{round(self._delivery_timeout_s * 1000)})"
+        )
+        if batch.has_sequence:
+            what += "; they were sent, and the broker may have written them"
+        self._fail_with(batch, RequestTimedOutError(what), {}, adjusts_sequences=False)
+        if self._transactions is not None and batch.has_sequence:
+            # No batch gets a sequence before it is known whether the broker has this one.
+            self._transactions.sequences.mark_unresolved(batch)
+
+    def abort(self, batch: ProducerBatch, error: ClientError) -> None:
+        """Fail a batch because the producer closes, the transaction ends, or nothing can be sent any more."""
+        if batch.is_done:
+            return
+        self.error_count += batch.record_count
+        if self._transactions is not None and batch.has_sequence:
+            self._transactions.sequences.remove_in_flight(batch)
+        batch.fail(error)
+        self._accumulator.completed(batch)
+
+    def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: float) -> bool:
+        if batch.is_done or batch.attempts >= self._retries:
+            return False
+        if now - batch.created >= self._delivery_timeout_s:
+            return False
+        if self._transactions is None:
+            return result.code.retriable
+        return self._transactions.can_retry(result.code, batch, result.log_start_offset)
+
+    def _complete(self, batch: ProducerBatch, result: PartitionResult) -> None:
+        if self._transactions is not None:
+            self._transactions.handle_completed_batch(batch, result.base_offset)
+        if not batch.is_done:
+            batch.complete(result.base_offset, result.log_append_time_ms)
+            self._accumulator.completed(batch)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        size = batch.size
+        if self._transactions is not None:
+            self._transactions.sequences.remove_in_flight(batch)
+        parts = self._accumulator.split_and_reenqueue(batch)
+        self.split_count += 1
+        logger.warning(
+            "%s refused a batch of %d bytes as too large; it is sent again in %d parts. Lower batch.size, "
+            "or raise max.message.bytes of the topic.",
+            batch.topic_partition,
+            size,
+            len(parts),
+        )
+
+    def _fail(self, batch: ProducerBatch, result: PartitionResult, *, adjusts_sequences: bool) -> None:
+        what = f"records for {batch.topic_partition}"
+        if result.cause is not None:
+            error: ClientError = result.cause
+        else:
+            error = _error(result.code, what, result.message)
+        record_errors: dict[int, Exception] = {}
+        if result.record_errors:
+            for index, message in result.record_errors.items():
+                record_errors[index] = _error(result.code, f"a record for {batch.topic_partition}", message)
+            error = _error(
+                result.code,
+                what,
+                "the record is valid itself, but another one of its batch is not"
+                + ("" if result.message is None else f": {result.message}"),
+            )
+        self._fail_with(batch, error, record_errors, adjusts_sequences=adjusts_sequences)
+
+    def _fail_with(
+        self,
+        batch: ProducerBatch,
+        error: ClientError,
+        record_errors: Mapping[int, Exception],
+        *,
+        adjusts_sequences: bool,
+    ) -> None:
+        if batch.is_done:
+            if self._transactions is not None:
+                self._transactions.sequences.remove_in_flight(batch)
+            return
+        self.error_count += batch.record_count
+        if self._transactions is not None:
+            self._transactions.handle_failed_batch(batch, error, adjusts_sequences=adjusts_sequences)
+        batch.fail(error, record_errors)
+        self._accumulator.completed(batch)
+
+    def _log_retry(self, batch: ProducerBatch, result: PartitionResult) -> None:
+        # The first retry of a batch is routine while leaders move.
+        level = logging.DEBUG if batch.attempts == 0 else logging.WARNING
+        logger.log(
+            level,
+            "%d records for %s are sent again (attempt %d): %s%s",
+            batch.record_count,
+            batch.topic_partition,
+            batch.attempts + 2,
+            result.code.name,
+            "" if result.message is None else f", {result.message}",
+        )
+
+
+def _error(code: ErrorCode, what: str, message: str | None) -> BrokerResponseError:
+    return error_for(code, what, message)

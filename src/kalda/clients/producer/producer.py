@@ -1,0 +1,300 @@
+"""Defines `Producer`, the synchronous producer: the asyncio core on a loop thread of its own.
+
+`send` runs in the caller's thread up to the append to a batch, and enters the loop's thread only by waking
+the sender, at most once for each batch.
+
+What a maintainer must not break: a forked child must not use the parent's producer, and a producer that
+nobody closes must not keep the interpreter from exiting.
+"""
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NoReturn, Self, Unpack
+
+from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.loop_thread import LoopThread
+from kalda.clients.metadata import PartitionMetadata
+from kalda.clients.producer.flush import wait_for_results
+from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
+from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
+from kalda.clients.producer.producer_core import NO_HEADERS, PendingRecord, ProducerCore, ProducerObjects
+from kalda.clients.producer.producer_interceptor import ProducerInterceptor
+from kalda.clients.producer.producer_objects import split_properties
+from kalda.clients.producer.producer_record import ProducerRecord
+from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.records.record import Header
+
+_CLOSE_TIMEOUT_S: Final = 30.0
+
+
+_TrySend = Callable[
+    [str, object, object, Sequence[Header], int | None, int | None, Delivery | None], RecordFuture | None
+]
+
+
+class Producer:
+    """Sends records to the partitions of topics, in batches; thread-safe.
+
+    Example::
+
+        with Producer(bootstrap_servers="localhost:9092", compression_type="zstd") as producer:
+            future = producer.send("flights", value=b"AA 100", key=b"JFK")
+            print(future.result(10).offset)
+
+    The settings are those of `ProducerConfig`. `close`, or the end of the ``with`` block, sends what is left.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializer | SerializerFunction | None = None,
+        value_serializer: Serializer | SerializerFunction | None = None,
+        partitioner: Partitioner | PartitionChoice | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Start the producer's thread; brokers are contacted in the background.
+
+        Raises:
+            ClientConfigError: an option is unknown or its value is not allowed.
+        """
+        objects = ProducerObjects(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        self._start(ProducerConfig.from_options(options), objects)
+
+    @classmethod
+    def from_config(
+        cls,
+        properties: Mapping[str, object],
+        *,
+        key_serializer: Serializer | SerializerFunction | None = None,
+        value_serializer: Serializer | SerializerFunction | None = None,
+        partitioner: Partitioner | PartitionChoice | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Self:
+        """Make a producer of Kafka's dotted names: ``from_config({"bootstrap.servers": "localhost:9092"})``.
+
+        Java's own serializers may be named (``key.serializer``). Raises as the class does.
+        """
+        objects = ProducerObjects(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        settings, objects = split_properties(properties, objects)
+        producer = cls.__new__(cls)
+        producer._start(ProducerConfig.from_properties(settings), objects)
+        return producer
+
+    def _start(self, config: ProducerConfig, objects: ProducerObjects) -> None:
+        core = ProducerCore(config, objects)
+        self._core = core
+        self._thread = LoopThread("kalda-producer")
+        self._try_send: _TrySend = core.try_send
+        self._close_lock = threading.Lock()
+        self._is_closed = False
+        self._finalizer = weakref.finalize(self, _abandon, core, self._thread)
+        _forkable.add(self)
+        self._thread.call_soon(core.start)
+
+    # Records.
+
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        headers: Sequence[Header] = NO_HEADERS,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Delivery | None = None,
+    ) -> RecordFuture:
+        """Add a record to a batch; return its future.
+
+        Blocks up to `max.block.ms` while the topic is not known or `buffer.memory` is full.
+
+        Args:
+            topic: The topic; the cluster may create it.
+            value, key: Bytes, None, or what the serializers take.
+            headers: Pairs of a name and bytes or None.
+            partition: None leaves the choice to the partitioner.
+            timestamp_ms: Milliseconds since the epoch; None for now.
+            on_delivery: Called once with the metadata and the error or None, on the producer's thread; keep
+                it short. Not called for a record that `send` raises an error for.
+
+        Raises:
+            SerializationError, RecordTooLargeError, ValueError: the record cannot be sent.
+            RequestTimedOutError: `max.block.ms` is over; `BufferExhaustedError` if memory was missing.
+            IllegalStateError: the producer is closed, or belongs to the process that this one was forked
+            from. TransactionAbortableError, FatalTransactionError: the transaction, or the producer, has
+            failed.
+        """
+        future = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is not None:
+            return future
+        record = ProducerRecord(
+            topic=topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return self._send(record, on_delivery)
+
+    def send_record(self, record: ProducerRecord, on_delivery: Delivery | None = None) -> RecordFuture:
+        """Send a `ProducerRecord`, as `send` does its fields."""
+        return self._send(record, on_delivery)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send all records without lingering and wait until each has its result; errors are in the futures.
+
+        Raises:
+            RequestTimedOutError: `timeout_s` seconds are over; the records go on.
+        """
+        self._check_may_block("flush")
+        core = self._core
+        results = core.accumulator.begin_flush()
+        try:
+            core.sender.wakeup()
+            if not wait_for_results(results, timeout_s, time.monotonic):
+                raise RequestTimedOutError(f"records were still under way after flush waited {timeout_s} s")
+        finally:
+            core.accumulator.end_flush()
+
+    def partitions_for(self, topic: str) -> list[PartitionMetadata]:
+        """Return the partitions of a topic in order; blocks up to `max.block.ms` while it is not known.
+
+        Raises:
+            RequestTimedOutError, BrokerResponseError: as `send`.
+        """
+        partitions = self._thread.call(self._core.partitions_for(topic)).partitions
+        return [partitions[number] for number in sorted(partitions)]
+
+    # The end.
+
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Send what is left for up to `timeout_s` seconds, then end the producer's thread and connections.
+
+        Records that could not be sent in time fail with `IllegalStateError`. An open transaction is aborted.
+        Harmless when the producer is closed.
+        """
+        if self._thread.is_current:
+            raise IllegalStateError(
+                "close was called in a callback of the producer; hand it to another thread"
+            )
+        with self._close_lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._finalizer.detach()
+            try:
+                self._thread.call(self._core.close(timeout_s))
+            finally:
+                self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Producer cannot be pickled: it has connections; create one in each process")
+
+    # Internals.
+
+    def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:
+        core = self._core
+        deadline = time.monotonic() + core.max_block_s
+        try:
+            record = core.intercept(record)
+            if not core.has_metadata(record.topic, record.partition):
+                self._thread.check_usable()
+                self._thread.call(
+                    core.wait_for_metadata(record.topic, record.partition, deadline - time.monotonic())
+                )
+            pending = core.encode(record)
+            pending.on_delivery = core.with_interceptors(on_delivery)
+            future = core.append_to_open_batch(pending)
+            if future is not None:
+                return future
+            return core.append(pending, self._reserve(pending, deadline))
+        except Exception as error:
+            core.refused(record, error)
+            raise
+
+    def _reserve(self, record: PendingRecord, deadline: float) -> int:
+        """Reserve memory for a new batch; wait for it in the order of the callers."""
+        accumulator = self._core.accumulator
+        size = accumulator.memory_for(record.key, record.value, record.headers)
+        granted = threading.Lock()
+        granted.acquire()
+        waiter = accumulator.reserve(size, granted.release)
+        if waiter is None:
+            return size
+        try:
+            self._check_may_block("send, which has to wait for memory,")
+            self._core.sender.wakeup()
+            granted.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            if accumulator.stop_waiting(waiter):
+                return size
+        except BaseException:
+            accumulator.cancel_reservation(waiter)
+            raise
+        raise self._core.buffer_exhausted(size)
+
+    def _check_may_block(self, what: str) -> None:
+        if self._thread.is_current:
+            raise IllegalStateError(
+                f"{what} was called in a callback of the producer, which would wait for itself; hand it to "
+                "another thread"
+            )
+
+    def _after_fork(self) -> None:
+        """Make the child's copy refuse all use; the parent's locks may be held for ever here."""
+        self._finalizer.detach()
+        self._is_closed = True
+        message = (
+            f"the producer was created in process {os.getppid()} and cannot be used in its fork "
+            f"{os.getpid()}; create one in each process, after the fork"
+        )
+
+        def refuse(*_: object) -> NoReturn:
+            raise IllegalStateError(message)
+
+        self._try_send = refuse
+
+
+_forkable: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_forkable):
+        producer._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _abandon(core: ProducerCore, thread: LoopThread) -> None:
+    """End the thread of a producer that was not closed, without waiting for its records."""
+    if core.accumulator.has_incomplete:
+        warnings.warn(
+            "a Producer was not closed and drops records that were not sent; use it in a `with` block or "
+            "call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+    thread.close()

@@ -1,0 +1,432 @@
+"""Puts the parts of a producer together, for `Producer` and `AsyncProducer` alike.
+
+It has what both classes do in the same way: the path of a record up to the two places where the caller may
+have to wait (for metadata, for memory), and the close. How to wait is for the two classes.
+
+What a maintainer must not break: `try_send` is what a record costs the caller, so nothing that is the same
+for many records belongs there.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from time import time_ns
+from typing import Final
+
+from kalda.clients.errors import (
+    BufferExhaustedError,
+    IllegalStateError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    error_for,
+)
+from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
+from kalda.clients.network_client import NetworkClient
+from kalda.clients.producer.murmur2 import partition_for_key
+from kalda.clients.producer.partitioner import PartitionChoice, Partitioner, as_partitioner
+from kalda.clients.producer.produce_results import ProduceResults
+from kalda.clients.producer.producer_batch import record_size_max
+from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.clients.producer.producer_interceptor import ProducerInterceptor, ProducerInterceptors
+from kalda.clients.producer.producer_record import ProducerRecord
+from kalda.clients.producer.record_accumulator import AccumulatorSettings, RecordAccumulator
+from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
+from kalda.clients.producer.sender import Sender, SenderSettings
+from kalda.clients.producer.serializers import (
+    Serialize,
+    Serializer,
+    SerializerFunction,
+    as_serialize,
+    plain_bytes,
+)
+from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.common.clock import Clock, SystemClock
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.records.batch import HEADER_SIZE
+from kalda.records.record import Header
+
+_CLIENT_NUMBERS: Final = count(1)
+NO_HEADERS: Final[tuple[Header, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerObjects:
+    """The options of a producer that are Python objects."""
+
+    key_serializer: Serializer | SerializerFunction | None = None
+    value_serializer: Serializer | SerializerFunction | None = None
+    partitioner: Partitioner | PartitionChoice | None = None
+    interceptors: Sequence[ProducerInterceptor] = ()
+
+
+@dataclass(slots=True)
+class PendingRecord:
+    """A serialised record on its way to a batch."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    """None for the topic's sticky partition."""
+    timestamp_ms: int
+    on_delivery: Delivery | None
+
+
+class ProducerCore:
+    """The parts of one producer.
+
+    Args:
+        config: The settings.
+        objects: The options that are Python objects.
+        clock: The time of records, batches and metadata.
+    """
+
+    def __init__(self, config: ProducerConfig, objects: ProducerObjects, clock: Clock | None = None) -> None:
+        self.config: Final = config
+        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        if not config.client_id:
+            name = config.transactional_id or str(next(_CLIENT_NUMBERS))
+            config = _with_client_id(config, f"producer-{name}")
+        self.metadata: Final = Metadata(
+            allow_auto_topic_creation=True, topic_idle_seconds=config.metadata_max_idle_ms / 1000
+        )
+        self.client: Final = NetworkClient(config, self.metadata, self.clock)
+        self.transactions: Final = _transactions(config)
+        self.accumulator: Final = RecordAccumulator(
+            _accumulator_settings(config),
+            self.client.retry_backoff,
+            random.Random().randrange,
+            self.transactions,
+        )
+        self.results: Final = ProduceResults(
+            self.accumulator,
+            self.metadata,
+            self.transactions,
+            retries=config.retries,
+            keeps_order=config.max_in_flight_requests_per_connection == 1,
+        )
+        self.sender: Final = Sender(
+            _sender_settings(config), self.client, self.accumulator, self.results, self.transactions
+        )
+        self.interceptors: Final = ProducerInterceptors(objects.interceptors)
+        self.max_block_s: Final = config.max_block_ms / 1000
+        self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
+        self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
+        self._partitioner: Final = (
+            None if objects.partitioner is None else as_partitioner(objects.partitioner)
+        )
+        self._uses_keys: Final = not config.partitioner_ignore_keys
+        self._is_plain: Final = (
+            self._key_serialize is None
+            and self._value_serialize is None
+            and self._partitioner is None
+            and self._uses_keys
+            and not self.interceptors
+            and config.transactional_id is None
+        )
+        self._partition_counts: dict[str, int] = {}
+        self._try_append: Final = self.accumulator.try_append
+
+    def start(self) -> None:
+        """Begin to connect and to send; needs the running loop."""
+        self.metadata.on_update.append(self._on_metadata)
+        self.client.start()
+        self.sender.start()
+
+    # One record: any thread.
+
+    def try_send(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Delivery | None,
+    ) -> RecordFuture | None:
+        """Append a record to an open batch if that is possible without ado; None for all other cases."""
+        if not self._is_plain or not (value is None or type(value) is bytes):
+            return None
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            if partition is None:
+                partition_count = self._partition_counts.get(topic)
+                if partition_count is None:
+                    return None
+                partition = partition_for_key(key, partition_count)
+        if timestamp_ms is None:
+            timestamp_ms = time_ns() // 1_000_000
+        elif timestamp_ms < 0:
+            return None
+        return self._try_append(topic, partition, key, value, timestamp_ms, headers, on_delivery)
+
+    def intercept(self, record: ProducerRecord) -> ProducerRecord:
+        """Return the record after the interceptors.
+
+        Raises:
+            ValueError: the timestamp or the partition is negative.
+        """
+        if self.interceptors:
+            record = self.interceptors.on_send(record)
+        if record.timestamp_ms is not None and record.timestamp_ms < 0:
+            raise ValueError(
+                f"timestamp_ms={record.timestamp_ms} is negative; leave it out for the present time"
+            )
+        if record.partition is not None and record.partition < 0:
+            raise ValueError(
+                f"partition={record.partition} is negative; leave it out for the partitioner's choice"
+            )
+        return record
+
+    def has_metadata(self, topic: str, partition: int | None) -> bool:
+        """Whether the topic, and the partition if one is given, is known; a topic with an error is not."""
+        found = self.metadata.snapshot.topics.get(topic)
+        if found is None or found.error is not ErrorCode.NONE or not found.partitions:
+            return False
+        return partition is None or partition in found.partitions
+
+    async def wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
+        """Wait until `has_metadata`.
+
+        Raises:
+            RequestTimedOutError: the time is up.
+            BrokerResponseError: the topic's name is not allowed, or the client may not see it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while not self.has_metadata(topic, partition):
+            self.metadata.add_topic(topic, self.clock.monotonic())
+            left_ms = round((deadline - loop.time()) * 1000)
+            if left_ms <= 0:
+                raise self._metadata_timeout(topic, partition, timeout_s)
+            try:
+                snapshot = await self.client.refresh_metadata(timeout_ms=left_ms)
+            except RequestTimedOutError as error:
+                raise self._metadata_timeout(topic, partition, timeout_s) from error
+            found = snapshot.topics.get(topic)
+            if found is not None and found.error is not ErrorCode.NONE and not found.error.retriable:
+                raise error_for(found.error, f"topic {topic}")
+
+    def encode(self, record: ProducerRecord) -> PendingRecord:
+        """Serialise a record and choose its partition; the metadata must be there.
+
+        Raises:
+            SerializationError: the key or value is not bytes and no serializer makes it bytes.
+            RecordTooLargeError: the record is above `max.request.size` or `buffer.memory`.
+            ClientError: the state of the transaction does not allow a record.
+        """
+        if self.transactions is not None:
+            self.transactions.check_ready_to_send()
+        topic, headers = record.topic, record.headers
+        key = (
+            plain_bytes(record.key, "key", topic)
+            if self._key_serialize is None
+            else self._key_serialize(topic, headers, record.key)
+        )
+        value = (
+            plain_bytes(record.value, "value", topic)
+            if self._value_serialize is None
+            else self._value_serialize(topic, headers, record.value)
+        )
+        self._check_size(topic, HEADER_SIZE + record_size_max(key, value, headers))
+        partition = record.partition
+        if partition is None:
+            partition = self._choose_partition(self.metadata.snapshot, topic, key, value)
+        now = self.clock.monotonic()
+        # Each batch makes its topic known as used; else its metadata would be dropped as idle.
+        self.metadata.add_topic(topic, now)
+        timestamp_ms = self.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
+        return PendingRecord(topic, key, value, headers, partition, timestamp_ms, None)
+
+    def append(self, record: PendingRecord, reserved: int) -> RecordFuture:
+        """Append an encoded record, for which memory is reserved, and wake the sender where it has to
+        look."""
+        appended = self.accumulator.append(
+            record.topic,
+            record.partition,
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.headers,
+            record.on_delivery,
+            reserved=reserved,
+            now=self.clock.monotonic(),
+            snapshot=self.metadata.snapshot,
+        )
+        self._appended(appended.future)
+        if appended.is_sendable:
+            self.sender.wakeup()
+        return appended.future
+
+    def append_to_open_batch(self, record: PendingRecord) -> RecordFuture | None:
+        """Append an encoded record if an open batch has room; None if memory has to be reserved for it."""
+        future = self._try_append(
+            record.topic,
+            record.partition,
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.headers,
+            record.on_delivery,
+        )
+        if future is not None:
+            self._appended(future)
+        return future
+
+    def with_interceptors(self, on_delivery: Delivery | None) -> Delivery | None:
+        """Return a callback that runs the interceptors before `on_delivery`."""
+        interceptors = self.interceptors
+        if not interceptors:
+            return on_delivery
+
+        def deliver(metadata: RecordMetadata, error: Exception | None) -> None:
+            interceptors.on_acknowledgement(metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return deliver
+
+    def refused(self, record: ProducerRecord, error: Exception) -> None:
+        """Let the interceptors know of a record that `send` raises an error for."""
+        if self.interceptors:
+            partition = -1 if record.partition is None else record.partition
+            self.interceptors.on_acknowledgement(
+                RecordMetadata(record.topic, partition, NO_OFFSET, record.timestamp_ms or -1, -1, -1), error
+            )
+
+    def buffer_exhausted(self, size: int) -> BufferExhaustedError:
+        """Return the error of a caller that waited for memory in vain."""
+        pool = self.accumulator.pool
+        return BufferExhaustedError(
+            f"no {size} bytes of `buffer.memory`={pool.total} were free within `max.block.ms`="
+            f"{self.config.max_block_ms}; send slower, raise one of the two, or see why brokers take so long"
+        )
+
+    # Topics and the end.
+
+    async def partitions_for(self, topic: str) -> TopicMetadata:
+        """Return the metadata of a topic; raises as `wait_for_metadata`."""
+        await self.wait_for_metadata(topic, None, self.max_block_s)
+        return self.metadata.snapshot.topics[topic]
+
+    async def close(self, timeout_s: float) -> None:
+        """Send what is there for up to `timeout_s` seconds, abort an open transaction, and end everything."""
+        self.accumulator.close()
+        self.sender.wakeup()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._end_transaction()
+                await self.sender.wait_idle()
+        except TimeoutError:
+            pass
+        await self.sender.close(IllegalStateError("the producer was closed before the record was sent"))
+        await self.client.close()
+        self.interceptors.close()
+
+    async def _end_transaction(self) -> None:
+        transactions = self.transactions
+        if (
+            transactions is not None
+            and transactions.is_transactional
+            and transactions.has_ongoing_transaction
+        ):
+            if not transactions.is_completing:
+                transactions.begin_abort()
+            self.sender.wakeup()
+
+    def _appended(self, future: RecordFuture) -> None:
+        if self.transactions is not None and self.transactions.is_transactional:
+            # The partition is known only now. The sender holds the batch back until it is in the transaction.
+            self.transactions.maybe_add_partition(future.topic_partition)
+            self.sender.wakeup()
+
+    def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        self._partition_counts = {
+            name: len(topic.partitions)
+            for name, topic in snapshot.topics.items()
+            if topic.error is ErrorCode.NONE and topic.partitions
+        }
+
+    def _check_size(self, topic: str, size: int) -> None:
+        for name, limit in (
+            ("max.request.size", self.config.max_request_size),
+            ("buffer.memory", self.config.buffer_memory),
+        ):
+            if size > limit:
+                raise RecordTooLargeError(
+                    f"a record of about {size} bytes for topic {topic} is above `{name}`={limit}; raise it "
+                    "(and max.message.bytes of the topic), or send less"
+                )
+
+    def _choose_partition(
+        self, snapshot: ClusterMetadata, topic: str, key: bytes | None, value: bytes | None
+    ) -> int | None:
+        partitions = snapshot.topics[topic].partitions
+        if self._partitioner is not None:
+            available = [
+                number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers
+            ]
+            chosen = self._partitioner.partition(topic, key, value, len(partitions), available)
+            if chosen not in partitions:
+                raise ValueError(
+                    f"the partitioner chose partition {chosen} of topic {topic}, which has {len(partitions)}"
+                )
+            return chosen
+        if key is not None and self._uses_keys:
+            return partition_for_key(key, len(partitions))
+        return None
+
+    def _metadata_timeout(self, topic: str, partition: int | None, timeout_s: float) -> RequestTimedOutError:
+        found = self.metadata.snapshot.topics.get(topic)
+        if found is None:
+            reason = "no broker sent metadata of it"
+        elif found.error is not ErrorCode.NONE:
+            reason = f"{found.error.name}: {found.error.message}"
+        else:
+            reason = f"it has partitions 0 to {len(found.partitions) - 1}"
+        what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
+        return RequestTimedOutError(f"{what} is not in the metadata after {timeout_s:g} s; {reason}")
+
+
+def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:
+    return type(config)(**{**vars(config), "client_id": client_id})
+
+
+def _transactions(config: ProducerConfig) -> TransactionManager | None:
+    if not config.enable_idempotence:
+        return None
+    return TransactionManager(
+        config.transactional_id,
+        config.transaction_timeout_ms,
+        enables_two_phase_commit=config.transaction_two_phase_commit_enable,
+    )
+
+
+def _accumulator_settings(config: ProducerConfig) -> AccumulatorSettings:
+    return AccumulatorSettings(
+        batch_size=min(config.batch_size, config.buffer_memory, config.max_request_size),
+        buffer_memory=config.buffer_memory,
+        max_request_size=config.max_request_size,
+        linger_s=config.linger_ms / 1000,
+        delivery_timeout_s=config.delivery_timeout_ms / 1000,
+        compression=config.compression,
+        compression_level=config.compression_level,
+        is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_s=config.partitioner_availability_timeout_ms / 1000,
+    )
+
+
+def _sender_settings(config: ProducerConfig) -> SenderSettings:
+    return SenderSettings(
+        acks=config.acks_number,
+        request_timeout_ms=config.request_timeout_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+        transactional_id=config.transactional_id,
+    )

@@ -1,0 +1,262 @@
+"""Holds the results of records: one `BatchResult` for each batch, and a light `RecordFuture` for each record.
+
+The counterpart of Java's `ProduceRequestResult` and `FutureRecordMetadata`. A future holds only its place in
+the batch, and a batch does not know its futures, so that a record costs one small object and no lock.
+
+What a maintainer must not break: a result completes exactly once. When a batch is split, its result has
+successors in its place, and everything that waits for it moves on to the successor that holds the record.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Final
+
+from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
+from kalda.common.types import TopicPartition
+
+logger: Final = logging.getLogger(__name__)
+
+NO_TIMESTAMP: Final = -1
+
+Delivery = Callable[[RecordMetadata, Exception | None], None]
+"""The option `on_delivery` of `send`: gets the metadata, with offset -1 after an error, and the error."""
+
+
+class BatchResult:
+    """What became of a batch; threads may wait for it, and callbacks may be added at any time."""
+
+    __slots__ = (
+        "_callbacks",
+        "_event",
+        "_lock",
+        "_record_errors",
+        "_splits",
+        "base_offset",
+        "error",
+        "is_done",
+        "log_append_time_ms",
+        "partition",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic: Final = topic
+        self.partition: Final = partition
+        self.base_offset = NO_OFFSET
+        self.log_append_time_ms = NO_TIMESTAMP
+        self.error: Exception | None = None
+        self.is_done = False
+        """Whether the result is final here; after a split, the successors have it instead."""
+        self._record_errors: Mapping[int, Exception] | None = None
+        self._splits: tuple[Sequence[int], Sequence[BatchResult]] | None = None
+        self._lock: Final = threading.Lock()
+        self._event: threading.Event | None = None
+        self._callbacks: list[tuple[int, Callable[[], None]]] = []
+
+    def complete(self, base_offset: int, log_append_time_ms: int = NO_TIMESTAMP) -> None:
+        """Set the offset of the first record; -1 where the broker did not send one."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._finish()
+
+    def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:
+        """Set the error of all records; `record_errors` holds those of single records by index (KIP-467)."""
+        self.error = error
+        self._record_errors = record_errors
+        self._finish()
+
+    def split(self, first_indexes: Sequence[int], successors: "Sequence[BatchResult]") -> None:
+        """Let `successors` take the place of this result; each begins with the record at its first index."""
+        assert not self.is_done, f"the batch of {self.topic}-{self.partition} is complete already"
+        with self._lock:
+            self._splits = (first_indexes, successors)
+            event, callbacks = self._event, self._callbacks
+            self._callbacks = []
+        for index, callback in callbacks:
+            result, at = self.of_record(index)
+            result.add_callback(at, callback)
+        if event is not None:
+            event.set()
+
+    def of_record(self, index: int) -> "tuple[BatchResult, int]":
+        """Return the result that a record's outcome is in, and the record's index there."""
+        if self._splits is None:
+            return self, index
+        first_indexes, successors = self._splits
+        at = bisect_right(first_indexes, index) - 1
+        return successors[at].of_record(index - first_indexes[at])
+
+    @property
+    def successors(self) -> "Sequence[BatchResult]":
+        """The results that have taken the place of this one; empty without a split."""
+        return () if self._splits is None else self._splits[1]
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return the error of the record at `index`, None where it was written."""
+        if self._record_errors is None:
+            return self.error
+        return self._record_errors.get(index, self.error)
+
+    def add_callback(self, index: int, callback: Callable[[], None]) -> None:
+        """Call `callback` once, when the result of the record at `index` is final; now if it already is."""
+        with self._lock:
+            if not self.is_done and self._splits is None:
+                self._callbacks.append((index, callback))
+                return
+        if self._splits is not None:
+            result, at = self.of_record(index)
+            result.add_callback(at, callback)
+        else:
+            _run(callback)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Block until the result is final or replaced by a split; return False after the time-out."""
+        with self._lock:
+            if self.is_done or self._splits is not None:
+                return True
+            if self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        return event.wait(timeout_s)
+
+    def _finish(self) -> None:
+        with self._lock:
+            assert not self.is_done, f"the batch of {self.topic}-{self.partition} completes a second time"
+            assert self._splits is None, f"the batch of {self.topic}-{self.partition} was split"
+            self.is_done = True
+            event, callbacks = self._event, self._callbacks
+            self._callbacks = []
+        if event is not None:
+            event.set()
+        for _, callback in callbacks:
+            _run(callback)
+
+
+class RecordFuture:
+    """The future of one record: ``future.result(10)`` in a thread, ``await future`` on an event loop.
+
+    It cannot be cancelled: a record that is on its way to the broker cannot be taken back.
+    """
+
+    __slots__ = ("_index", "_key_size", "_result", "_timestamp_ms", "_value_size")
+
+    def __init__(
+        self, result: BatchResult, index: int, timestamp_ms: int, key_size: int, value_size: int
+    ) -> None:
+        self._result = result
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._key_size = key_size
+        self._value_size = value_size
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that the record goes to."""
+        return TopicPartition(self._result.topic, self._result.partition)
+
+    def done(self) -> bool:
+        """Return whether the record was written or failed."""
+        return self._result.of_record(self._index)[0].is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Return the record's metadata; wait up to `timeout` seconds for it, without end by default.
+
+        Raises:
+            TimeoutError: the time is over; the record may still be written.
+            ClientError: the record was not written, or the producer cannot know; the type says why.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self.metadata()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Return the record's error, None if it was written; wait as `result` does.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            result, index = self._result.of_record(self._index)
+            if result.is_done:
+                return result.error_of(index)
+            left = None if deadline is None else deadline - time.monotonic()
+            if not result.wait(None if left is None else max(0.0, left)):
+                raise TimeoutError(
+                    f"no result for the record of {result.topic}-{result.partition} within {timeout} "
+                    "seconds; it may still be written until `delivery.timeout.ms` is over"
+                )
+
+    def add_done_callback(self, callback: "Callable[[RecordFuture], None]") -> None:
+        """Call ``callback(future)`` once when the future is done, on the producer's loop thread; now if it
+        is.
+
+        An exception of the callback is logged.
+        """
+        self._result.add_callback(self._index, lambda: callback(self))
+
+    def metadata(self) -> RecordMetadata:
+        """Return what is known of the record now; the offset is -1 until it was written."""
+        result, index = self._result.of_record(self._index)
+        offset = result.base_offset
+        return RecordMetadata(
+            result.topic,
+            result.partition,
+            offset if offset < 0 else offset + index,
+            self._timestamp_ms if result.log_append_time_ms < 0 else result.log_append_time_ms,
+            self._key_size,
+            self._value_size,
+        )
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        result, _ = self._result.of_record(self._index)
+        if not result.is_done:
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._result.add_callback(self._index, lambda: _wake(loop, waiter))
+            yield from waiter
+        return self.result(0)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "pending"
+        return f"<RecordFuture {state} {self._result.topic}-{self._result.partition}>"
+
+
+class FailedFuture(RecordFuture):
+    """The future of a record that failed before it got into a batch."""
+
+    __slots__ = ()
+
+    def __init__(self, topic: str, partition: int, error: Exception) -> None:
+        result = BatchResult(topic, partition)
+        result.fail(error)
+        super().__init__(result, 0, NO_TIMESTAMP, -1, -1)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        _set(waiter)
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(_set, waiter)
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    # The program may have cancelled the task that awaited the record.
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _run(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("A callback of a record's future raised an exception; it is ignored")

@@ -1,0 +1,393 @@
+"""Sends batches: drains the accumulator by broker, and hands the responses to `ProduceResults`.
+
+The counterpart of Java's `Sender`, but callbacks on the event loop instead of a thread: `wakeup`,
+responses, new metadata and one timer lead to `_run`. It decides neither what is ready (`RecordAccumulator`)
+nor what follows an error (`ProduceResults`, `TransactionManager`).
+
+What a maintainer must not break: after each `_run`, something is due to call it again while batches are
+incomplete. Each batch has a deadline, so the timer is never farther away than that.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.clients.errors import (
+    ClientError,
+    FatalTransactionError,
+    RequestTimedOutError,
+    TransactionAbortedError,
+    UnsupportedApiError,
+)
+from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.network_client import NetworkClient
+from kalda.clients.producer.produce_results import PartitionResult, ProduceResults
+from kalda.clients.producer.producer_batch import ProducerBatch
+from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.clients.producer.transaction_driver import TransactionDriver
+from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kalda.protocol.schema import Message
+from kalda.records.compression import Compression
+
+logger: Final = logging.getLogger(__name__)
+
+PRODUCE_VERSION_MIN: Final = 3
+"""The first version with record batches of format 2 (Kafka 0.11)."""
+PRODUCE_VERSION_MIN_ZSTD: Final = 7
+"""Before it, brokers refuse zstd (KIP-110)."""
+PRODUCE_VERSION_MAX_TRANSACTION_V1: Final = 11
+"""From version 12 on, Produce adds its partitions to the transaction, which only V2 may use (KIP-890)."""
+
+InFlight = dict[TopicPartition, ProducerBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderSettings:
+    """The settings of requests."""
+
+    acks: int
+    request_timeout_ms: int
+    max_in_flight: int
+    transactional_id: str | None = None
+
+
+class Sender:
+    """Sends the batches of one producer; the event loop owns it, only `wakeup` is safe in any thread."""
+
+    def __init__(
+        self,
+        settings: SenderSettings,
+        client: NetworkClient,
+        accumulator: RecordAccumulator,
+        results: ProduceResults,
+        transactions: TransactionManager | None,
+    ) -> None:
+        self._settings: Final = settings
+        self._client: Final = client
+        self._accumulator: Final = accumulator
+        self._results: Final = results
+        self._transactions: Final = transactions
+        self._driver: Final = (
+            None if transactions is None else TransactionDriver(transactions, client, self.wakeup)
+        )
+        self._keeps_order: Final = settings.max_in_flight == 1
+        uses_zstd = accumulator.settings.compression is Compression.ZSTD
+        self._version_min: Final = PRODUCE_VERSION_MIN_ZSTD if uses_zstd else PRODUCE_VERSION_MIN
+        self._in_flight: Final[list[InFlight]] = []
+        self._connecting: Final[dict[int, asyncio.Task[None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self._is_woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_waiters: Final[list[asyncio.Future[None]]] = []
+        self._is_closed = False
+        self.request_count = 0
+
+    def start(self) -> None:
+        """Begin to send; needs the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._client.metadata.on_update.append(self._on_metadata)
+        self.wakeup()
+
+    def wakeup(self) -> None:
+        """Look soon for something to send; safe in any thread, and cheap while a look is due already."""
+        if self._is_woken or self._loop is None or self._is_closed:
+            return
+        self._is_woken = True
+        if threading.get_ident() == self._thread_id:
+            self._loop.call_soon(self._run)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._run)
+        except RuntimeError:
+            # The loop was closed, so nobody sends any more; `close` has failed the batches.
+            if not self._is_closed:
+                raise
+
+    async def wait_idle(self) -> None:
+        """Wait until no batch is incomplete and no transaction is under way."""
+        while self._accumulator.has_incomplete or self._has_transaction_request:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            self.wakeup()
+            await waiter
+
+    async def close(self, error: ClientError) -> None:
+        """Stop sending; what is incomplete fails with `error`."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._connecting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._driver is not None:
+            await self._driver.close()
+        if self._transactions is not None:
+            self._transactions.close()
+        self._abort_all(error)
+        self._wake_idle_waiters()
+
+    @property
+    def _has_transaction_request(self) -> bool:
+        return (
+            self._transactions is not None
+            and self._driver is not None
+            and self._transactions.is_transactional
+            and (self._driver.is_busy or self._transactions.has_pending_requests)
+        )
+
+    def _on_metadata(self, _: ClusterMetadata) -> None:
+        if self._accumulator.has_undrained:
+            self.wakeup()
+
+    def _run(self) -> None:
+        self._is_woken = False
+        if self._is_closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._client.clock.monotonic()
+        try:
+            next_run = self._send_all(now)
+        except Exception as error:
+            # A fault of this module or its parts. Records must not wait for ever for a sender that is gone.
+            logger.exception("The producer failed and drops what it has not sent")
+            self._abort_all(_fault(error))
+            return
+        if next_run != float("inf") and not self._is_woken and self._loop is not None:
+            self._timer = self._loop.call_later(max(0.0, next_run - now), self.wakeup)
+        self._wake_idle_waiters()
+
+    def _send_all(self, now: float) -> float:
+        """Send what can be sent; return when to look again."""
+        if self._transactions is not None and self._is_held_by_transactions(self._transactions):
+            return self._next_expiry(now)
+        while True:
+            snapshot = self._client.metadata.snapshot
+            check = self._accumulator.ready(snapshot, now)
+            for batch in check.expired:
+                self._results.expire(batch, now)
+            self._expire_in_flight(now)
+            if check.unknown_leader_topics:
+                for topic in check.unknown_leader_topics:
+                    self._client.metadata.add_topic(topic, now)
+                self._client.metadata.request_update()
+            nodes = [node for node in check.nodes if self._can_send(node, now)]
+            drained = self._accumulator.drain(check, nodes, snapshot, now) if nodes else {}
+            for node, batches in drained.items():
+                self._send(node, batches, now)
+            if not drained:
+                return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
+
+    def _is_held_by_transactions(self, transactions: TransactionManager) -> bool:
+        """Let the transaction manager do its part; return whether no batch may be drained."""
+        assert self._driver is not None, "idempotence has a driver"
+        transactions.maybe_resolve_sequences()
+        if transactions.has_fatal_error and transactions.last_error is not None:
+            self._abort_all(transactions.last_error)
+            self._driver.poll(self._accumulator.has_incomplete)
+            return True
+        refused = transactions.take_authorization_error()
+        if refused is not None:
+            self._abort_all(refused)
+        if transactions.is_aborting:
+            self._abort_undrained(
+                TransactionAbortedError("the transaction was aborted before the record was sent")
+            )
+        elif transactions.last_error is not None:
+            self._abort_undrained(transactions.last_error)
+        transactions.bump_idempotent_epoch_and_reset_id_if_needed()
+        return self._driver.poll(self._accumulator.has_incomplete)
+
+    def _can_send(self, node: int, now: float) -> bool:
+        """Whether a ready node takes a request now; begins to connect where that is missing."""
+        client = self._client
+        if client.is_ready(node):
+            self._accumulator.node_is_stuck(node, now, is_stuck=False)
+            return client.in_flight_count(node) < self._settings.max_in_flight
+        self._accumulator.node_is_stuck(node, now, is_stuck=True)
+        if node not in self._connecting:
+            task = asyncio.get_running_loop().create_task(
+                self._connect(node), name=f"kalda-producer-connect-{node}"
+            )
+            self._connecting[node] = task
+        return False
+
+    async def _connect(self, node: int) -> None:
+        try:
+            await self._client.ready(node)
+        except ClientError as error:
+            # The network client backs off and asks for metadata; the batches wait for their time-out.
+            logger.debug("No connection to broker %d: %s", node, error)
+            await asyncio.sleep(self._client.connection_delay(node))
+        finally:
+            del self._connecting[node]
+            self.wakeup()
+
+    def _send(self, node: int, batches: list[ProducerBatch], now: float) -> None:
+        in_flight: InFlight = {batch.topic_partition: batch for batch in batches}
+        if self._keeps_order:
+            for batch in batches:
+                self._accumulator.mute(batch.topic_partition, is_muted=True)
+        try:
+            version = self._client.versions(node).latest(ApiKey.PRODUCE, self._version_max, self._version_min)
+            response = self._client.send_nowait(
+                node, self._request(batches), version, self._settings.request_timeout_ms
+            )
+        except ClientError as error:
+            self._apply_failure(in_flight, error, now)
+            return
+        self.request_count += 1
+        self._in_flight.append(in_flight)
+        response.add_done_callback(lambda done: self._on_response(node, in_flight, done))
+
+    @property
+    def _version_max(self) -> int | None:
+        transactions = self._transactions
+        if transactions is None or not transactions.is_transactional or transactions.is_transaction_v2:
+            return None
+        return PRODUCE_VERSION_MAX_TRANSACTION_V1
+
+    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            topic, partition = batch.topic_partition
+            data = topics.get(topic)
+            if data is None:
+                data = topics[topic] = TopicProduceData(name=topic, partition_data=[])
+            data.partition_data.append(PartitionProduceData(index=partition, records=batch.build()))
+        return ProduceRequest(
+            transactional_id=self._settings.transactional_id,
+            acks=self._settings.acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    def _on_response(self, node: int, in_flight: InFlight, done: "asyncio.Future[Message]") -> None:
+        self._in_flight.remove(in_flight)
+        if done.cancelled():
+            return
+        now = self._client.clock.monotonic()
+        error = done.exception()
+        if error is not None:
+            if not isinstance(error, ClientError):
+                logger.error(
+                    "A Produce request to broker %d failed in an unexpected way", node, exc_info=error
+                )
+                error = _fault(error)
+            self._apply_failure(in_flight, error, now)
+        elif self._settings.acks == 0:
+            for batch in in_flight.values():
+                self._results.apply(batch, PartitionResult(ErrorCode.NONE), now)
+        else:
+            response = done.result()
+            assert isinstance(response, ProduceResponse), f"a {type(response).__name__} answers Produce"
+            self._apply_response(node, in_flight, response, now)
+        self.wakeup()
+
+    def _apply_response(self, node: int, in_flight: InFlight, response: ProduceResponse, now: float) -> None:
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
+        missing = dict(in_flight)
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                topic_partition = TopicPartition(topic.name, partition.index)
+                batch = missing.pop(topic_partition, None)
+                if batch is None:
+                    logger.warning(
+                        "Broker %d answers for %s, which was not in the request", node, topic_partition
+                    )
+                    continue
+                result = PartitionResult.of(partition)
+                if result.leader is not None:
+                    leaders[topic_partition] = result.leader
+                self._results.apply(batch, result, now)
+        for batch in missing.values():
+            message = f"the response of broker {node} leaves the partition out"
+            self._results.apply(batch, PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, message=message), now)
+        self._results.update_leaders(leaders, response.node_endpoints)
+
+    def _apply_failure(
+        self, in_flight: Mapping[TopicPartition, ProducerBatch], error: ClientError, now: float
+    ) -> None:
+        """Take the failure of a whole request; a broker may have processed it."""
+        if isinstance(error, UnsupportedApiError):
+            code = ErrorCode.UNSUPPORTED_VERSION
+        elif isinstance(error, RequestTimedOutError):
+            code = ErrorCode.REQUEST_TIMED_OUT
+        elif error.is_retriable:
+            code = ErrorCode.NETWORK_EXCEPTION
+        else:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        result = PartitionResult(code, message=str(error), cause=error)
+        for batch in in_flight.values():
+            self._results.apply(batch, result, now)
+
+    def _expire_in_flight(self, now: float) -> None:
+        """Fail the batches in flight whose time is over; their requests go on until `request.timeout.ms`."""
+        timeout = self._accumulator.settings.delivery_timeout_s
+        for in_flight in self._in_flight:
+            for batch in in_flight.values():
+                if batch.created + timeout <= now and not batch.is_done:
+                    self._results.expire(batch, now)
+
+    def _next_in_flight_expiry(self) -> float:
+        timeout = self._accumulator.settings.delivery_timeout_s
+        return min(
+            (
+                batch.created + timeout
+                for in_flight in self._in_flight
+                for batch in in_flight.values()
+                if not batch.is_done
+            ),
+            default=float("inf"),
+        )
+
+    def _next_expiry(self, now: float) -> float:
+        """Fail what has expired while nothing may be drained; return when the next batch expires."""
+        check = self._accumulator.ready(self._client.metadata.snapshot, now)
+        for batch in check.expired:
+            self._results.expire(batch, now)
+        self._expire_in_flight(now)
+        return min(check.next_expiry, self._next_in_flight_expiry())
+
+    def _abort_undrained(self, error: ClientError) -> None:
+        """Drop the batches without a sequence number; a broker may have the others already."""
+        if self._accumulator.has_undrained:
+            for batch in self._accumulator.take_undrained(with_sequence=False):
+                self._results.abort(batch, error)
+
+    def _abort_all(self, error: ClientError) -> None:
+        for batch in self._accumulator.take_incomplete():
+            self._results.abort(batch, error)
+
+    def _wake_idle_waiters(self) -> None:
+        if self._idle_waiters and not (
+            (self._accumulator.has_incomplete or self._has_transaction_request) and not self._is_closed
+        ):
+            waiters, self._idle_waiters[:] = list(self._idle_waiters), []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+
+def _fault(error: BaseException) -> ClientError:
+    fault = FatalTransactionError(
+        f"the producer failed by a fault of its own: {error!r}; please report it", None
+    )
+    fault.__cause__ = error
+    return fault

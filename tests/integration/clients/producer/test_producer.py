@@ -1,0 +1,99 @@
+"""The synchronous producer against a real broker, read by another client."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import confluent_kafka
+import pytest
+
+from kalda import Producer, RecordMetadata
+from kalda.clients.errors import IllegalStateError, SerializationError
+
+TopicName = Callable[[str], str]
+
+
+@contextmanager
+def reading(bootstrap: str, topic: str, partitions: int = 1) -> Iterator[confluent_kafka.Consumer]:
+    """A consumer at the beginning of all partitions of a topic."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list[confluent_kafka.Message]:
+    """Read `count` records with another client."""
+    with reading(bootstrap, topic, partitions) as consumer:
+        found: list[confluent_kafka.Message] = []
+        while len(found) < count:
+            messages = consumer.consume(count - len(found), timeout=20)
+            assert messages, f"{len(found)} of {count} records came"
+            found += messages
+        return found
+
+
+def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("fields")
+    headers = [("trace", b"1"), ("trace", b"2"), ("none", None)]
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        future = producer.send(topic, value=b"v", key=b"k", headers=headers, timestamp_ms=1_234_567)
+        metadata = future.result(20)
+    assert RecordMetadata(topic, 0, 0, 1_234_567, 1, 1) == metadata
+    (message,) = read(bootstrap, topic, 1)
+    assert (b"v", b"k") == (message.value(), message.key())
+    assert headers == message.headers()
+    assert (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_234_567) == message.timestamp()
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_each_codec_is_read_by_another_client(bootstrap: str, topic_name: TopicName, codec: str) -> None:
+    topic = topic_name(codec)
+    values = [b"%d " % number * 50 for number in range(2_000)]
+    with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
+        futures = [producer.send(topic, value) for value in values]
+        producer.flush(30)
+        assert list(range(2_000)) == [future.result(0).offset for future in futures]
+    assert values == [message.value() for message in read(bootstrap, topic, 2_000)]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_each_kind_of_acknowledgement(bootstrap: str, topic_name: TopicName, acks: int | str) -> None:
+    topic = topic_name("acks")
+    delivered: list[int] = []
+    with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
+
+        def on_delivery(metadata: RecordMetadata, error: Exception | None) -> None:
+            assert error is None
+            delivered.append(metadata.offset)
+
+        for number in range(100):
+            producer.send(topic, b"%d" % number, on_delivery=on_delivery)
+        producer.flush(30)
+    assert ([-1] * 100 if acks == 0 else list(range(100))) == delivered
+    assert [b"%d" % number for number in range(100)] == [each.value() for each in read(bootstrap, topic, 100)]
+
+
+def test_close_sends_what_lingers(bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("close")
+    with Producer(bootstrap_servers=bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        future = producer.send(topic, b"v")
+    assert 0 == future.result(0).offset
+    with pytest.raises(IllegalStateError, match="closed"):
+        producer.send(topic, b"late")
+    producer.close()
+
+
+def test_text_without_a_serializer_is_refused_with_the_fix(bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("text")
+    with (
+        Producer(bootstrap_servers=bootstrap) as producer,
+        pytest.raises(SerializationError, match="`value_serializer`"),
+    ):
+        producer.send(topic, "text")
+    with Producer(bootstrap_servers=bootstrap, value_serializer=str.encode) as producer:
+        producer.send(topic, "text").result(20)
+    assert b"text" == read(bootstrap, topic, 1)[0].value()

@@ -1,0 +1,328 @@
+"""Batches: when they begin, when they are full, in which order and when they may be sent."""
+
+from itertools import pairwise
+
+import pytest
+
+from kalda.clients.errors import IllegalStateError
+from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.producer.producer_batch import ProducerBatch
+from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.common.types import TopicPartition
+from kalda.records.compression import Compression
+from tests.unit.clients.producer.producer_fixtures import TOPIC, accumulator, append, send, snapshot, values
+
+HALF = b"x" * 60
+"""Two of these records fill a batch of 200 bytes."""
+
+
+def drain(
+    records: RecordAccumulator, now: float = 0.0, metadata: ClusterMetadata | None = None
+) -> list[ProducerBatch]:
+    """Drain all ready nodes once."""
+    metadata = metadata or snapshot()
+    check = records.ready(metadata, now)
+    return [each for batches in records.drain(check, check.nodes, metadata, now).values() for each in batches]
+
+
+def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
+    records = accumulator()
+    for number in range(5):
+        send(records, HALF + b"%d" % number)
+    batches = []
+    while found := drain(records, 2.0):
+        batches += found
+    expected = [[HALF + b"0", HALF + b"1"], [HALF + b"2", HALF + b"3"], [HALF + b"4"]]
+    assert expected == [values(batch.build()) for batch in batches]
+    assert all(len(batch.build()) <= 200 for batch in batches)
+
+
+def test_a_batch_waits_for_linger_unless_it_is_full() -> None:
+    records = accumulator(linger_s=1.0)
+    assert append(records, b"a", now=5.0).is_sendable
+    check = records.ready(snapshot(), 5.5)
+    assert set() == check.nodes
+    assert 6.0 == check.next_send
+    assert {0} == records.ready(snapshot(), 6.0).nodes
+    send(records, HALF, now=5.5)
+    send(records, HALF, now=5.5)
+    assert {0} == records.ready(snapshot(), 5.5).nodes
+
+
+def test_a_large_record_has_a_batch_of_its_own() -> None:
+    records = accumulator()
+    append(records, b"x" * 5_000)
+    (batch,) = drain(records, 2.0)
+    assert [b"x" * 5_000] == values(batch.build())
+    assert batch.reserved > 5_000
+
+
+def test_a_ready_node_takes_its_other_partitions_along() -> None:
+    """One request for all is cheaper than a request for each when it has lingered."""
+    records = accumulator()
+    metadata = snapshot([0, 0, 1])
+    for _ in range(3):
+        send(records, HALF, partition=0, metadata=metadata)
+    send(records, b"new", partition=1, metadata=metadata)
+    send(records, b"other node", partition=2, metadata=metadata)
+    drained = drain(records, 0.5, metadata)
+    assert {TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)} == {each.topic_partition for each in drained}
+
+
+def test_partitions_without_a_leader_wait_and_are_reported() -> None:
+    records = accumulator()
+    send(records, b"a", partition=1, metadata=snapshot([0, -1]))
+    check = records.ready(snapshot([0, -1]), 5.0)
+    assert {TOPIC} == check.unknown_leader_topics
+    assert set() == check.nodes
+    assert 60.0 == check.next_expiry
+
+
+def test_a_request_is_bounded_and_no_partition_starves() -> None:
+    records = accumulator(max_request_size=250)
+    metadata = snapshot([0, 0, 0])
+    for partition in range(3):
+        send(records, b"x" * 100, partition=partition, metadata=metadata)
+    drained = [drain(records, 2.0, metadata) for _ in range(3)]
+    assert [[0], [1], [2]] == [[each.topic_partition.partition for each in batches] for batches in drained]
+
+
+def test_a_batch_above_the_request_size_goes_alone() -> None:
+    records = accumulator(max_request_size=100)
+    send(records, b"x" * 150)
+    assert 1 == len(drain(records, 2.0))
+
+
+def test_a_muted_partition_is_not_drained() -> None:
+    records = accumulator()
+    send(records, b"a")
+    records.mute(TopicPartition(TOPIC, 0), is_muted=True)
+    assert [] == drain(records, 5.0)
+    records.mute(TopicPartition(TOPIC, 0), is_muted=False)
+    assert 1 == len(drain(records, 5.0))
+
+
+def test_a_retried_batch_goes_first_and_after_its_back_off() -> None:
+    records = accumulator()
+    send(records, b"a")
+    (first,) = drain(records, 2.0)
+    send(records, b"b", now=2.0)
+    records.reenqueue(first, 3.0)
+    assert 1 == first.attempts
+    check = records.ready(snapshot(), 3.05)
+    assert set() == check.nodes
+    assert 3.1 == pytest.approx(check.next_send)
+    assert [first] == drain(records, 3.1)
+
+
+def test_the_back_off_grows_with_the_attempts() -> None:
+    records = accumulator()
+    send(records, b"a")
+    waits = []
+    for _ in range(5):
+        (batch,) = drain(records, 10.0)
+        records.reenqueue(batch, 1.0)
+        waits.append(round(batch.retry_at - 1.0, 3))
+    assert [0.1, 0.2, 0.4, 0.8, 1.0] == waits
+
+
+def test_a_new_leader_ends_the_back_off() -> None:
+    """KIP-951: the response has named the new leader, so there is nothing to wait for."""
+    records = accumulator()
+    send(records, b"a")
+    (batch,) = drain(records, 2.0, snapshot(leader_epoch=4))
+    records.reenqueue(batch, 2.0)
+    assert [] == drain(records, 2.0, snapshot(leader_epoch=4))
+    assert [batch] == drain(records, 2.0, snapshot(leader_epoch=5))
+
+
+def test_batches_expire_after_the_delivery_timeout() -> None:
+    records = accumulator()
+    send(records, b"a", now=1.0)
+    assert 61.0 == records.ready(snapshot(), 60.9).next_expiry
+    check = records.ready(snapshot(), 61.0)
+    assert 1 == len(check.expired)
+    assert not records.has_undrained
+    assert records.has_incomplete
+
+
+def test_a_flush_makes_batches_ready() -> None:
+    records = accumulator()
+    future = send(records, b"a")
+    assert [] == drain(records, 0.1)
+    (result,) = records.begin_flush()
+    (batch,) = drain(records, 0.1)
+    assert batch.result is result
+    batch.complete(7, -1)
+    records.end_flush()
+    assert 7 == future.result(0).offset
+    send(records, b"b", now=0.1)
+    assert [] == drain(records, 0.1)
+
+
+def test_memory_is_given_back_with_the_result() -> None:
+    records = accumulator(buffer_memory=200)
+    send(records, b"a")
+    woken: list[int] = []
+    waiter = records.reserve(200, lambda: woken.append(1))
+    assert waiter is not None
+    (batch,) = drain(records, 0.1)
+    assert [] == woken
+    batch.complete(0, -1)
+    records.completed(batch)
+    assert [1] == woken
+    assert records.stop_waiting(waiter)
+    records.completed(batch)
+    assert 0 == records.pool.available
+
+
+def test_waiting_callers_make_all_batches_ready() -> None:
+    """Else lingering batches hold the memory that the callers wait for."""
+    records = accumulator(buffer_memory=200, linger_s=30.0)
+    send(records, b"a")
+    assert [] == drain(records, 0.1)
+    waiter = records.reserve(200, lambda: None)
+    assert waiter is not None
+    assert 1 == len(drain(records, 0.1))
+    records.cancel_reservation(waiter)
+
+
+def test_memory_of_a_record_that_found_room_meanwhile_is_given_back() -> None:
+    records = accumulator()
+    append(records, b"a")
+    available = records.pool.available
+    assert not append(records, b"b").is_sendable
+    assert available == records.pool.available
+
+
+def test_compressed_batches_grow_to_the_batch_size() -> None:
+    """`batch.size` is about what is sent, so records that shrink fill more memory first."""
+    records = accumulator(compression=Compression.LZ4, batch_size=1_000, buffer_memory=100_000)
+    sizes = []
+    for _ in range(100):
+        for _ in range(200):
+            send(records, b"y" * 50)
+        while drained := drain(records, 10.0):
+            for batch in drained:
+                sizes.append(batch.record_count)
+                batch.complete(0, -1)
+                records.completed(batch)
+    assert max(sizes) > 3 * sizes[0]
+    assert records.pool.available <= 100_000
+
+
+def test_compression_gives_memory_back_before_the_result() -> None:
+    records = accumulator(compression=Compression.ZSTD, batch_size=5_000)
+    send(records, b"z" * 4_000)
+    assert 5_000 == records.pool.available
+    (batch,) = drain(records, 2.0)
+    assert records.pool.available > 9_000
+    batch.complete(0, -1)
+    records.completed(batch)
+    assert 10_000 == records.pool.available
+
+
+def test_after_close_records_are_refused_and_batches_are_ready() -> None:
+    records = accumulator()
+    send(records, b"a")
+    woken: list[int] = []
+    waiter = records.reserve(9_900, lambda: woken.append(1))
+    assert waiter is not None
+    records.close()
+    assert [1] == woken
+    with pytest.raises(IllegalStateError, match="closed"):
+        records.stop_waiting(waiter)
+    with pytest.raises(IllegalStateError, match="closed"):
+        send(records, b"b")
+    with pytest.raises(IllegalStateError, match="closed"):
+        records.reserve(1, lambda: None)
+    assert 1 == len(drain(records, 0.0))
+
+
+def test_a_split_batch_keeps_order_callbacks_and_memory() -> None:
+    records = accumulator(batch_size=1_000)
+    delivered: list[int] = []
+    futures = [
+        send(
+            records, b"%03d" % number * 10, on_delivery=lambda metadata, _: delivered.append(metadata.offset)
+        )
+        for number in range(20)
+    ]
+    before = records.pool.available
+    (batch,) = drain(records, 2.0)
+    send(records, b"later", now=2.0)
+    parts = records.split_and_reenqueue(batch)
+    assert len(parts) > 1
+    assert [part.reserved for part in parts] != [0] * len(parts)
+    offset = 0
+    order = []
+    while drained := drain(records, 5.0):
+        for part in drained:
+            order += values(part.build())
+            part.complete(offset, -1)
+            offset += part.record_count
+            records.completed(part)
+    assert [*(b"%03d" % number * 10 for number in range(20)), b"later"] == order
+    assert list(range(20)) == [future.result(0).offset for future in futures]
+    assert list(range(20)) == delivered
+    assert 10_000 == records.pool.available > before
+
+
+def test_a_batch_that_is_split_again_and_again_ends_with_single_records() -> None:
+    records = accumulator(batch_size=2_000)
+    for number in range(8):
+        send(records, b"%d" % number)
+    counts = []
+    while drained := drain(records, 2.0):
+        for batch in drained:
+            if batch.record_count > 1:
+                records.split_and_reenqueue(batch)
+            else:
+                counts.append(batch.record_count)
+    assert [1] * 8 == counts
+
+
+def test_records_without_a_key_stay_with_a_partition_for_about_two_batches() -> None:
+    drawn = iter(range(100))
+    records = accumulator(
+        batch_size=1_000, buffer_memory=100_000, random_below=lambda below: next(drawn) % below
+    )
+    metadata = snapshot([0, 0, 0])
+    partitions = [
+        send(records, b"x" * 90, partition=None, metadata=metadata).topic_partition.partition
+        for _ in range(60)
+    ]
+    changes = sum(left != right for left, right in pairwise(partitions))
+    assert 0 < changes <= 6
+
+
+def test_adaptive_partitioning_avoids_long_queues() -> None:
+    """With all random numbers 0 the lightest queue's share comes first."""
+    records = accumulator(batch_size=200, buffer_memory=100_000)
+    metadata = snapshot([0, 0])
+    for _ in range(20):
+        send(records, HALF, partition=0, metadata=metadata)
+    send(records, HALF, partition=1, metadata=metadata)
+    chosen = send(records, HALF, partition=None, metadata=metadata)
+    assert chosen.topic_partition.partition in (0, 1)
+    queue_sizes = [len(records._topics[TOPIC].queue(number).batches) for number in (0, 1)]
+    assert queue_sizes[0] > queue_sizes[1]
+
+
+def test_a_broker_that_takes_no_requests_gets_no_records_without_a_key() -> None:
+    records = accumulator(availability_timeout_s=1.0)
+    metadata = snapshot([0, 1])
+    records.node_is_stuck(0, 5.0, is_stuck=True)
+    records.node_is_stuck(0, 5.5, is_stuck=True)
+    assert 1 == send(records, b"a", partition=None, metadata=metadata, now=6.5).topic_partition.partition
+
+
+def test_incomplete_batches_can_be_taken_for_a_forced_close() -> None:
+    records = accumulator()
+    send(records, b"a")
+    (in_flight,) = drain(records, 2.0)
+    send(records, b"b", now=2.0)
+    taken = records.take_incomplete()
+    assert 2 == len(taken)
+    assert in_flight in taken
+    assert not records.has_undrained
