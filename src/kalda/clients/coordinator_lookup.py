@@ -103,16 +103,11 @@ class CoordinatorLookup:
         answers = [
             (each.key, each.error_code, each.error_message, each.node_id, each.host, each.port)
             for each in response.coordinators
-        ] or [
-            (
-                first,
-                response.error_code,
-                response.error_message,
-                response.node_id,
-                response.host,
-                response.port,
-            )
         ]
+        if response.error_code != ErrorCode.NONE or response.host:
+            # Below version 4 one answer stands in the response itself.
+            alone = (first, response.error_code, response.error_message)
+            answers.append((*alone, response.node_id, response.host, response.port))
         found: dict[str, int | ClientError] = {}
         for key, code, message, broker_id, host, port in answers:
             if code != ErrorCode.NONE:

@@ -8,8 +8,10 @@ the parent only, and the child's copies of its sockets belong to the parent's co
 """
 
 import asyncio
+import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar, TypeVarTuple
@@ -31,8 +33,10 @@ class LoopThread:
         self._pid: Final = os.getpid()
         self._name: Final = name
         self._is_closed = False
-        self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
+        # The thread refers to the loop only: a client that is dropped without `close` ends its thread.
+        self._thread: Final = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
+        weakref.finalize(self, _stop, self.loop, self._pid).atexit = False
 
     @property
     def is_current(self) -> bool:
@@ -110,21 +114,28 @@ class LoopThread:
         self._is_closed = True
         if os.getpid() != self._pid:
             return
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        _stop(self.loop, self._pid)
         if not self.is_current:
             self._thread.join(_JOIN_SECONDS)
 
-    def _run(self) -> None:
-        loop = self.loop
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            asyncio.set_event_loop(None)
-            loop.close()
+
+def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    """End the loop's thread; without effect in a fork, where the loop still belongs to the parent."""
+    if os.getpid() == pid:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.stop)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -1,12 +1,14 @@
 """Holds what a client knows about its cluster, and decides what to ask and when. Sans-IO.
 
-`Metadata.snapshot` is immutable and replaced as a whole, so that any thread may read it. All other methods
-belong to the event loop's thread, except `add_topic` and `request_update`, which a producer's caller needs.
+`Metadata.snapshot` is immutable and replaced as a whole, so that any thread may read it. `add_topic`,
+`set_topics` and `request_update` may be called in any thread too; the other methods belong to the event
+loop's.
 
 What a maintainer must not break: a partition's leader epoch never goes back. A broker that lags behind may
 answer with an older leader, and a client that believed it would alternate between two leaders (KIP-320).
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -132,8 +134,13 @@ class Metadata:
         self._topic_idle_seconds: Final = topic_idle_seconds
         # The topics asked for, with the time of their last use; None stands for all topics.
         self._topics: dict[str, float] | None = {}
+        # Guards `_topics`: the loop drops idle topics while a producer's caller adds one.
+        self._lock: Final = threading.Lock()
         self._is_update_requested = True
         self._is_update_urgent = True
+        # Each topic as it was last described without an error: an error in between must not let its leader
+        # epochs go back.
+        self._described: dict[str, TopicMetadata] = {}
 
     @property
     def is_update_urgent(self) -> bool:
@@ -148,29 +155,32 @@ class Metadata:
     @property
     def wanted_topics(self) -> frozenset[str] | None:
         """The topics that requests ask for; None for all topics."""
-        return None if self._topics is None else frozenset(self._topics)
+        with self._lock:
+            return None if self._topics is None else frozenset(self._topics)
 
     def add_topic(self, name: str, now: float) -> bool:
         """Ask for a topic from now on; return whether it is new, in which case an update is requested."""
-        topics = self._topics
-        if topics is None:
-            return False
-        is_new = name not in topics
-        topics[name] = now
+        with self._lock:
+            topics = self._topics
+            if topics is None:
+                return False
+            is_new = name not in topics
+            topics[name] = now
         if is_new:
             self.request_update(is_urgent=True)
         return is_new
 
     def set_topics(self, names: Iterable[str] | None, now: float) -> None:
         """Ask for exactly these topics from now on, or for all (None); request an update if one is new."""
-        if names is None:
-            if self._topics is not None:
-                self._topics = None
-                self.request_update(is_urgent=True)
-            return
-        known = self._topics
-        self._topics = dict.fromkeys(names, now)
-        if known is None or self._topics.keys() - known.keys():
+        topics = None if names is None else dict.fromkeys(names, now)
+        with self._lock:
+            known, self._topics = self._topics, topics
+        if known is None:
+            # All topics were asked for: the snapshot has each that exists.
+            is_new = topics is not None and bool(topics.keys() - self.snapshot.topics.keys())
+        else:
+            is_new = topics is None or bool(topics.keys() - known.keys())
+        if is_new:
             self.request_update(is_urgent=True)
 
     def request_update(self, *, is_urgent: bool = False) -> int:
@@ -184,36 +194,53 @@ class Metadata:
 
     def next_request(self, now: float) -> MetadataRequest:
         """Build the request of the next update; topics that were not used for long are dropped."""
+        # First the flags, then the topics: one that is added in between is asked for twice rather than never.
         self._is_update_requested = self._is_update_urgent = False
-        topics = self._topics
-        if topics is not None and self._topic_idle_seconds is not None:
-            idle = [name for name, used in list(topics.items()) if now - used > self._topic_idle_seconds]
-            for name in idle:
-                del topics[name]
-        names = None if topics is None else sorted(topics)
+        with self._lock:
+            topics = self._topics
+            if topics is not None and self._topic_idle_seconds is not None:
+                limit = now - self._topic_idle_seconds
+                topics = self._topics = {name: used for name, used in topics.items() if used >= limit}
+            names = None if topics is None else sorted(topics)
         return MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=self._allow_auto_topic_creation,
         )
 
-    def received(self, response: MetadataResponse) -> ClusterMetadata:
-        """Take the answer to `next_request`; return the new snapshot."""
+    def received(self, response: MetadataResponse, *, has_reliable_epochs: bool = True) -> ClusterMetadata:
+        """Take the answer to `next_request`; return the new snapshot.
+
+        Args:
+            response: The answer. One without brokers, as a broker sends while it starts, is not for here.
+            has_reliable_epochs: Whether the leader epochs can be used. A broker before 2.4 (Metadata below
+                version 9) may send an older epoch during a reassignment, which would fence this client.
+        """
+        assert response.brokers, "metadata without brokers"
         before = self.snapshot
         found = ClusterMetadata.from_response(response, before.version + 1)
+        wanted = self.wanted_topics
+        # A topic added while the request was under way is not in the response; its request is still due.
         topics = {
-            name: _newest_epochs(topic, before.topics.get(name)) for name, topic in found.topics.items()
+            name: self._newest(topic if has_reliable_epochs else _without_epochs(topic))
+            for name, topic in found.topics.items()
+            if wanted is None or name in wanted
         }
-        if self._topics is not None:
-            # A topic added while the request was under way is not in the response; its request is still due.
-            topics = {name: topic for name, topic in topics.items() if name in self._topics}
+        self._described = {
+            name: known
+            for name, topic in topics.items()
+            if (known := topic if topic.error == ErrorCode.NONE else self._described.get(name)) is not None
+        }
         return self._replace(replace(found, topics=topics))
 
     def has_retriable_errors(self) -> bool:
         """Whether the snapshot lacks a leader or a topic that may appear soon, so that it is worth asking
         again."""
+        brokers = self.snapshot.brokers
         return any(
             topic.error.retriable
-            or any(each.leader_id < 0 or each.error.retriable for each in topic.partitions.values())
+            or any(
+                each.leader_id not in brokers or each.error.retriable for each in topic.partitions.values()
+            )
             for topic in self.snapshot.topics.values()
         )
 
@@ -241,6 +268,24 @@ class Metadata:
         if topics != before.topics:
             self._replace(replace(before, version=before.version + 1, brokers=brokers, topics=topics))
 
+    def _newest(self, topic: TopicMetadata) -> TopicMetadata:
+        """Return the topic with each partition as the newest leader epoch describes it.
+
+        A partition without an epoch (-1) replaces the known one: nothing shows which of the two is newer.
+        """
+        known = self.snapshot.topics.get(topic.name)
+        if known is not None and known.error != ErrorCode.NONE:
+            known = self._described.get(topic.name)
+        if known is None or topic.topic_id not in (known.topic_id, ZERO_UUID):
+            # A topic that was deleted and created again has another id and starts with epoch 0.
+            return topic
+        older = {
+            number: known.partitions[number]
+            for number, each in topic.partitions.items()
+            if number in known.partitions and 0 <= each.leader_epoch < known.partitions[number].leader_epoch
+        }
+        return replace(topic, partitions={**topic.partitions, **older}) if older else topic
+
     def _replace(self, snapshot: ClusterMetadata) -> ClusterMetadata:
         self.snapshot = snapshot
         for callback in list(self.on_update):
@@ -248,14 +293,8 @@ class Metadata:
         return snapshot
 
 
-def _newest_epochs(topic: TopicMetadata, known: TopicMetadata | None) -> TopicMetadata:
-    """Return the topic with each partition as the newest leader epoch describes it."""
-    if known is None or known.topic_id != topic.topic_id:
-        # A topic that was deleted and created again starts with epoch 0.
-        return topic
-    older = {
-        number: known.partitions[number]
-        for number, each in topic.partitions.items()
-        if number in known.partitions and each.leader_epoch < known.partitions[number].leader_epoch
-    }
-    return replace(topic, partitions={**topic.partitions, **older}) if older else topic
+def _without_epochs(topic: TopicMetadata) -> TopicMetadata:
+    return replace(
+        topic,
+        partitions={number: replace(each, leader_epoch=-1) for number, each in topic.partitions.items()},
+    )

@@ -5,13 +5,16 @@ updates, and never ends before `close`.
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import Final, Protocol
 
 from kalda.clients.config.common_config import CommonClientConfig
-from kalda.clients.errors import ClientError, RequestTimedOutError
+from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.retry import ExponentialBackoff
+from kalda.clients.versioned_request import VersionedRequest
+from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -20,18 +23,25 @@ logger: Final = logging.getLogger(__name__)
 _HOUSEKEEPING_SECONDS: Final = 30.0
 """How often idle connections are looked for, at least."""
 
+_RELIABLE_EPOCHS_VERSION: Final = 9
+"""The first version of Metadata whose leader epochs are right during a reassignment."""
+
 
 class MetadataPort(Protocol):
     """The part of a network client that the refresher uses."""
 
     async def send_to_any(
         self,
-        request: MetadataRequest,
+        request: VersionedRequest,
         response_class: type[MetadataResponse],
         *,
         timeout_ms: int | None = None,
     ) -> MetadataResponse:
         """Send a request to some broker."""
+        ...
+
+    def rebootstrap(self) -> None:
+        """Ask the bootstrap servers first from now on."""
         ...
 
     def close_idle(self) -> None:
@@ -55,6 +65,15 @@ class MetadataRefresher:
         self._wake: asyncio.Event | None = None
         self._waiters: list[asyncio.Future[ClusterMetadata]] = []
         self._last_failure: ClientError | None = None
+        self._rebootstrap_seconds: Final = config.metadata_recovery_rebootstrap_trigger_ms / 1000
+        self._failing_since: float | None = None
+        """When the first of the attempts in a row that failed was made."""
+        idle_seconds = config.connections_max_idle_ms / 1000
+        self._housekeeping_seconds: Final = (
+            _HOUSEKEEPING_SECONDS
+            if idle_seconds < 0
+            else min(_HOUSEKEEPING_SECONDS, max(idle_seconds / 2, 0.1))
+        )
 
     def start(self) -> None:
         """Start the task on the running loop; harmless when it runs."""
@@ -64,7 +83,9 @@ class MetadataRefresher:
         wake = self._wake = asyncio.Event()
 
         def wake_up() -> None:
-            loop.call_soon_threadsafe(wake.set)
+            # A producer's caller may be here while another thread closes the client and its loop.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(wake.set)
 
         self._metadata.on_update_requested = wake_up
         self._task = loop.create_task(self._run(wake), name="metadata refresher")
@@ -76,16 +97,16 @@ class MetadataRefresher:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.cancel()
-        self._waiters.clear()
+        waiters, self._waiters = self._waiters, []
+        _fail(waiters, BrokerConnectionError("this client was closed"))
 
     async def refresh(self, timeout_seconds: float) -> ClusterMetadata:
         """Wait for metadata that a broker sent after this call.
 
         Raises:
             RequestTimedOutError: none came in time; chained to the last failure.
+            BrokerConnectionError: the client was closed.
+            ClientError: a broker answered with a failure that another attempt would not change.
         """
         self.start()
         waiter: asyncio.Future[ClusterMetadata] = asyncio.get_running_loop().create_future()
@@ -110,42 +131,60 @@ class MetadataRefresher:
         """Updates in a row that failed, or that left a topic without a leader."""
         next_due = 0.0
         while True:
-            if not metadata.is_update_requested:
-                wait = min(next_due - self._clock.monotonic(), _HOUSEKEEPING_SECONDS)
-                if wait > 0:
-                    try:
-                        async with asyncio.timeout(wait):
-                            await wake.wait()
-                    except TimeoutError:
-                        self._port.close_idle()
-                    wake.clear()
-                    continue
-            # A waiter that arrives while the request is under way waits for the next one.
-            waiters, self._waiters = self._waiters, []
-            try:
-                snapshot = await self._ask()
-            except ClientError as error:
-                self._waiters = waiters + self._waiters
-                self._failed(error, attempts)
+            self._port.close_idle()
+            wait = min(next_due - self._clock.monotonic(), self._housekeeping_seconds)
+            if not metadata.is_update_requested and wait > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await wake.wait()
+                wake.clear()
+                continue
+            began = self._clock.monotonic()
+            if await self._update():
+                next_due = self._clock.monotonic() + self._max_age_seconds
+                attempts = attempts + 1 if metadata.has_retriable_errors() else 0
+                if attempts:
+                    metadata.request_update()
+                # Also without errors: callers that find stale leaders must not ask without a pause.
+                await self._pause(wake, self._backoff.seconds(max(attempts, 1)))
+            else:
                 attempts += 1
+                self._check_rebootstrap(began)
                 metadata.request_update()
                 await asyncio.sleep(self._backoff.seconds(attempts))
-                continue
-            except BaseException:
+
+    async def _update(self) -> bool:
+        """Ask once and complete the waiters; return whether there is new metadata."""
+        # A waiter that arrives while the request is under way waits for the next one.
+        waiters, self._waiters = self._waiters, []
+        try:
+            snapshot = await self._ask()
+        except ClientError as error:
+            self._log_failure(error)
+            if error.is_retriable:
                 self._waiters = waiters + self._waiters
-                raise
-            self._last_failure = None
-            next_due = self._clock.monotonic() + self._max_age_seconds
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(snapshot)
-            if metadata.has_retriable_errors():
-                attempts += 1
-                metadata.request_update()
             else:
-                attempts = 0
-            # Also without errors: callers that find stale leaders must not ask without a pause.
-            await self._pause(wake, self._backoff.seconds(max(attempts, 1)))
+                _fail(waiters, error)
+            return False
+        except asyncio.CancelledError:
+            self._waiters = waiters + self._waiters
+            raise
+        except Exception as error:
+            # A fault of this program. The task goes on, since a client without metadata would only hang.
+            logger.exception("The answer to a Metadata request could not be processed.")
+            _fail(waiters, ClientError(f"metadata could not be processed: {error!r}"))
+            return False
+        self._last_failure = self._failing_since = None
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(snapshot)
+        return True
+
+    def _check_rebootstrap(self, began: float) -> None:
+        if self._failing_since is None:
+            self._failing_since = began
+        if self._clock.monotonic() - self._failing_since >= self._rebootstrap_seconds:
+            self._port.rebootstrap()
 
     async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
         """Wait before the next update, unless it is urgent."""
@@ -160,10 +199,27 @@ class MetadataRefresher:
 
     async def _ask(self) -> ClusterMetadata:
         request = self._metadata.next_request(self._clock.monotonic())
-        response = await self._port.send_to_any(request, MetadataResponse)
-        return self._metadata.received(response)
+        versions = [_RELIABLE_EPOCHS_VERSION]
 
-    def _failed(self, error: ClientError, attempts: int) -> None:
-        self._last_failure = error
-        if attempts == 0:
+        def build(version: int) -> MetadataRequest:
+            versions.append(version)
+            return request
+
+        response = await self._port.send_to_any(VersionedRequest(ApiKey.METADATA, build), MetadataResponse)
+        if not response.brokers:
+            # A broker that has just started does not know the cluster yet.
+            raise BrokerConnectionError("a broker answered with metadata that lists no broker")
+        # More than one broker may have been asked; the oldest decides.
+        is_reliable = min(versions) >= _RELIABLE_EPOCHS_VERSION
+        return self._metadata.received(response, has_reliable_epochs=is_reliable)
+
+    def _log_failure(self, error: ClientError) -> None:
+        if self._last_failure is None:
             logger.warning("No broker of %s answers: %s; retrying.", self._bootstrap_servers, error)
+        self._last_failure = error
+
+
+def _fail(waiters: list[asyncio.Future[ClusterMetadata]], error: ClientError) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(error)

@@ -9,6 +9,8 @@ the caller to decide, who knows whether a broker may process it twice.
 """
 
 import asyncio
+import functools
+import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
@@ -20,6 +22,7 @@ from kalda.clients.errors import (
     ClientError,
     RequestTimedOutError,
 )
+from kalda.clients.first_success import first_success
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metadata_refresher import MetadataRefresher
 from kalda.clients.node_connection import NodeConnection
@@ -28,6 +31,7 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.connect import canonical_addresses
 from kalda.protocol.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -36,6 +40,10 @@ T = TypeVar("T")
 COORDINATOR_ID_BASE: Final = 2**31 - 1
 """Node ids count down from here for the second connection to a broker, which coordinators use (as in
 Java)."""
+
+HEDGE_SECONDS: Final = 0.5
+"""How long `send_to_any` waits for one broker before it asks the next as well. A broker answers such requests
+in milliseconds; one that is paused or cut off never answers, and `request.timeout.ms` is half a minute."""
 
 NO_NODE: Final = -1
 _BOOTSTRAP_ID_BASE: Final = -2
@@ -72,7 +80,10 @@ class NetworkClient:
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.retry_backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._nodes: Final[dict[int, NodeConnection]] = {}
-        self._bootstrap: Final = config.bootstrap_addresses
+        self._bootstrap = config.bootstrap_addresses
+        self._is_bootstrap_resolved = config.client_dns_lookup == "use_all_dns_ips"
+        self._is_bootstrap_first = False
+        metadata.on_update.append(self._on_metadata)
         self._is_closed = False
         self._refresher: Final = MetadataRefresher(self, config, metadata, self.clock)
         self._coordinators: Final = CoordinatorLookup(self)
@@ -94,9 +105,12 @@ class NetworkClient:
                 await self._refresher.close()
         except TimeoutError:
             pass
-        for node in self._nodes.values():
-            node.close()
+        nodes = list(self._nodes.values())
         self._nodes.clear()
+        for node in nodes:
+            node.close()
+        for node in nodes:
+            await node.wait_closed()
 
     async def send(
         self,
@@ -138,22 +152,23 @@ class NetworkClient:
     ) -> R:
         """Send a request to the broker with the fewest requests in flight; others follow where one fails.
 
+        A broker that does not answer within `HEDGE_SECONDS` is not waited for alone: the next one gets the
+        request too, and the first response counts. Only for requests that brokers may process twice.
+
         Known brokers come first, then the bootstrap servers unless `metadata.recovery.strategy` is ``none``.
 
         Raises:
             BrokerConnectionError, RequestTimedOutError: no broker could be reached; the last failure.
             UnsupportedApiError: as `send`.
         """
-        failure: ClientError | None = None
-        for node_id in self.candidates():
-            try:
-                return await self.send(node_id, request, response_class, timeout_ms=timeout_ms)
-            except (BrokerConnectionError, RequestTimedOutError) as error:
-                failure = error
-                if self._is_closed:
-                    break
-        assert failure is not None, "a client has at least one bootstrap server"
-        raise failure
+        await self._resolve_bootstrap()
+        attempts = [
+            functools.partial(self.send, node_id, request, response_class, timeout_ms=timeout_ms)
+            for node_id in self.candidates()
+        ]
+        return await first_success(
+            attempts, next_after_seconds=HEDGE_SECONDS, passing=(BrokerConnectionError, RequestTimedOutError)
+        )
 
     async def send_to_controller(
         self, request: Message | VersionedRequest, response_class: type[R], *, timeout_ms: int | None = None
@@ -216,9 +231,16 @@ class NetworkClient:
         """
         known = list(self.metadata.snapshot.brokers)
         bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
-        if known and self.config.metadata_recovery_strategy == "none":
-            bootstrap = []
-        return sorted(known, key=self._preference) + sorted(bootstrap, key=self._preference)
+        # Sorting is stable: among equals the order is random, so that not all clients ask the same broker.
+        random.shuffle(known)
+        random.shuffle(bootstrap)
+        known.sort(key=self._preference)
+        bootstrap.sort(key=self._preference)
+        if not known:
+            return bootstrap
+        if self.config.metadata_recovery_strategy == "none":
+            return known
+        return bootstrap + known if self._is_bootstrap_first else known + bootstrap
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:
         """Return the node id of a group's or transactional id's coordinator, asking a broker unless it is
@@ -298,6 +320,32 @@ class NetworkClient:
         if idle_ms >= 0:
             for node in self._nodes.values():
                 node.close_if_idle(idle_ms / 1000)
+
+    def rebootstrap(self) -> None:
+        """Ask the bootstrap servers first, until a broker has answered with metadata (KIP-1102)."""
+        if self.config.metadata_recovery_strategy != "none":
+            self._is_bootstrap_first = True
+
+    def _on_metadata(self, _: ClusterMetadata) -> None:
+        self._is_bootstrap_first = False
+
+    async def _resolve_bootstrap(self) -> None:
+        """Replace bootstrap names by the canonical names of their addresses where the settings say so.
+
+        A name that cannot be resolved now is looked up again by the next call.
+        """
+        if self._is_bootstrap_resolved:
+            return
+        resolved: list[tuple[str, int]] = []
+        has_failed = False
+        for host, port in self.config.bootstrap_addresses:
+            try:
+                resolved += await canonical_addresses(host, port)
+            except OSError:
+                has_failed = True
+                resolved.append((host, port))
+        self._bootstrap = tuple(dict.fromkeys(resolved))
+        self._is_bootstrap_resolved = not has_failed
 
     def _preference(self, node_id: int) -> tuple[bool, float, int]:
         return (

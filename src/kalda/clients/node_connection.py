@@ -5,6 +5,7 @@ wait for it.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,7 @@ from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
 from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import PipelinedConnection
+from kalda.net.connect import address_text
 from kalda.protocol.schema import Message
 
 
@@ -30,7 +32,7 @@ class NodeConnection:
         self, host: str, port: int, config: CommonClientConfig, on_failure: Callable[[], object]
     ) -> None:
         self.address: Final = (host, port)
-        self.peer: Final = f"{host}:{port}"
+        self.peer: Final = address_text(host, port)
         self._config: Final = config
         self._on_failure: Final = on_failure
         self._backoff: Final = ExponentialBackoff(
@@ -46,6 +48,7 @@ class NodeConnection:
         self._not_before = 0.0
         """The loop's time before which nothing is sent: back-off, or the throttle of a response (KIP-219)."""
         self._is_closed = False
+        self._closed: Final = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
@@ -71,7 +74,7 @@ class NodeConnection:
         """Wait until a request can be sent, connecting where needed, before `deadline` (the loop's time).
 
         Raises:
-            BrokerConnectionError: the attempt to connect failed.
+            BrokerConnectionError: the attempt to connect failed, or the client was closed meanwhile.
             RequestTimedOutError: the time is up.
         """
         try:
@@ -83,10 +86,9 @@ class NodeConnection:
                         )
                     wait = self.delay()
                     if wait > 0:
-                        await asyncio.sleep(wait)
+                        await self._sleep(wait)
                     elif self._connection is None:
-                        # One caller that gives up must not cancel the attempt of the others.
-                        await asyncio.shield(self._connect())
+                        await self._wait_connected()
         except TimeoutError:
             raise RequestTimedOutError(f"no connection to {self.peer} in time") from None
         return self.versions
@@ -101,12 +103,18 @@ class NodeConnection:
         return future
 
     def close(self) -> None:
-        """Close the connection and give up an attempt to connect."""
+        """Close the connection and give up an attempt to connect; callers of `ready` get an error."""
         self._is_closed = True
+        self._closed.set()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the attempt to connect that `close` gave up has ended."""
+        if self._connecting is not None:
+            await asyncio.wait((self._connecting,))
 
     def close_if_idle(self, idle_seconds: float) -> None:
         """Close the connection when nothing is in flight and it was not used for `idle_seconds`."""
@@ -117,6 +125,20 @@ class NodeConnection:
             # Not a failure: no back-off before the next attempt.
             self._connection = None
             connection.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until the time is up or the connection is closed for good."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+
+    async def _wait_connected(self) -> None:
+        # Not awaited itself: a caller that gives up must not cancel the attempt of the others.
+        connecting = self._connect()
+        await asyncio.wait((connecting,))
+        if not connecting.cancelled() and (failure := connecting.exception()) is not None:
+            # Several callers may raise this object; each starts with a traceback of its own.
+            raise failure.with_traceback(None)
 
     def _connect(self) -> "asyncio.Task[PipelinedConnection]":
         if self._connecting is None:

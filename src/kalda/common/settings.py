@@ -91,6 +91,7 @@ class _Options(TypedDict, total=False):
     update_mode: UpdateMode
     internal: bool
     requires: MissingFeature
+    harmless: tuple[ConfigValue, ...]
     without_effect: str
 
 
@@ -127,3 +128,5 @@ short: Final = _Kind[int](ConfigType.SHORT)
 long: Final = _Kind[int](ConfigType.LONG)
 double: Final = _Kind[float](ConfigType.DOUBLE)
 string_list: Final = _Kind[tuple[str, ...]](ConfigType.LIST)
+password: Final = _Kind[str](ConfigType.PASSWORD)
+"""A string whose values are never shown."""

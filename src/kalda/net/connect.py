@@ -1,10 +1,24 @@
 """Opens non-blocking TCP connections on the event loop, for clients and between brokers.
 
 It negotiates nothing; the connections that use the socket do.
+
+What a maintainer must not break: names are resolved on a daemon thread. A resolver that does not answer may
+hold its thread for minutes, and neither closing a loop nor leaving the program may wait for it.
 """
 
 import asyncio
 import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def address_text(host: str, port: int) -> str:
+    """Return ``host:port``; an IPv6 address stands in brackets, as in ``[::1]:9092``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def connect_socket(
@@ -27,8 +41,10 @@ async def connect_socket(
     try:
         # A numeric address needs no resolver, which would cost a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        found = await on_daemon_thread(
+            lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), f"resolve {host}"
+        )
     share_seconds = timeout_seconds / len(found)
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, address in found:
@@ -55,3 +71,44 @@ async def connect_socket(
         else:
             return sock
     raise failure
+
+
+async def canonical_addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """Return (canonical name, port) for each address of `host`, without repeats.
+
+    An address without a name stands for itself.
+
+    Raises:
+        OSError: the name is not known.
+    """
+
+    def look_up() -> list[tuple[str, int]]:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        names = [socket.getnameinfo(address, 0)[0] for *_, address in found]
+        return [(name, port) for name in dict.fromkeys(names)]
+
+    return await on_daemon_thread(look_up, f"resolve {host}")
+
+
+async def on_daemon_thread(function: Callable[[], T], name: str) -> T:
+    """Run a function on a daemon thread of its own; return its result.
+
+    A caller that is cancelled leaves the thread to end by itself, and its result is dropped.
+
+    Raises:
+        OSError: `function` raised it, or it raised the `UnicodeError` of a name that DNS cannot hold.
+    """
+    pending: Future[T] = Future()
+    # From here on a cancelled caller does not cancel `pending`, which the thread completes in any case.
+    pending.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            pending.set_result(function())
+        except UnicodeError as error:
+            pending.set_exception(OSError(f"not a host name: {error}"))
+        except BaseException as error:
+            pending.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await asyncio.wrap_future(pending)

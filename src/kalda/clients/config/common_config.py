@@ -11,11 +11,16 @@ refused. A user could believe that a connection is encrypted when such a setting
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Self
+from numbers import Real
+from typing import Final, Self
 
 from kalda.clients.config.security_config import SecurityConfig
 from kalda.common.config_def import (
+    HIDDEN,
     ConfigError,
+    ConfigKey,
+    ConfigType,
+    MissingFeature,
     at_least,
     one_of,
     refuse_missing_features,
@@ -23,6 +28,8 @@ from kalda.common.config_def import (
 from kalda.common.settings import HIGH, LOW, boolean, integer, long, string, string_list
 from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.net.client.client_errors import ClientConfigError
+
+_JAVA_REPORTERS: Final = MissingFeature("a Java virtual machine", "no metrics are reported to the class")
 
 Option = object
 """The value of a keyword argument: what the setting's type is in Python, or its text in a properties file."""
@@ -112,6 +119,19 @@ class CommonClientConfig(SecurityConfig):
     metrics_num_samples = integer(
         2, "How many samples a metric is computed from.", at_least(1), importance=LOW
     )
+    metric_reporters = string_list(
+        (),
+        "Java classes that report metrics. None can run here; `metrics()` of a client has its metrics.",
+        requires=_JAVA_REPORTERS,
+        harmless=((), ("org.apache.kafka.common.metrics.JmxReporter",)),
+        importance=LOW,
+    )
+    auto_include_jmx_reporter = boolean(
+        True,
+        "Whether Java's clients report metrics to JMX.",
+        without_effect="JMX",
+        importance=LOW,
+    )
     metrics_recording_level = string(
         "INFO",
         "The highest level of detail that is recorded.",
@@ -133,7 +153,7 @@ class CommonClientConfig(SecurityConfig):
                 raise ClientConfigError(_unknown(name, definitions))
         try:
             values = {
-                name: definitions[name].parse(_text(value))
+                name: definitions[name].parse(_text(definitions[name], value))
                 for name, value in options.items()
                 if value is not None
             }
@@ -191,14 +211,22 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"`{name}` is not a setting of this client{hint}"
 
 
-def _text(value: Option) -> str:
-    """Write a Python value as it stands in a properties file."""
+def _text(key: ConfigKey, value: Option) -> str:
+    """Write a Python value as it stands in a properties file.
+
+    Raises:
+        ClientConfigError: a properties file cannot hold such a value.
+    """
+    if isinstance(value, Enum):
+        value = value.value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, Iterable):
-        return ",".join(str(each) for each in value)
-    return str(value)
+    if isinstance(value, str | Real):
+        return str(value)
+    is_opaque = isinstance(value, bytes | bytearray | memoryview | Mapping)
+    if key.type is ConfigType.LIST and isinstance(value, Iterable) and not is_opaque:
+        return ",".join(_text(key, each) for each in value)
+    shown = HIDDEN if key.type.is_sensitive else repr(value)
+    raise ClientConfigError(
+        f"`{key.name}`={shown} is not allowed: it takes {key.allowed}, not {type(value).__name__}"
+    )

@@ -6,8 +6,8 @@ that a connection is encrypted or authenticated when such a setting is accepted 
 
 from typing import Final
 
-from kalda.common.config_def import MissingFeature, one_of
-from kalda.common.settings import Settings, string
+from kalda.common.config_def import MissingFeature, Validator
+from kalda.common.settings import Settings, password, string
 
 TLS: Final = MissingFeature("TLS in clients", "connections are plaintext")
 SASL: Final = MissingFeature("SASL in clients", "the client is not authenticated")
@@ -19,24 +19,29 @@ class SecurityConfig(Settings):
     security_protocol = string(
         "PLAINTEXT",
         "How to talk to brokers. Only PLAINTEXT has an effect so far.",
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        Validator(
+            "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+            lambda value: str(value).upper() in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        ),
         requires=MissingFeature("TLS and SASL in clients", "connections are plaintext"),
+        # Kafka takes the name in any case.
+        harmless=("PLAINTEXT", "plaintext"),
     )
     security_providers = string(None, "Java security providers.", requires=TLS)
     ssl_protocol = string("TLSv1.3", "The TLS protocol.", requires=TLS)
     ssl_provider = string(None, "The TLS provider.", requires=TLS)
     ssl_enabled_protocols = string("TLSv1.2,TLSv1.3", "The TLS protocols that may be used.", requires=TLS)
     ssl_cipher_suites = string(None, "The cipher suites that may be used.", requires=TLS)
-    ssl_key_password = string(None, "The password of the private key.", requires=TLS)
+    ssl_key_password = password(None, "The password of the private key.", requires=TLS)
     ssl_keystore_type = string("JKS", "The format of the key store.", requires=TLS)
     ssl_keystore_location = string(None, "The file of the key store.", requires=TLS)
-    ssl_keystore_password = string(None, "The password of the key store.", requires=TLS)
-    ssl_keystore_key = string(None, "The private key in PEM.", requires=TLS)
-    ssl_keystore_certificate_chain = string(None, "The certificate chain in PEM.", requires=TLS)
+    ssl_keystore_password = password(None, "The password of the key store.", requires=TLS)
+    ssl_keystore_key = password(None, "The private key in PEM.", requires=TLS)
+    ssl_keystore_certificate_chain = password(None, "The certificate chain in PEM.", requires=TLS)
     ssl_truststore_type = string("JKS", "The format of the trust store.", requires=TLS)
     ssl_truststore_location = string(None, "The file of the trust store.", requires=TLS)
-    ssl_truststore_password = string(None, "The password of the trust store.", requires=TLS)
-    ssl_truststore_certificates = string(None, "The trusted certificates in PEM.", requires=TLS)
+    ssl_truststore_password = password(None, "The password of the trust store.", requires=TLS)
+    ssl_truststore_certificates = password(None, "The trusted certificates in PEM.", requires=TLS)
     ssl_keymanager_algorithm = string("SunX509", "The algorithm of Java's key manager.", requires=TLS)
     ssl_trustmanager_algorithm = string("PKIX", "The algorithm of Java's trust manager.", requires=TLS)
     ssl_endpoint_identification_algorithm = string(
@@ -45,7 +50,7 @@ class SecurityConfig(Settings):
     ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=TLS)
     ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=TLS)
     sasl_mechanism = string("GSSAPI", "The SASL mechanism.", requires=SASL)
-    sasl_jaas_config = string(None, "The login in the format of JAAS.", requires=SASL)
+    sasl_jaas_config = password(None, "The login in the format of JAAS.", requires=SASL)
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
     sasl_login_callback_handler_class = string(None, "Java's login callback handler.", requires=SASL)
     sasl_login_class = string(None, "Java's login class.", requires=SASL)

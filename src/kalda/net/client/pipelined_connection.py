@@ -22,7 +22,7 @@ from kalda.net.client.client_errors import (
     RequestTimedOutError,
 )
 from kalda.net.client.frame_receiver import FrameReceiver
-from kalda.net.connect import connect_socket
+from kalda.net.connect import address_text, connect_socket
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
@@ -96,7 +96,7 @@ class PipelinedConnection:
             RequestTimedOutError: the time is up.
             BrokerResponseError: the broker answers with an error.
         """
-        peer = f"{host}:{port}"
+        peer = address_text(host, port)
         try:
             async with asyncio.timeout(timeout_seconds):
                 sock = await connect_socket(

@@ -1,0 +1,194 @@
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from kalda.clients.errors import IllegalStateError
+from kalda.clients.loop_thread import LoopThread
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    made = LoopThread("kalda-test")
+    yield made
+    made.close()
+
+
+def wait_ended(name: str) -> None:
+    deadline = time.monotonic() + 10
+    while any(each.name == name for each in threading.enumerate()):
+        assert time.monotonic() < deadline, f"{name} still runs"
+        time.sleep(0.001)
+
+
+async def fail() -> None:
+    raise ValueError("from the coroutine")
+
+
+def test_a_call_returns_the_result_or_raises_the_exception(thread: LoopThread) -> None:
+    assert 5 == thread.call(asyncio.sleep(0, 5))
+    with pytest.raises(ValueError, match="from the coroutine"):
+        thread.call(fail())
+
+
+def test_many_threads_may_call_at_once(thread: LoopThread) -> None:
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda number=number: results.append(thread.call(asyncio.sleep(0, number))))
+        for number in range(20)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert list(range(20)) == sorted(results)
+
+
+def test_close_ends_the_thread_and_cancels_what_runs() -> None:
+    thread = LoopThread("kalda-closing")
+    ended = threading.Event()
+
+    async def run_for_ever() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    call = thread.submit(run_for_ever())
+    thread.call(asyncio.sleep(0))
+    thread.close()
+    thread.close()
+
+    assert ended.is_set()
+    assert call.cancelled()
+    assert thread.loop.is_closed()
+    wait_ended("kalda-closing")
+    with pytest.raises(IllegalStateError, match="kalda-closing is closed"):
+        thread.call(asyncio.sleep(0))
+    thread.call_soon(print)
+
+
+def test_a_call_that_close_cuts_off_gets_an_error() -> None:
+    thread = LoopThread("kalda-cut")
+    closer = threading.Timer(0.05, thread.close)
+    closer.start()
+    with pytest.raises(IllegalStateError, match="kalda-cut was closed during the call"):
+        thread.call(asyncio.sleep(3600))
+    closer.join()
+
+
+def test_a_callback_cannot_wait_for_its_own_thread(thread: LoopThread) -> None:
+    """Java's clients would hang here; a clear error is better."""
+
+    async def callback() -> None:
+        thread.call(asyncio.sleep(0))
+
+    with pytest.raises(IllegalStateError, match="called from one of its own callbacks"):
+        thread.call(callback())
+
+
+def test_close_from_the_own_thread_does_not_wait_for_itself() -> None:
+    thread = LoopThread("kalda-self")
+
+    thread.call_soon(thread.close)
+
+    wait_ended("kalda-self")
+    assert thread.is_closed
+
+
+def test_an_interrupt_cancels_the_coroutine(thread: LoopThread) -> None:
+    """Ctrl-C in a blocked poll must not leave the poll running."""
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    assert threading.current_thread() is threading.main_thread()
+    # The process, not this thread: pytest-timeout's own thread must not swallow it.
+    timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            thread.call(wait())
+    finally:
+        signal.signal(signal.SIGINT, before)
+        timer.join()
+    assert cancelled.wait(10)
+    assert 1 == thread.call(asyncio.sleep(0, 1))
+
+
+def test_a_client_that_is_dropped_without_close_ends_its_thread() -> None:
+    thread = LoopThread("kalda-dropped")
+    dropped = weakref.ref(thread)
+
+    del thread
+    gc.collect()
+
+    assert dropped() is None
+    wait_ended("kalda-dropped")
+
+
+FORK = """
+import asyncio, os, sys
+from kalda.clients.errors import IllegalStateError
+from kalda.clients.loop_thread import LoopThread
+
+thread = LoopThread("kalda-parent")
+child = os.fork()
+if child == 0:
+    try:
+        thread.call(asyncio.sleep(0))
+    except IllegalStateError as error:
+        print(error, flush=True)
+    thread.close()
+    LoopThread("kalda-child").call(asyncio.sleep(0))
+    print("a loop of its own works", flush=True)
+    sys.exit(0)
+assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print("the parent goes on:", thread.call(asyncio.sleep(0, 7)), flush=True)
+thread.close()
+"""
+
+EXIT = """
+import asyncio
+from kalda.clients.loop_thread import LoopThread
+
+thread = LoopThread("kalda-forgotten")
+thread.submit(asyncio.sleep(3600))
+print("end of the program")
+"""
+
+
+def run_program(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_fork_gets_a_clear_error_and_the_parent_goes_on() -> None:
+    done = run_program(FORK)
+
+    assert "cannot be used in its fork" in done.stdout
+    assert "create one in each process" in done.stdout
+    assert "a loop of its own works" in done.stdout
+    assert "the parent goes on: 7" in done.stdout
+    assert 0 == done.returncode, done.stderr
+
+
+def test_a_program_that_forgets_to_close_exits() -> None:
+    done = run_program(EXIT)
+
+    assert (0, "end of the program\n") == (done.returncode, done.stdout), done.stderr

@@ -1,0 +1,79 @@
+import struct
+import tracemalloc
+
+import pytest
+
+from kalda.net.client.frame_receiver import OWN_CAPACITY, SHARED_CAPACITY, FrameReceiver
+from kalda.protocol.protocol_errors import ProtocolError
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def feed(receiver: FrameReceiver, data: bytes, piece_bytes: int = 1 << 30) -> list[bytes]:
+    """Receive as a socket would: never more than the room there is."""
+    frames: list[bytes] = []
+    position = 0
+    while position < len(data):
+        room = receiver.room()
+        count = min(len(room), piece_bytes, len(data) - position)
+        room[:count] = data[position : position + count]
+        frames += [bytes(frame) for frame in receiver.received(count)]
+        position += count
+    return frames
+
+
+SIZES = (
+    0,
+    1,
+    SHARED_CAPACITY - 5,
+    SHARED_CAPACITY - 4,
+    SHARED_CAPACITY - 3,
+    SHARED_CAPACITY,
+    OWN_CAPACITY,
+    3 * OWN_CAPACITY + 1,
+)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_frame_of_each_size_arrives_whole_between_two_small_ones(size: int) -> None:
+    payloads = [b"before", bytes(index % 251 for index in range(size)), b"after"]
+
+    frames = feed(FrameReceiver(), b"".join(framed(each) for each in payloads), 60_000)
+
+    assert payloads == frames
+
+
+def test_a_returned_frame_is_never_written_to_again() -> None:
+    """Records of a fetch are views of their frame, and outlive the connection."""
+    receiver = FrameReceiver()
+    kept: list[bytes | bytearray] = []
+    for data in (framed(b"a" * 10), framed(b"b" * SHARED_CAPACITY)):
+        position = 0
+        while position < len(data):
+            room = receiver.room()
+            count = min(len(room), len(data) - position)
+            room[:count] = data[position : position + count]
+            kept += receiver.received(count)
+            position += count
+
+    feed(receiver, framed(b"x" * SHARED_CAPACITY) + framed(b"y" * 100))
+
+    assert [b"a" * 10, b"b" * SHARED_CAPACITY] == [bytes(each) for each in kept]
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 101])
+def test_a_size_outside_the_limits_is_refused(size: int) -> None:
+    with pytest.raises(ProtocolError, match=f"a frame of {size} bytes; allowed are 0 to 100"):
+        feed(FrameReceiver(frame_bytes_max=100), struct.pack(">i", size))
+
+
+def test_memory_is_allocated_for_what_arrived_not_for_what_was_announced() -> None:
+    receiver = FrameReceiver()
+    tracemalloc.start()
+    try:
+        assert [] == feed(receiver, struct.pack(">i", 1 << 30) + b"x" * 1000)
+        assert tracemalloc.get_traced_memory()[1] < 2 * OWN_CAPACITY
+    finally:
+        tracemalloc.stop()
