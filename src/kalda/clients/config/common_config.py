@@ -20,7 +20,6 @@ from kalda.common.config_def import (
     ConfigError,
     ConfigKey,
     ConfigType,
-    MissingFeature,
     at_least,
     one_of,
     refuse_missing_features,
@@ -29,7 +28,11 @@ from kalda.common.settings import HIGH, LOW, boolean, integer, long, string, str
 from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.net.client.client_errors import ClientConfigError
 
-_JAVA_REPORTERS: Final = MissingFeature("a Java virtual machine", "no metrics are reported to the class")
+_JAVA_ONLY: Final[Mapping[str, frozenset[str]]] = {
+    "metric.reporters": frozenset({"", "org.apache.kafka.common.metrics.JmxReporter"}),
+    "auto.include.jmx.reporter": frozenset({"true", "false"}),
+}
+"""Settings of Java's clients that concern the virtual machine, with the values that a file may hold."""
 
 Option = object
 """The value of a keyword argument: what the setting's type is in Python, or its text in a properties file."""
@@ -118,19 +121,6 @@ class CommonClientConfig(SecurityConfig):
     )
     metrics_num_samples = integer(
         2, "How many samples a metric is computed from.", at_least(1), importance=LOW
-    )
-    metric_reporters = string_list(
-        (),
-        "Java classes that report metrics. None can run here; `metrics()` of a client has its metrics.",
-        requires=_JAVA_REPORTERS,
-        harmless=((), ("org.apache.kafka.common.metrics.JmxReporter",)),
-        importance=LOW,
-    )
-    auto_include_jmx_reporter = boolean(
-        True,
-        "Whether Java's clients report metrics to JMX.",
-        without_effect="JMX",
-        importance=LOW,
     )
     metrics_recording_level = string(
         "INFO",
