@@ -171,10 +171,15 @@ class CommonClientConfig(SecurityConfig):
             ClientConfigError: a name is unknown; the message offers the nearest one.
         """
         attributes = {key.name: attribute for attribute, key in cls.definitions().items()}
-        for name in properties:
-            if name not in attributes:
+        options: dict[str, Option] = {}
+        for name, value in properties.items():
+            if name in attributes:
+                options[attributes[name]] = value
+            elif name not in _JAVA_ONLY:
                 raise ClientConfigError(_unknown(name, attributes))
-        return {attributes[name]: value for name, value in properties.items()}
+            elif str(value).strip().lower() not in {each.lower() for each in _JAVA_ONLY[name]}:
+                raise ClientConfigError(f"`{name}`={value} needs a Java virtual machine; leave it out")
+        return options
 
     def check_rules(self) -> None:
         """Check the rules between settings; a class that adds rules extends this method.
