@@ -21,7 +21,7 @@ from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.partition_leaders import leaders_in, leaders_request
 from kalda.clients.admin.routes import Coordinator, PartitionLeader
 from kalda.clients.errors import ClientError, IllegalStateError, UnsupportedApiError, error_for
-from kalda.clients.network_client import NetworkClient, broker_id_of, is_coordinator_node_id
+from kalda.clients.network_client import NO_NODE, NetworkClient, broker_id_of, is_coordinator_node_id
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.metadata import MetadataResponse
 
@@ -50,14 +50,24 @@ class AdminCallRunner:
         self.retries_max: Final = retries_max
         self._default_timeout_ms: Final = default_timeout_ms
         self._request_timeout_ms: Final = request_timeout_ms
+        self._last_controller_id = NO_NODE
 
     async def run(
         self, operation: AdminOperation[K, V], keys: Iterable[K], timeout_ms: int | None = None
     ) -> Outcomes[K, V]:
         """Run one call until each key has a result or an error."""
-        if self.client.is_closed:
-            raise IllegalStateError("this admin client is closed; open another one")
+        self._check_open()
         return await _Run(self, operation, keys, timeout_ms or self._default_timeout_ms).run()
+
+    async def broker_ids(self, timeout_ms: int | None) -> list[int]:
+        """Return the ids of the brokers that are in the cluster now.
+
+        Raises:
+            ClientError: no broker can be reached.
+        """
+        self._check_open()
+        timeout_ms = timeout_ms or self._default_timeout_ms
+        return sorted((await self.client.refresh_metadata(timeout_ms=timeout_ms)).brokers)
 
     async def resolve(self, target: Target, timeout_ms: int) -> int:
         """Return the node id to send to.
@@ -65,9 +75,11 @@ class AdminCallRunner:
         Raises:
             ClientError: no broker can be reached, none is the controller now, or the broker is not known.
         """
-        if target is Place.ANY:
-            return self.client.candidates()[0]
         metadata = self.client.metadata
+        if target is Place.ANY:
+            # What this client changed is known to that controller; other brokers receive it a moment later.
+            last = self._last_controller_id
+            return last if self.client.is_ready(last) else self.client.candidates()[0]
         if metadata.snapshot.version == 0:
             await self.client.refresh_metadata(timeout_ms=timeout_ms)
         snapshot = metadata.snapshot
@@ -75,6 +87,7 @@ class AdminCallRunner:
             if snapshot.controller_id not in snapshot.brokers:
                 metadata.request_update()
                 raise error_for(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
+            self._last_controller_id = snapshot.controller_id
             return snapshot.controller_id
         assert isinstance(target, int), f"no such place: {target}"
         if target in snapshot.brokers or is_coordinator_node_id(target):
@@ -87,6 +100,10 @@ class AdminCallRunner:
     def request_timeout_ms(self, remaining_s: float) -> int:
         """Return the time of a request of a call that has `remaining_s` left."""
         return max(1, min(self._request_timeout_ms, int(remaining_s * 1000)))
+
+    def _check_open(self) -> None:
+        if self.client.is_closed:
+            raise IllegalStateError("this admin client is closed; open another one")
 
 
 class _Run(Generic[K, V]):

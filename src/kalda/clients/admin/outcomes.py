@@ -54,10 +54,18 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
     def raise_for_errors(self) -> None:
         """Raise the first error, with the others as notes; do nothing when all succeeded.
 
+        Results that are `Outcomes` themselves, such as the partitions of a group, count with their errors.
+
         Raises:
             ClientError: at least one thing failed.
         """
-        raise_first(self.errors.values())
+        _raise_first(self._all_errors())
+
+    def _all_errors(self) -> Iterator[ClientError]:
+        yield from self.errors.values()
+        for result in self.results.values():
+            if isinstance(result, Outcomes):
+                yield from result._all_errors()
 
 
 class Listing(Generic[T]):
@@ -80,7 +88,7 @@ class Listing(Generic[T]):
         Raises:
             ClientError: a broker did not answer, so the list could lack its part.
         """
-        raise_first(self.errors.values())
+        _raise_first(self.errors.values())
         return self.results
 
     def __repr__(self) -> str:
@@ -91,7 +99,7 @@ _NOTES_MAX: Final = 10
 """Errors written out beside the first; a failure of thousands of partitions must stay readable."""
 
 
-def raise_first(errors: Iterable[ClientError]) -> None:
+def _raise_first(errors: Iterable[ClientError]) -> None:
     """Raise the first error with the next ones as notes; do nothing without errors."""
     each = list(errors)
     if not each:

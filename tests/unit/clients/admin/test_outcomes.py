@@ -40,6 +40,14 @@ def test_the_first_error_is_raised_with_the_others_as_notes() -> None:
     )
 
 
+def test_errors_inside_results_are_raised_too() -> None:
+    """A group whose offsets were refused partition by partition has not been changed."""
+    outcomes = Outcomes({"group": Outcomes({0: None}, {1: ClientError("partition 1")})})
+
+    with pytest.raises(ClientError, match="partition 1"):
+        outcomes.raise_for_errors()
+
+
 def test_without_errors_nothing_is_raised() -> None:
     Outcomes({"flights": 3}).raise_for_errors()
     assert ["a"] == Listing(["a"]).all()
