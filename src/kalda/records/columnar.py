@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import HEADER_SIZE, BatchHeader, Buffer, TimestampType, iter_headers, validate
 from kalda.records.columnar_fields import (
     Positions,
@@ -26,7 +27,6 @@ from kalda.records.columnar_fields import (
     read_varlongs,
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression
-from kalda.records.control import ControlRecordType, read_end_transaction_marker
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.record import record_bytes
 from kalda.records.varint import read_varint
@@ -138,37 +138,6 @@ def iter_record_batches(
         yield batch.slice(start, rows_max)
 
 
-class _AbortedTransactions:
-    """Tracks, batch by batch, which producers are inside an aborted transaction.
-
-    A producer is inside from the first offset of one of its aborted transactions to the abort marker.
-    """
-
-    __slots__ = ("_pending", "_producer_ids")
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        # Descending by first offset, so that the next transaction to begin is at the list's end.
-        self._pending = sorted(aborted, key=lambda transaction: -transaction[1])
-        self._producer_ids: set[int] = set()
-
-    def drops(self, data: bytes, position: int, header: BatchHeader) -> bool:
-        """Process the next batch; return whether its records belong to an aborted transaction."""
-        pending = self._pending
-        if not pending and not self._producer_ids:
-            return False
-        last_offset = header.last_offset
-        while pending and pending[-1][1] <= last_offset:
-            self._producer_ids.add(pending.pop()[0])
-        if header.producer_id not in self._producer_ids:
-            return False
-        if header.is_control:
-            marker = read_end_transaction_marker(data, position, header)
-            if marker is not None and marker.control_type is ControlRecordType.ABORT:
-                self._producer_ids.discard(header.producer_id)
-            return False
-        return header.is_transactional
-
-
 class _Selection:
     """The batches whose records are returned, and the positions of those records in `data`."""
 
@@ -241,7 +210,7 @@ def _select(
 ) -> _Selection:
     """Walk the batch headers and select the batches with records to return."""
     selection = _Selection(data, start_offset)
-    transactions = _AbortedTransactions(aborted)
+    transactions = AbortedTransactions(aborted)
     for position, header in iter_headers(data):
         if end_offset is not None and header.base_offset >= end_offset:
             selection.next_offset = max(start_offset, end_offset)

@@ -155,14 +155,18 @@ def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, i
         at += 1
         headers: list[Header] = []
         if raw:
-            headers, at = _read_headers(data, at - 1, end)
+            headers, at = read_headers(data, at - 1, end)
         if at != end:
             raise CorruptRecordError(f"record at offset {offset} does not end where its length says")
         yield Record(offset, timestamp, timestamp_type, key, value, headers)
     return at
 
 
-def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
+def read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
+    """Read the headers that begin with their count at `position`; return them and where they end.
+
+    Raises `CorruptRecordError` or `NeedMoreBytes`; the caller compares the end with the record's end.
+    """
     count, position = read_varint(data, position)
     # A header is at least two bytes, so a count beyond the rest is refused before a list grows to it.
     if not 0 <= count <= end - position:

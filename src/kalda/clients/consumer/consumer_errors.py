@@ -1,6 +1,6 @@
 """Defines the exceptions that only a consumer raises."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
@@ -79,7 +79,7 @@ class RecordDeserializationError(ClientError):
         timestamp_ms: int,
         key: bytes | None,
         value: bytes | None,
-        headers: list[Header],
+        headers: Sequence[Header],
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.offset: Final = offset

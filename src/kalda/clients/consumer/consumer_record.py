@@ -29,7 +29,7 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     """The deserialized key; None for a record without a key."""
     value: V
     """The deserialized value; None for a tombstone."""
-    headers: list[Header]
+    headers: tuple[Header, ...]
     """Pairs of name and value, in the producer's order; a name may occur several times."""
     serialized_key_size: int
     """Bytes of the key before deserialization; -1 for a record without a key."""

@@ -391,7 +391,8 @@ class SubscriptionState:
             state = self._partitions.get(partition)
             if state is None or state.reset != reset:
                 return False
-            state.seek_unvalidated(position, self._next_generation())
+            # The leader itself named the offset, so there is nothing to validate.
+            state.seek(position, self._next_generation())
             return True
 
     def needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
@@ -473,6 +474,21 @@ class SubscriptionState:
         """Whether records of the partition may be fetched and returned now."""
         state = self._partitions.get(partition)
         return state is not None and state.is_fetchable
+
+    def next_position(self, partition: TopicPartition, generation: int) -> FetchPosition | None:
+        """Return the position, if records fetched under `generation` may be returned now."""
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None or state.generation != generation or not state.is_fetchable:
+                return None
+            return state.position
+
+    def refetch(self, partition: TopicPartition, generation: int) -> None:
+        """Fetch from the position on again: records fetched under `generation` were dropped."""
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is not None and state.generation == generation:
+                state.generation = self._next_generation()
 
     def is_current(self, partition: TopicPartition, generation: int) -> bool:
         """Whether records fetched under `generation` may still be returned, now or after a pause."""

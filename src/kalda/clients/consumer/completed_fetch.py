@@ -1,0 +1,196 @@
+"""Holds the records of one partition that one fetch returned, and hands them out in order.
+
+Batches are opened one at a time, when their records are asked for: by the thread that called `poll`, not by
+the event loop. Control batches, batches of aborted transactions and records below the position are left out;
+offsets may have gaps where compaction removed records.
+
+What a maintainer must not break: `next_offset` moves only over what was returned or left out on purpose, so
+that an error (a wrong CRC, a deserializer) leaves the position where it is.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordDeserializationError
+from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH
+from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
+from kalda.common.types import TopicPartition
+from kalda.records.aborted_transactions import AbortedTransactions
+from kalda.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, read_header, validate
+from kalda.records.errors import NeedMoreBytes, RecordsError
+from kalda.records.record import record_bytes
+
+_BATCH_FRONT: Final = Struct(">qiib6xi")
+"""Base offset, length, partition leader epoch, magic, last offset delta, from the front of a batch."""
+
+
+class CompletedFetch:
+    """The records of one partition from one response.
+
+    Args:
+        partition: The partition.
+        generation: The partition's generation when the request was sent; see `partition_state`.
+        fetch_offset: The offset that was asked for.
+        records: Whole batches, and perhaps a part of one more; kept alive by this object.
+        aborted: (producer id, first offset) of aborted transactions; empty under read_uncommitted.
+        check_crcs: Whether to check the CRC of each batch.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_check_crcs",
+        "_decoder",
+        "_header",
+        "_position",
+        "_records",
+        "aborted",
+        "fetch_offset",
+        "generation",
+        "last_epoch",
+        "next_offset",
+        "partition",
+        "size",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        generation: int,
+        fetch_offset: int,
+        records: memoryview,
+        aborted: Sequence[tuple[int, int]],
+        *,
+        check_crcs: bool,
+    ) -> None:
+        self.partition: Final = partition
+        self.generation: Final = generation
+        self.fetch_offset: Final = fetch_offset
+        self.aborted: Final = aborted
+        self.size: Final = len(records)
+        self.next_offset = fetch_offset
+        """The position after what was taken so far."""
+        self.last_epoch = NO_LEADER_EPOCH
+        """The leader epoch of the last batch that was taken from."""
+        self._records: Final = records
+        self._aborted: Final = AbortedTransactions(aborted)
+        self._check_crcs: Final = check_crcs
+        self._position = 0
+        self._header: BatchHeader | None = None
+        self._decoder: BatchDecoder | None = None
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether nothing is left."""
+        return self._decoder is None and self._position >= self.size
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of the batches that were not opened yet."""
+        return self.size - self._position
+
+    def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
+        """Return up to `count` records; fewer only at the end, or before a record that cannot be read.
+
+        Raises:
+            FetchCorruptionError: the next batch is damaged.
+            RecordDeserializationError: a deserializer failed for the next record.
+        """
+        taken: list[ConsumerRecord[Any, Any]] = []
+        try:
+            while len(taken) < count:
+                decoder = self._decoder or self._open_next(deserializers)
+                if decoder is None:
+                    break
+                if decoder.remaining:
+                    records = decoder.take(count - len(taken))
+                    taken = taken + records if taken else records
+                    self.next_offset = decoder.next_offset
+                if not decoder.remaining:
+                    decoder.check_end()
+                    self._close_batch()
+        except (RecordsError, RecordDeserializationError) as error:
+            # What was taken before is good; nothing has moved behind it, so the next call fails the same way.
+            if not taken:
+                if isinstance(error, RecordsError):
+                    raise FetchCorruptionError(self.partition, self.next_offset, error) from error
+                raise
+        return taken
+
+    def skip_rest(self) -> None:
+        """Give up what is left."""
+        self._position = self.size
+        self._decoder = None
+
+    def _open_next(self, deserializers: Deserializers) -> BatchDecoder | None:
+        """Open the next batch with records to return; None at the end."""
+        records = self._records
+        while self._position < self.size:
+            position = self._position
+            try:
+                header = read_header(records, position)
+            except NeedMoreBytes:
+                break
+            end = position + header.size
+            if end > self.size:
+                break
+            if self._check_crcs:
+                validate(records, position, header)
+            is_dropped = self._aborted.drops(records, position, header)
+            self.last_epoch = header.partition_leader_epoch
+            if is_dropped or header.is_control or header.next_offset <= self.next_offset:
+                self.next_offset = max(self.next_offset, header.next_offset)
+                self._position = end
+                continue
+            decoder = BatchDecoder(
+                self.partition, header, record_bytes(records, position, header), deserializers
+            )
+            if header.base_offset < self.next_offset:
+                decoder.skip_to(self.next_offset)
+            self._decoder, self._header, self._position = decoder, header, end
+            return decoder
+        self._position = self.size
+        return None
+
+    def _close_batch(self) -> None:
+        assert self._header is not None, "no batch is open"
+        self.next_offset = max(self.next_offset, self._header.next_offset)
+        self._decoder = self._header = None
+
+
+class BatchScan(NamedTuple):
+    """What `scan_batches` found."""
+
+    next_offset: int
+    """Where the following fetch goes on."""
+    leader_epoch: int
+    """That of the last whole batch; -1 without one."""
+    has_batch: bool
+    """Whether there is a whole batch."""
+
+
+def scan_batches(records: memoryview, offset: int) -> BatchScan:
+    """Return where the whole batches end, which is where the next fetch begins, without opening them.
+
+    Example: a fetch from offset 3 returned batches of offsets 0-4 and 5-9, and half a batch: 10.
+    """
+    position = 0
+    size = len(records)
+    epoch = NO_LEADER_EPOCH
+    has_batch = False
+    while position + _BATCH_FRONT.size <= size:
+        base_offset, length, leader_epoch, magic, last_offset_delta = _BATCH_FRONT.unpack_from(
+            records, position
+        )
+        position += LOG_OVERHEAD + max(length, 0)
+        if position > size:
+            break
+        has_batch = True
+        if magic == MAGIC:
+            epoch = leader_epoch
+            offset = max(offset, base_offset + last_offset_delta + 1)
+        else:
+            # Older message sets have one offset for each message, or that of the last one inside.
+            offset = max(offset, base_offset + 1)
+    return BatchScan(offset, epoch, has_batch)

@@ -1,0 +1,264 @@
+"""Runs a consumer on an event loop: connections, positions, fetches and the group. It has no user interface.
+
+`AsyncConsumer` and `Consumer` are the interfaces. The records wait in `buffer`, from which each takes them in
+its own way; `on_ready` is called whenever a waiting user should look again.
+
+What a maintainer must not break: nothing here waits for the user. Errors that the user must see are kept
+until the next call takes them.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata, OffsetAndTimestamp
+from kalda.clients.consumer.fetch_buffer import FetchBuffer
+from kalda.clients.consumer.fetch_planner import leader_of
+from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
+from kalda.clients.consumer.fetcher import Fetcher
+from kalda.clients.consumer.group_port import GroupPort
+from kalda.clients.consumer.offset_fetcher import OffsetFetcher
+from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
+from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
+from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.network_client import NetworkClient
+from kalda.common.clock import Clock, SystemClock
+from kalda.common.types import TopicPartition
+
+logger: Final = logging.getLogger(__name__)
+
+_ERRORS_MAX: Final = 16
+"""Errors kept for the user; a program that does not poll loses the oldest."""
+
+
+class ConsumerCore:
+    """The parts of one consumer that live on the loop.
+
+    Args:
+        config: The settings.
+        on_ready: Called on the loop when there are new records, errors or callbacks for the user.
+        clock: The wall clock, for `by_duration`.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, on_ready: Callable[[], None], clock: Clock | None = None
+    ) -> None:
+        self.config: Final = config
+        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        self.subscription: Final = SubscriptionState(config.offset_reset)
+        self.buffer: Final = FetchBuffer(self.subscription)
+        self.metadata: Final = Metadata(allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.network: Final = NetworkClient(config, self.metadata, self.clock)
+        self.offset_fetcher: Final = OffsetFetcher(config, self.network, self.subscription)
+        self.fetcher: Final = Fetcher(
+            config, self.network, self.subscription, self.buffer, on_ready=on_ready, on_error=self.add_error
+        )
+        self.group: GroupPort | None = None
+        self._on_ready: Final = on_ready
+        self._errors: Final[deque[ClientError]] = deque(maxlen=_ERRORS_MAX)
+        self._loop: Final = asyncio.get_running_loop()
+        self._positions_needed: Final = asyncio.Event()
+        self._positions_changed: Final = asyncio.Condition()
+        self._positions_timer: asyncio.TimerHandle | None = None
+        self._positions_task: asyncio.Task[None] | None = None
+
+    # Lifecycle
+
+    def start(self, group: GroupPort | None) -> None:
+        """Start the tasks; `group` is the member of the group, None without `group.id`."""
+        self.group = group
+        self.metadata.on_update.append(self._on_metadata)
+        self.network.start()
+        if group is not None:
+            group.start()
+        self._positions_task = self._loop.create_task(self._keep_positions(), name="consumer positions")
+
+    async def close(self, timeout_s: float) -> None:
+        """Leave the group, close the fetch sessions and the connections, within `timeout_s`."""
+        deadline = self._loop.time() + timeout_s
+        try:
+            if self.group is not None:
+                await self.group.close(timeout_s)
+        finally:
+            if self._positions_timer is not None:
+                self._positions_timer.cancel()
+            if self._positions_task is not None:
+                self._positions_task.cancel()
+                await asyncio.gather(self._positions_task, return_exceptions=True)
+            await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
+            await self.network.close(max(deadline - self._loop.time(), 0.1))
+
+    # Errors
+
+    def add_error(self, error: ClientError) -> None:
+        """Keep an error for the user's next call; one that repeats is kept once."""
+        if all(str(error) != str(kept) for kept in self._errors):
+            self._errors.append(error)
+        self._on_ready()
+
+    def raise_error(self) -> None:
+        """Raise the first error that waits for the user, if there is one. Safe in any thread."""
+        if self._errors:
+            raise self._errors.popleft()
+        if self.group is not None and (error := self.group.take_error()) is not None:
+            raise error
+
+    # Subscription and positions
+
+    def subscription_changed(self) -> None:
+        """Take note that the user subscribed, assigned or unsubscribed."""
+        subscription = self.subscription
+        self.buffer.drop_stale()
+        now = self.clock.monotonic()
+        if subscription.type is SubscriptionType.PATTERN:
+            self.metadata.set_topics(None, now)
+            self._match_pattern(self.metadata.snapshot)
+        else:
+            self.metadata.set_topics(subscription.metadata_topics, now)
+        if self.group is not None:
+            self.group.subscription_changed()
+        self.positions_changed()
+
+    def positions_changed(self) -> None:
+        """Look for positions to initialize, reset or validate, and for something to fetch; on the loop."""
+        self._positions_needed.set()
+        self.fetcher.wake()
+
+    def seek_position(self, partition: TopicPartition, offset: int, epoch: int | None) -> FetchPosition:
+        """Return the position of a user's seek, with the partition's leader as far as it is known."""
+        return FetchPosition(
+            offset,
+            NO_LEADER_EPOCH if epoch is None else epoch,
+            leader_of(self.metadata.snapshot, partition),
+        )
+
+    async def position(self, partition: TopicPartition, *, timeout_ms: int) -> int:
+        """Return the offset of the next record, waiting until the position is known.
+
+        Raises:
+            IllegalStateError: the partition is not assigned.
+            RequestTimedOutError: the position is not known in time.
+            NoOffsetForPartitionError: there is no committed offset, and `auto.offset.reset` is none.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while (position := self.subscription.valid_position(partition)) is None:
+                    self.raise_error()
+                    self.positions_changed()
+                    async with self._positions_changed:
+                        await self._positions_changed.wait()
+        except TimeoutError:
+            raise RequestTimedOutError(f"no position in {partition} within {timeout_ms} ms") from None
+        return position.offset
+
+    # Look-ups
+
+    async def offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Look offsets up by time; see `OffsetFetcher.offsets`."""
+        await self._know_topics({partition.topic for partition in timestamps}, timeout_ms=timeout_ms)
+        return await self.offset_fetcher.offsets(timestamps, timeout_ms=timeout_ms)
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], *, timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the offsets that the group has committed.
+
+        Raises:
+            IllegalStateError: there is no `group.id`.
+            RequestTimedOutError: the time is up.
+        """
+        group = self.needed_group("committed offsets")
+        return await self.network.retry(
+            "committed offsets", lambda: group.committed(partitions), timeout_ms=timeout_ms
+        )
+
+    def needed_group(self, what: str) -> GroupPort:
+        """Return the member of the group.
+
+        Raises:
+            IllegalStateError: there is no `group.id`.
+        """
+        if self.group is None:
+            raise IllegalStateError(f"{what} need a group; set `group.id`")
+        return self.group
+
+    async def _know_topics(self, topics: Collection[str], *, timeout_ms: int) -> None:
+        """Ask for topics that the metadata lacks; they stay asked for until the subscription changes."""
+        unknown = [topic for topic in topics if topic not in self.metadata.snapshot.topics]
+        if unknown:
+            now = self.clock.monotonic()
+            for topic in unknown:
+                self.metadata.add_topic(topic, now)
+            await self.network.refresh_metadata(timeout_ms=timeout_ms)
+
+    # Internals
+
+    def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        if self.subscription.type is SubscriptionType.PATTERN:
+            self._match_pattern(snapshot)
+        self._positions_needed.set()
+
+    def _match_pattern(self, snapshot: ClusterMetadata) -> None:
+        leave_out = self.config.exclude_internal_topics
+        subscription = self.subscription
+        topics = [
+            topic.name
+            for topic in snapshot.topics.values()
+            if subscription.matches_pattern(topic.name) and not (topic.is_internal and leave_out)
+        ]
+        if subscription.subscribe_from_pattern(topics) and self.group is not None:
+            self.group.subscription_changed()
+
+    async def _keep_positions(self) -> None:
+        needed = self._positions_needed
+        while True:
+            await needed.wait()
+            needed.clear()
+            try:
+                await self._initialize_positions()
+                await self.offset_fetcher.reset_positions(self.clock.time_ms())
+                await self.offset_fetcher.validate_positions()
+            except ClientError as error:
+                self.add_error(error)
+            self._set_positions_timer()
+            self.fetcher.wake()
+            async with self._positions_changed:
+                self._positions_changed.notify_all()
+
+    async def _initialize_positions(self) -> None:
+        """Give partitions without a position the committed offset, or else `auto.offset.reset`."""
+        subscription = self.subscription
+        partitions = subscription.initializing()
+        if not partitions:
+            return
+        if self.group is not None:
+            try:
+                committed = await self.group.committed(partitions)
+            except ClientError as error:
+                if not error.is_retriable:
+                    raise
+                logger.info("Committed offsets are not available: %s; retrying.", error)
+                self._loop.call_later(self.config.retry_backoff_ms / 1000, self._positions_needed.set)
+                return
+            subscription.seek_to_committed(
+                {
+                    partition: self.seek_position(partition, found.offset, found.leader_epoch)
+                    for partition, found in committed.items()
+                    if found is not None
+                }
+            )
+        subscription.reset_initializing(partitions)
+
+    def _set_positions_timer(self) -> None:
+        if self._positions_timer is not None:
+            self._positions_timer.cancel()
+            self._positions_timer = None
+        retry_at = self.subscription.next_retry_at()
+        if retry_at is not None:
+            delay = max(retry_at - self._loop.time(), 0.01)
+            self._positions_timer = self._loop.call_later(delay, self._positions_needed.set)

@@ -1,0 +1,145 @@
+"""Holds fetched records until the user takes them, and turns them into lists of records.
+
+The event loop adds what was fetched; the thread that calls `poll` takes it, without a round trip to the loop.
+
+What a maintainer must not break: a partition's fetches are returned in the order of their offsets, each one
+from the position on, and never after a seek, a reset or a rebalance (`generation`).
+"""
+
+import threading
+from collections import deque
+from typing import Any, Final
+
+from kalda.clients.consumer.completed_fetch import CompletedFetch
+from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.consumer.fetch_position import FetchPosition
+from kalda.clients.consumer.record_decoder import Deserializers
+from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.errors import ClientError
+from kalda.common.types import TopicPartition
+
+
+class FetchBuffer:
+    """Fetched records that the user has not got yet. How much it holds is bounded by what is fetched."""
+
+    def __init__(self, subscription: SubscriptionState) -> None:
+        self._subscription: Final = subscription
+        self._lock: Final = threading.Lock()
+        self._fetches: deque[CompletedFetch] = deque()
+
+    def add(self, fetch: CompletedFetch) -> None:
+        """Add what a response returned for one partition."""
+        with self._lock:
+            self._fetches.append(fetch)
+
+    def unread_bytes(self) -> dict[TopicPartition, int]:
+        """Return the bytes not opened yet, of each partition that has fetched records."""
+        unread: dict[TopicPartition, int] = {}
+        with self._lock:
+            for fetch in self._fetches:
+                unread[fetch.partition] = unread.get(fetch.partition, 0) + fetch.unread_bytes
+        return unread
+
+    def has_fetchable(self) -> bool:
+        """Whether there are records that `take` could return now."""
+        is_fetchable = self._subscription.is_fetchable
+        with self._lock:
+            return any(is_fetchable(fetch.partition) for fetch in self._fetches)
+
+    def drop_stale(self) -> None:
+        """Drop what a seek, a reset or a rebalance made useless."""
+        is_current = self._subscription.is_current
+        with self._lock:
+            self._fetches = deque(
+                fetch for fetch in self._fetches if is_current(fetch.partition, fetch.generation)
+            )
+
+    def clear(self) -> None:
+        """Drop everything."""
+        with self._lock:
+            self._fetches.clear()
+
+    def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
+        """Return up to `count` records and move the positions behind them.
+
+        Records of paused partitions stay.
+
+        Raises:
+            FetchCorruptionError, RecordDeserializationError: the first record cannot be read.
+        """
+        taken: list[ConsumerRecord[Any, Any]] = []
+        parked: list[CompletedFetch] = []
+        try:
+            while len(taken) < count and (fetch := self._next(parked)) is not None:
+                records = self._take_from(fetch, count - len(taken), deserializers)
+                if records:
+                    taken = taken + records if taken else records
+        except ClientError:
+            # What was taken is good; the next call begins with the record that cannot be read.
+            if not taken:
+                raise
+        finally:
+            if parked:
+                with self._lock:
+                    self._fetches.extendleft(reversed(parked))
+        return taken
+
+    def next_fetch(self) -> CompletedFetch | None:
+        """Return the first fetch with records to return now, and leave it in the buffer."""
+        parked: list[CompletedFetch] = []
+        try:
+            return self._next(parked)
+        finally:
+            if parked:
+                with self._lock:
+                    self._fetches.extendleft(reversed(parked))
+
+    def advance(self, fetch: CompletedFetch, position: FetchPosition) -> bool:
+        """Move the position to where `fetch` has been read to; drop the fetch when it has no more.
+
+        Returns False if its records must not be returned (any more).
+        """
+        partition, generation = fetch.partition, fetch.generation
+        moved = FetchPosition(fetch.next_offset, fetch.last_epoch, position.leader)
+        if moved.offset != position.offset and not self._subscription.advance(partition, generation, moved):
+            self._drop(fetch)
+            return False
+        if fetch.is_consumed:
+            self._remove(fetch)
+        return True
+
+    def _take_from(
+        self, fetch: CompletedFetch, count: int, deserializers: Deserializers
+    ) -> list[ConsumerRecord[Any, Any]]:
+        position = self._subscription.next_position(fetch.partition, fetch.generation)
+        if position is None or position.offset != fetch.next_offset:
+            self._drop(fetch)
+            return []
+        records = fetch.take(count, deserializers)
+        return records if self.advance(fetch, position) else []
+
+    def _next(self, parked: list[CompletedFetch]) -> CompletedFetch | None:
+        """Return the first fetch whose partition is not paused; move those before it to `parked`."""
+        subscription = self._subscription
+        with self._lock:
+            fetches = self._fetches
+            while fetches:
+                fetch = fetches[0]
+                if not subscription.is_current(fetch.partition, fetch.generation):
+                    fetches.popleft()
+                elif not subscription.is_fetchable(fetch.partition):
+                    parked.append(fetches.popleft())
+                else:
+                    return fetch
+        return None
+
+    def _drop(self, fetch: CompletedFetch) -> None:
+        """Drop a fetch with unread records; what was fetched behind it is useless, too."""
+        self._remove(fetch)
+        self._subscription.refetch(fetch.partition, fetch.generation)
+
+    def _remove(self, fetch: CompletedFetch) -> None:
+        with self._lock:
+            # The loop may have dropped it meanwhile.
+            if fetch in self._fetches:
+                self._fetches.remove(fetch)

@@ -1,0 +1,363 @@
+"""Keeps fetches in flight: sends what `FetchPlanner` plans and puts what arrives into the `FetchBuffer`.
+
+It runs on the consumer's loop; `wake` is the only method for other threads. One fetch at a time goes to each
+broker. Failures of partitions that the user has to know of are passed to `on_error`; all others are retried.
+
+What a maintainer must not break: every change that could allow another fetch calls `wake`: a response, room
+in the buffer, a position, an assignment, new metadata, the end of a back-off.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kalda.clients.consumer.completed_fetch import CompletedFetch
+from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.consumer.consumer_errors import FetchCorruptionError, OffsetsOutOfRangeError
+from kalda.clients.consumer.fetch_buffer import FetchBuffer
+from kalda.clients.consumer.fetch_planner import (
+    Asked,
+    FetchPlanner,
+    NodeFetch,
+    Outcome,
+    data_of,
+    leader_of,
+    outcome_of,
+)
+from kalda.clients.consumer.fetch_session import FetchSession, SessionRequest
+from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.errors import BrokerConnectionError, ClientError, error_for
+from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.network_client import NetworkClient
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.client.client_config import IsolationLevel
+from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from kalda.protocol.schema import Message
+
+logger: Final = logging.getLogger(__name__)
+
+_FETCH_VERSION_MIN: Final = 4
+"""The first version with records of format 2, since Kafka 0.11."""
+_VALIDATION_VERSION: Final = 3
+"""The first version of OffsetForLeaderEpoch that consumers may use (KIP-320)."""
+_ANSWER_MARGIN_MS: Final = 5_000
+"""Time for a response to arrive, beyond what the broker may wait for data."""
+
+
+class Fetcher:
+    """The fetches of one consumer.
+
+    Args:
+        config: The consumer's settings.
+        network: The connections.
+        subscription: The positions to fetch from.
+        buffer: Where fetched records go.
+        on_ready: Called on the loop when the buffer has new records.
+        on_error: Called on the loop with an error that the user's next `poll` raises.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        network: NetworkClient,
+        subscription: SubscriptionState,
+        buffer: FetchBuffer,
+        *,
+        on_ready: Callable[[], None],
+        on_error: Callable[[ClientError], None],
+    ) -> None:
+        self.needs_room = False
+        """Whether something is not fetched before the user has read some records; see `wake`."""
+        self._config: Final = config
+        self._network: Final = network
+        self._subscription: Final = subscription
+        self._buffer: Final = buffer
+        self._on_ready: Final = on_ready
+        self._on_error: Final = on_error
+        self._planner: Final = FetchPlanner(config, subscription)
+        self._loop: Final = asyncio.get_running_loop()
+        self._sessions: Final[dict[int, FetchSession]] = {}
+        self._in_flight: Final[dict[int, asyncio.Future[Message]]] = {}
+        self._connecting: Final[dict[int, asyncio.Task[None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_woken = False
+        self._is_closed = False
+        self._retry_seconds: Final = config.retry_backoff_ms / 1000
+        self._read_committed: Final = config.isolation is IsolationLevel.READ_COMMITTED
+        network.metadata.on_update.append(self._on_metadata)
+
+    def wake(self) -> None:
+        """Look soon for something to fetch; on the loop's thread."""
+        if not self._is_woken and not self._is_closed:
+            self._is_woken = True
+            self._loop.call_soon(self._send)
+
+    async def close(self, timeout_s: float) -> None:
+        """Close the fetch sessions at the brokers and end what runs; takes `timeout_s` at most."""
+        self._is_closed = True
+        self._network.metadata.on_update.remove(self._on_metadata)
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._connecting.values():
+            task.cancel()
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
+        # A fetch in flight may wait at the broker for longer than closing should take, and a session is
+        # evicted by itself. So only idle connections carry the request that closes the session.
+        closing = [
+            self._close_session(node, session)
+            for node, session in self._sessions.items()
+            if session.is_open and node not in self._in_flight and self._network.is_ready(node)
+        ]
+        if closing and timeout_s > 0:
+            await asyncio.wait([asyncio.ensure_future(each) for each in closing], timeout=timeout_s)
+        for future in self._in_flight.values():
+            future.cancel()
+        self._in_flight.clear()
+        self._buffer.clear()
+
+    def _send(self) -> None:
+        self._is_woken = False
+        if self._is_closed:
+            return
+        now = self._loop.time()
+        network = self._network
+        snapshot = network.metadata.snapshot
+        self._learn_leaders(snapshot, now)
+        unread = self._buffer.unread_bytes()
+        plan = self._planner.plan(
+            snapshot,
+            now,
+            unread=unread,
+            busy=self._in_flight.keys() | self._connecting.keys(),
+            is_reachable=lambda node: network.connection_delay(node) <= 0,
+        )
+        self.needs_room = plan.needs_room
+        if plan.needs_metadata:
+            network.metadata.request_update()
+        for node, fetch in plan.fetches.items():
+            if network.is_ready(node):
+                self._fetch(node, fetch, self._planner.bytes_wanted(unread))
+            else:
+                self._connect(node)
+        self._set_timer(plan.retry_at, now)
+
+    def _learn_leaders(self, snapshot: ClusterMetadata, now: float) -> None:
+        """Give positions that were set before the metadata was known their leaders."""
+        for each in self._subscription.fetchable(now):
+            if each.position.leader.leader_id < 0:
+                self._change_leader(snapshot, each.topic_partition)
+
+    def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        for partition in self._subscription.assigned():
+            self._change_leader(snapshot, partition)
+        self.wake()
+
+    def _change_leader(self, snapshot: ClusterMetadata, partition: TopicPartition) -> None:
+        leader = leader_of(snapshot, partition)
+        network = self._network
+        can_validate = not network.is_ready(leader.leader_id) or network.versions(leader.leader_id).supports(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, _VALIDATION_VERSION
+        )
+        self._subscription.change_leader(partition, leader, can_validate=can_validate)
+
+    def _fetch(self, node: int, fetch: NodeFetch, bytes_max: int) -> None:
+        session = self._sessions.setdefault(node, FetchSession())
+        config = self._config
+        version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
+        request = session.next_request(fetch.targets, version)
+        try:
+            future = self._network.send_nowait(
+                node,
+                self._request(request, bytes_max),
+                request.version,
+                max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS),
+            )
+        except BrokerConnectionError as error:
+            self._failed(node, session, error)
+            return
+        self._in_flight[node] = future
+        future.add_done_callback(lambda done: self._on_response(node, session, fetch, done))
+
+    def _request(self, request: SessionRequest, bytes_max: int) -> FetchRequest:
+        config = self._config
+        return FetchRequest(
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=bytes_max,
+            isolation_level=int(config.isolation),
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
+            topics=request.topics,
+            forgotten_topics_data=request.forgotten,
+            rack_id=config.client_rack,
+        )
+
+    def _on_response(
+        self, node: int, session: FetchSession, fetch: NodeFetch, future: "asyncio.Future[Message]"
+    ) -> None:
+        if self._is_closed:
+            if not future.cancelled():
+                future.exception()
+            return
+        del self._in_flight[node]
+        failure = future.exception()
+        if failure is not None:
+            if not isinstance(failure, ClientError):
+                raise failure
+            self._failed(node, session, failure)
+            return
+        response = future.result()
+        assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
+        found = session.received(response)
+        if found is None:
+            if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+                self._network.metadata.request_update()
+            logger.debug("Fetch session with broker %d starts over: error %d.", node, response.error_code)
+        else:
+            self._take(found, fetch, response)
+        self.wake()
+
+    def _take(
+        self, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
+    ) -> None:
+        has_new = False
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
+        for partition, data in found.items():
+            asked = fetch.asked[partition]
+            code = ErrorCode.of(data.error_code)
+            if code == ErrorCode.NONE:
+                has_new |= self._take_records(partition, asked, data)
+                continue
+            if data.current_leader.leader_id >= 0 and data.current_leader.leader_epoch >= 0:
+                leaders[partition] = data.current_leader.leader_id, data.current_leader.leader_epoch
+            if self._planner.is_wanted(partition, asked):
+                self._partition_failed(partition, asked, code)
+        if leaders:
+            endpoints = [
+                BrokerEndpoint(each.node_id, each.host, each.port, each.rack)
+                for each in response.node_endpoints
+            ]
+            self._network.metadata.update_leaders(leaders, endpoints)
+        if has_new:
+            self._on_ready()
+
+    def _take_records(self, partition: TopicPartition, asked: Asked, data: PartitionData) -> bool:
+        subscription = self._subscription
+        if not self._planner.is_wanted(partition, asked):
+            return False
+        subscription.update_end(
+            partition,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+        )
+        if data.preferred_read_replica >= 0:
+            lease = self._config.metadata_max_age_ms / 1000
+            subscription.set_preferred_replica(
+                partition, data.preferred_read_replica, self._loop.time() + lease
+            )
+        records = data_of(data)
+        if not records:
+            return False
+        if not self._planner.received(partition, asked, records):
+            self._planner.failed(partition, self._loop.time() + self._retry_seconds)
+            reason = f"the broker sent {len(records)} bytes without a whole batch"
+            self._on_error(FetchCorruptionError(partition, asked.offset, reason))
+            return False
+        aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
+        self._buffer.add(
+            CompletedFetch(
+                partition,
+                asked.generation,
+                asked.offset,
+                records,
+                aborted if self._read_committed else (),
+                check_crcs=self._config.check_crcs,
+            )
+        )
+        return True
+
+    def _partition_failed(self, partition: TopicPartition, asked: Asked, code: ErrorCode) -> None:
+        self._planner.failed(partition, self._loop.time() + self._retry_seconds)
+        outcome = outcome_of(code)
+        if outcome is Outcome.OUT_OF_RANGE:
+            self._out_of_range(partition, asked)
+            return
+        self._subscription.clear_preferred_replica(partition)
+        if outcome is Outcome.REFRESH_METADATA:
+            logger.debug("Fetch of %s at offset %d: %s.", partition, asked.offset, code.name)
+            self._network.metadata.request_update()
+        elif outcome is Outcome.RETRY:
+            logger.info("Fetch of %s at offset %d: %s; retrying.", partition, asked.offset, code.name)
+        else:
+            self._on_error(error_for(code, f"fetch of {partition} at offset {asked.offset}"))
+
+    def _out_of_range(self, partition: TopicPartition, asked: Asked) -> None:
+        subscription = self._subscription
+        if subscription.clear_preferred_replica(partition) is not None:
+            # A follower may lag behind; the leader decides.
+            return
+        position = subscription.next_position(partition, asked.generation)
+        if position is None or position.offset != asked.offset:
+            # Records before that offset are fetched and unread; the leader is asked again after them.
+            return
+        if subscription.has_default_reset:
+            logger.info(
+                "Offset %d of %s is out of range; resetting to %s.",
+                asked.offset,
+                partition,
+                subscription.default_reset,
+            )
+            subscription.request_reset(partition)
+            self._on_ready()
+        else:
+            self._on_error(OffsetsOutOfRangeError({partition: asked.offset}))
+
+    def _failed(self, node: int, session: FetchSession, error: ClientError) -> None:
+        logger.debug("Fetch from broker %d failed: %s", node, error)
+        for partition in session.partitions:
+            self._subscription.clear_preferred_replica(partition)
+        session.failed()
+        self._network.metadata.request_update()
+        self.wake()
+
+    def _connect(self, node: int) -> None:
+        self._connecting[node] = self._loop.create_task(self._ready(node), name=f"fetcher connects to {node}")
+
+    async def _ready(self, node: int) -> None:
+        try:
+            await self._network.ready(node)
+        except ClientError as error:
+            logger.debug("Broker %d cannot be reached: %s", node, error)
+            self._set_timer(self._loop.time() + self._retry_seconds, self._loop.time())
+        finally:
+            del self._connecting[node]
+            self.wake()
+
+    def _set_timer(self, retry_at: float | None, now: float) -> None:
+        """Wake up when a partition or a broker may be asked again."""
+        delays = [
+            delay
+            for node in self._network.metadata.snapshot.brokers
+            if (delay := self._network.connection_delay(node)) > 0
+        ]
+        if retry_at is not None:
+            delays.append(retry_at - now)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if delays:
+            self._timer = self._loop.call_later(max(min(delays), 0.001), self.wake)
+
+    async def _close_session(self, node: int, session: FetchSession) -> None:
+        version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
+        request = session.closing_request(version)
+        try:
+            await self._network.send_nowait(
+                node, self._request(request, 1), request.version, self._config.request_timeout_ms
+            )
+        except ClientError as error:
+            logger.debug("Fetch session with broker %d was not closed: %s", node, error)
