@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.names import GroupName, TopicName
 from kalda.tools.framework.option_types import EnumType
 from kalda.tools.framework.output import Json
 
@@ -69,6 +70,7 @@ _SHORT = {
     "client_metrics": EntityType.CLIENT_METRICS,
     "group": EntityType.GROUPS,
 }
+_TYPES = {"topic": TopicName(), "group": GroupName()}
 _WHAT = {
     "topic": "The settings of a topic.",
     "broker": "The settings of a broker, by id.",
@@ -86,6 +88,7 @@ def entity_options(function: _Function) -> _Function:
                 f"--{name.replace('_', '-')}",
                 name,
                 multiple=True,
+                type=_TYPES.get(name),
                 metavar=name.split("_")[-1].upper(),
                 help=_WHAT[name].replace(".", "; repeatable."),
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.names import TopicName
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -21,8 +22,10 @@ _LITERAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 def topic_arguments(function: _Function) -> _Function:
     """Add the names of topics, as arguments and as Kafka's option."""
-    arguments = click.argument("names", metavar="[TOPIC]...", nargs=-1)
-    option = click.option("--topic", multiple=True, metavar="TOPIC", help="A topic; repeatable.")
+    arguments = click.argument("names", metavar="[TOPIC]...", nargs=-1, type=TopicName())
+    option = click.option(
+        "--topic", multiple=True, type=TopicName(), metavar="TOPIC", help="A topic; repeatable."
+    )
     return arguments(option(function))
 
 

@@ -61,11 +61,12 @@ def test_the_scripts_call_kalda(shell: str) -> None:
     assert {"shell": shell, "script": script.removesuffix("\n")} == Commands("").json("completion", shell)
 
 
-def completed(line: str) -> list[str]:
+def completed(line: str, bootstrap: str = "127.0.0.1:1") -> list[str]:
     """The words that bash would offer at the end of a line, asked as its script asks."""
     words = line.split(" ")
     environment = {
         **os.environ,
+        "KALDA_BOOTSTRAP_SERVER": bootstrap,
         "_KALDA_COMPLETE": "bash_complete",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
@@ -80,7 +81,7 @@ def completed(line: str) -> list[str]:
         timeout=60,
         check=True,
     )
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,14 @@ def completed(line: str) -> list[str]:
 )
 def test_words_are_completed(line: str, expected: set[str]) -> None:
     assert expected == set(completed(line))
+
+
+def test_names_of_topics_are_completed(kalda: Commands) -> None:
+    kalda("topics", "create", "flights", "flowers", "trains")
+
+    assert ["flights", "flowers"] == completed("kalda topics describe fl", kalda.bootstrap)
+    assert ["trains"] == completed(f"kalda topics delete --bootstrap-server {kalda.bootstrap} --topic t")
+    assert [] == completed("kalda topics delete --topic t")
 
 
 def test_an_unknown_tool_is_one_line_with_the_nearest_name() -> None:
