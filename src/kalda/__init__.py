@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         TopicPartitionInfo,
     )
     from kalda.clients.errors import ClientError
+    from kalda.clients.producer.async_producer import AsyncProducer
     from kalda.clients.producer.producer import Producer
     from kalda.clients.producer.producer_record import ProducerRecord
     from kalda.clients.producer.record_future import RecordFuture
@@ -63,6 +64,7 @@ __all__ = [
     "AlterConfigOp",
     "AlterConfigOpType",
     "AsyncAdmin",
+    "AsyncProducer",
     "ClassicGroupDescription",
     "ClientError",
     "Cluster",
@@ -106,6 +108,7 @@ _MODULES: Final = {
     "AlterConfigOpType": "kalda.clients.admin.configs",
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "ClassicGroupDescription": "kalda.clients.admin.groups",
+    "AsyncProducer": "kalda.clients.producer.async_producer",
     "ClientError": "kalda.clients.errors",
     "Cluster": "kalda.testing",
     "ClusterError": "kalda.testing",

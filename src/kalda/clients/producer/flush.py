@@ -1,5 +1,6 @@
 """Waits for the results of many batches, also of those that are split meanwhile."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from kalda.clients.producer.record_future import BatchResult
@@ -18,3 +19,20 @@ def wait_for_results(
             return False
         waiting += result.successors
     return True
+
+
+async def await_results(results: Sequence[BatchResult]) -> None:
+    """Wait until all results, which belong to the running loop, are final."""
+    waiting = list(reversed(results))
+    while waiting:
+        result = waiting[-1]
+        if result.successors:
+            waiting.pop()
+            waiting += result.successors
+        elif result.is_done:
+            waiting.pop()
+        else:
+            # Also called when the batch is split: the callback moves to the part with the record at index 0.
+            changed = asyncio.Event()
+            result.add_callback(0, changed.set)
+            await changed.wait()

@@ -392,7 +392,9 @@ class ProducerCore:
         else:
             reason = f"it has partitions 0 to {len(found.partitions) - 1}"
         what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
-        return RequestTimedOutError(f"{what} is not in the metadata after {timeout_s:g} s; {reason}")
+        return RequestTimedOutError(
+            f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"
+        )
 
 
 def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:

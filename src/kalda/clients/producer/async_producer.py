@@ -1,0 +1,249 @@
+"""Defines `AsyncProducer`, the producer for asyncio: the core on the program's own event loop.
+
+`send` is a coroutine because it may have to wait for metadata or memory; the result of the record is a future
+that it returns, to be awaited or not.
+
+What a maintainer must not break: a task that sends without a pause must not starve the sender, which runs
+on the same loop. So `send` lets the loop run once for each new batch.
+"""
+
+import asyncio
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, NoReturn, Self, Unpack
+
+from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.metadata import PartitionMetadata
+from kalda.clients.producer.flush import await_results
+from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
+from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
+from kalda.clients.producer.producer_core import NO_HEADERS, PendingRecord, ProducerCore, ProducerObjects
+from kalda.clients.producer.producer_interceptor import ProducerInterceptor
+from kalda.clients.producer.producer_objects import split_properties
+from kalda.clients.producer.producer_record import ProducerRecord
+from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.records.record import Header
+
+CLOSE_TIMEOUT_S: Final = 30.0
+
+
+class AsyncProducer:
+    """Sends records to the partitions of topics, in batches; belongs to one event loop.
+
+    Example::
+
+        async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
+            future = await producer.send("flights", value=b"AA 100", key=b"JFK")
+            print((await future).offset)
+
+    The settings are those of `ProducerConfig`. `close`, or the end of the ``async with`` block, sends what is
+    left. `start` is called by the ``async with`` block, or by the first call that needs it.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializer | SerializerFunction | None = None,
+        value_serializer: Serializer | SerializerFunction | None = None,
+        partitioner: Partitioner | PartitionChoice | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Check the options; nothing is started yet.
+
+        Raises:
+            ClientConfigError: an option is unknown or its value is not allowed.
+        """
+        objects = ProducerObjects(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        self._set_up(ProducerConfig.from_options(options), objects)
+
+    @classmethod
+    def from_config(
+        cls,
+        properties: Mapping[str, object],
+        *,
+        key_serializer: Serializer | SerializerFunction | None = None,
+        value_serializer: Serializer | SerializerFunction | None = None,
+        partitioner: Partitioner | PartitionChoice | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> Self:
+        """Make a producer of Kafka's dotted names; see `Producer.from_config`."""
+        objects = ProducerObjects(
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        settings, objects = split_properties(properties, objects)
+        producer = cls.__new__(cls)
+        producer._set_up(ProducerConfig.from_properties(settings), objects)
+        return producer
+
+    def _set_up(self, config: ProducerConfig, objects: ProducerObjects) -> None:
+        self._core = ProducerCore(config, objects)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Begin to connect in the background; harmless when that is done.
+
+        Raises:
+            IllegalStateError: the producer is closed, or was started on another event loop.
+        """
+        self._begin()
+
+    # Records.
+
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        headers: Sequence[Header] = NO_HEADERS,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Delivery | None = None,
+    ) -> RecordFuture:
+        """Add a record to a batch; return its future, which ``await`` turns into the record's metadata.
+
+        Waits up to `max.block.ms` while the topic is not known or `buffer.memory` is full. Arguments and
+        exceptions are those of `Producer.send`; `on_delivery` is called on the event loop.
+        """
+        future = self._core.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if future is not None:
+            return future
+        record = ProducerRecord(
+            topic=topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return await self.send_record(record, on_delivery)
+
+    async def send_record(self, record: ProducerRecord, on_delivery: Delivery | None = None) -> RecordFuture:
+        """Send a `ProducerRecord`, as `send` does its fields."""
+        loop = self._begin()
+        core = self._core
+        deadline = loop.time() + core.max_block_s
+        try:
+            record = core.intercept(record)
+            if not core.has_metadata(record.topic, record.partition):
+                await core.wait_for_metadata(record.topic, record.partition, deadline - loop.time())
+            pending = core.encode(record)
+            pending.on_delivery = core.with_interceptors(on_delivery)
+            future = core.append_to_open_batch(pending)
+            if future is not None:
+                return future
+            # Once for each batch: the sender gets its turn.
+            await asyncio.sleep(0)
+            return core.append(pending, await self._reserve(pending, deadline))
+        except Exception as error:
+            core.refused(record, error)
+            raise
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send all records without lingering and wait until each has its result; errors are in the futures.
+
+        Raises:
+            RequestTimedOutError: `timeout_s` seconds are over; the records go on.
+        """
+        self._begin()
+        core = self._core
+        results = core.accumulator.begin_flush()
+        try:
+            core.sender.wakeup()
+            async with asyncio.timeout(timeout_s):
+                await await_results(results)
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"records were still under way after flush waited {timeout_s} s"
+            ) from None
+        finally:
+            core.accumulator.end_flush()
+
+    async def partitions_for(self, topic: str) -> list[PartitionMetadata]:
+        """Return the partitions of a topic in order; waits up to `max.block.ms` while it is not known.
+
+        Raises:
+            RequestTimedOutError, BrokerResponseError: as `send`.
+        """
+        self._begin()
+        partitions = (await self._core.partitions_for(topic)).partitions
+        return [partitions[number] for number in sorted(partitions)]
+
+    # The end.
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Send what is left for up to `timeout_s` seconds, then end the producer's tasks and connections.
+
+        Records that could not be sent in time fail with `IllegalStateError`. An open transaction is aborted.
+        Harmless when the producer is closed.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._loop is not None:
+            await self._core.close(timeout_s)
+
+    async def __aenter__(self) -> Self:
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncProducer cannot be pickled: it has connections; create one in each process")
+
+    def __del__(self) -> None:
+        if getattr(self, "_loop", None) is not None and not self._is_closed:
+            warnings.warn(
+                "an AsyncProducer was not closed; use it in an `async with` block or await close()",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    # Internals.
+
+    def _begin(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop and not self._is_closed:
+            return loop
+        if self._is_closed:
+            raise IllegalStateError("the producer is closed; create another one to send records")
+        if self._loop is not None:
+            raise IllegalStateError("the producer belongs to another event loop; create one in each loop")
+        self._loop = loop
+        self._core.start()
+        return loop
+
+    async def _reserve(self, record: PendingRecord, deadline: float) -> int:
+        """Reserve memory for a new batch; wait for it in the order of the callers."""
+        accumulator = self._core.accumulator
+        size = accumulator.memory_for(record.key, record.value, record.headers)
+        granted = asyncio.Event()
+        waiter = accumulator.reserve(size, granted.set)
+        if waiter is None:
+            return size
+        try:
+            self._core.sender.wakeup()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await granted.wait()
+            except TimeoutError:
+                pass
+            if accumulator.stop_waiting(waiter):
+                return size
+        except BaseException:
+            accumulator.cancel_reservation(waiter)
+            raise
+        raise self._core.buffer_exhausted(size)
