@@ -101,8 +101,6 @@ class ConsumerCoordinator(GroupMembership):
             max_poll_interval_ms=max_poll_interval_ms,
             backoff=client.retry_backoff.seconds,
         )
-        self._heartbeat: asyncio.Task[None] | None = None
-        self._heartbeat_event: Final = asyncio.Event()
         self._is_leader = False
         self._joined_topics: frozenset[str] | None = None
         """The topics that the last JoinGroup named."""
@@ -155,8 +153,7 @@ class ConsumerCoordinator(GroupMembership):
     def _on_polled(self, now: float) -> None:
         self._timing.polled(now)
         if self._needs_rejoin():
-            if self._heartbeats is None:
-                self._heartbeats = asyncio.create_task(self._send_heartbeats(), name="heartbeats")
+            self._heartbeats.start()
             self._start_rebalance()
 
     def _on_metadata(self) -> None:
@@ -292,7 +289,7 @@ class ConsumerCoordinator(GroupMembership):
         if step is not Next.PROCEED:
             return step, {}
         self._timing.joined(self._client.clock.monotonic())
-        self._heartbeat_event.set()
+        self._heartbeats.wake()
         if response.leader != response.member_id:
             return step, {}
         return step, await self._lead(response)
@@ -393,38 +390,25 @@ class ConsumerCoordinator(GroupMembership):
 
     # Heartbeats and leaving
 
-    async def _send_heartbeats(self) -> None:
-        """Send heartbeats while the member is in the group, and leave it if poll is not called."""
-        timing, clock = self._timing, self._client.clock
-        while True:
-            self._heartbeat_event.clear()
-            now = clock.monotonic()
-            if not self._member.is_part_of_group:
-                await self._heartbeat_event.wait()
-                continue
-            if timing.is_poll_expired(now):
-                await self._leave_without_poll()
-                continue
-            if timing.is_session_expired(now):
-                self._requests.forget_coordinator()
-            wake_at = timing.poll_deadline
-            if self._heartbeat is None:
-                if now >= timing.next_heartbeat_at:
-                    timing.sent(now)
-                    self._heartbeat = asyncio.create_task(self._send_heartbeat(), name="heartbeat")
-                    self._heartbeat.add_done_callback(self._heartbeat_done)
-                else:
-                    wake_at = min(wake_at, timing.next_heartbeat_at)
-            try:
-                async with asyncio.timeout(max(wake_at - now, 0)):
-                    await self._heartbeat_event.wait()
-            except TimeoutError:
-                pass
+    def heartbeat_due_at(self, now: float) -> float | None:
+        """Return when the next heartbeat is due; None while the member is not in the group."""
+        if not self._member.is_part_of_group:
+            return None
+        if self._timing.is_session_expired(now):
+            self._requests.forget_coordinator()
+        return self._timing.next_heartbeat_at
 
-    async def _send_heartbeat(self) -> None:
+    @property
+    def poll_deadline(self) -> float:
+        """When the member leaves the group unless poll is called before."""
+        return self._timing.poll_deadline
+
+    async def send_heartbeat(self) -> None:
+        """Send a heartbeat and process the answer."""
         sent = self._member.generation
         request = self._member.heartbeat_request()
         clock = self._client.clock
+        self._timing.sent(clock.monotonic())
         try:
             response = await self._requests.send(
                 VersionedRequest(ApiKey.HEARTBEAT, lambda _: request, version_min=self._version_min(_STATIC)),
@@ -448,13 +432,8 @@ class ConsumerCoordinator(GroupMembership):
         if step is Next.JOIN_AGAIN:
             self._wake()
 
-    def _heartbeat_done(self, task: "asyncio.Task[None]") -> None:
-        self._heartbeat = None
-        self._heartbeat_event.set()
-        if not task.cancelled():
-            task.result()
-
-    async def _leave_without_poll(self) -> None:
+    async def poll_expired(self) -> None:
+        """Leave the group, because poll was not called."""
         logger.warning(
             "Group %s: poll was not called for `max.poll.interval.ms`=%d, so this member leaves the group. "
             "Raise it, or lower `max.poll.records` so that records are processed in time.",

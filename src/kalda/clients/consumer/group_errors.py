@@ -26,6 +26,15 @@ class RebalanceInProgressError(ClientError):
         super().__init__(f"{reason}; call poll() to complete the rebalance, then commit again")
 
 
+class StaleMemberEpochError(ClientError):
+    """The coordinator has given the member a newer epoch (KIP-848), which the next heartbeat brings."""
+
+    @property
+    def is_retriable(self) -> bool:
+        """Always true."""
+        return True
+
+
 class RetriableCommitFailedError(ClientError):
     """A commit without retries failed, and a later one may succeed. The cause is the chained exception."""
 

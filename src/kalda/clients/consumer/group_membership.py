@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.consumer.group_errors import RebalanceListenerError
 from kalda.clients.consumer.group_requests import GroupRequests
+from kalda.clients.consumer.heartbeat_task import HeartbeatTask
 from kalda.clients.consumer.offset_commits import OffsetCommits, OnCommit
 from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
 from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
@@ -75,7 +76,7 @@ class GroupMembership(ABC):
         self._failure: ClientError | None = None
         self._poll_actions: list[Callable[[], None]] = []
         self._rebalance: asyncio.Task[None] | None = None
-        self._heartbeats: asyncio.Task[None] | None = None
+        self._heartbeats: Final = HeartbeatTask(self, client.clock)
 
     # What differs between the protocols
 
@@ -100,6 +101,23 @@ class GroupMembership(ABC):
         """Start a rebalance (`enforce_rebalance`)."""
 
     @abstractmethod
+    def heartbeat_due_at(self, now: float) -> float | None:
+        """Return when the next heartbeat is due; None while the member is not in the group."""
+
+    @property
+    @abstractmethod
+    def poll_deadline(self) -> float:
+        """When the member leaves the group unless poll is called before."""
+
+    @abstractmethod
+    async def send_heartbeat(self) -> None:
+        """Send a heartbeat and process the answer."""
+
+    @abstractmethod
+    async def poll_expired(self) -> None:
+        """Leave the group, because poll was not called."""
+
+    @abstractmethod
     def _on_polled(self, now: float) -> None:
         """Note a call of poll and start what is due."""
 
@@ -110,6 +128,9 @@ class GroupMembership(ABC):
     @abstractmethod
     async def _leave_group(self, reason: str, timeout_ms: int) -> None:
         """Leave the group if this member is in it; failures are logged."""
+
+    def _prepare_leave(self) -> None:  # noqa: B027
+        """Take note that the member is going to leave; its partitions are given up next."""
 
     @abstractmethod
     def _has_lost_partitions(self) -> bool:
@@ -162,6 +183,7 @@ class GroupMembership(ABC):
     async def leave(self) -> None:
         """Give up all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
         await self._stop_rebalance()
+        self._prepare_leave()
         await self._release_partitions()
         await self._leave_group(
             "the consumer unsubscribed from all topics", self._client.config.request_timeout_ms
@@ -178,6 +200,7 @@ class GroupMembership(ABC):
             await self._commits.close(round(timeout_s * 1000))
             await self._stop_rebalance()
             if leave_group:
+                self._prepare_leave()
                 await self._release_partitions()
                 remaining_ms = max(round((deadline - loop.time()) * 1000), 1)
                 await self._leave_group("the consumer is being closed", remaining_ms)
@@ -185,9 +208,8 @@ class GroupMembership(ABC):
             self._poll_actions.clear()
             if self._metadata_updated in self._client.metadata.on_update:
                 self._client.metadata.on_update.remove(self._metadata_updated)
-            await _end(self._rebalance)
-            await _end(self._heartbeats)
-            self._rebalance = self._heartbeats = None
+            await self._stop_rebalance()
+            await self._heartbeats.close()
 
     # For the protocols
 
