@@ -61,6 +61,8 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.LIST_TRANSACTIONS,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     )
 }

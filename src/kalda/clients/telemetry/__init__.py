@@ -1,0 +1,1 @@
+"""Pushes a client's metrics to the cluster when the cluster subscribes to them (KIP-714)."""
