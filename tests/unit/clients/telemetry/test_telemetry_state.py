@@ -73,14 +73,14 @@ def test_a_subscription_to_nothing_is_asked_again(state: ClientTelemetryState) -
 
 
 def test_codecs_that_are_not_known_here_are_passed_over(state: ClientTelemetryState) -> None:
-    state.subscribed(subscription(codecs=(9, 2)), 0.0)
-    assert state.subscription is not None
-    assert Compression.SNAPPY is state.subscription.compression
-    state.pushed(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, 1.0)
+    chosen = []
+    for codecs in ((9, 2), ()):
+        state.subscribed(subscription(codecs=codecs), 0.0)
+        assert state.subscription is not None
+        chosen.append(state.subscription.compression)
+        state.pushed(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, 1.0)
 
-    state.subscribed(subscription(codecs=()), 1.0)
-
-    assert Compression.NONE is state.subscription.compression
+    assert [Compression.SNAPPY, Compression.NONE] == chosen
 
 
 def test_a_bad_interval_is_replaced(state: ClientTelemetryState) -> None:
