@@ -12,7 +12,7 @@ from kalda.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
-from kalda.protocol.messages.metadata import MetadataResponse
+from kalda.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, decompress
@@ -70,7 +70,8 @@ def make(cluster: Cluster) -> TelemetryReporter:
 
 
 def has_metadata(cluster: Cluster) -> None:
-    cluster.metadata.received(MetadataResponse())
+    broker = MetadataResponseBroker(node_id=0, host="a", port=1)
+    cluster.metadata.received(MetadataResponse(brokers=[broker]))
 
 
 async def test_metrics_are_pushed_until_the_client_closes() -> None:
