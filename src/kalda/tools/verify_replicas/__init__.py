@@ -1,0 +1,1 @@
+"""`kalda verify-replicas`: compares the batches of all replicas of each partition."""
