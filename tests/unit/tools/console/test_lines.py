@@ -109,10 +109,12 @@ def test_a_json_line_that_is_no_record_is_named(line: str, message: str) -> None
 
 
 def record(
-    key: bytes | None = b"k", value: bytes | None = b"v", headers: tuple[tuple[str, bytes | None], ...] = ()
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    *headers: tuple[str, bytes | None],
 ) -> ConsumerRecord[bytes | None, bytes | None]:
     return ConsumerRecord(
-        "flights", 2, 41, 1_700_000_000_000, TimestampType.CREATE_TIME, key, value, headers, 1, 1, 3
+        "flights", 2, 41, 1_700_000_000_000, TimestampType.CREATE_TIME, key, value, list(headers), 1, 1, 3
     )
 
 
@@ -136,7 +138,7 @@ def test_the_parts_of_a_line_have_kafkas_order(form: LineForm, expected: bytes) 
 def test_headers_and_nulls_in_a_line() -> None:
     form = LineForm(print_key=True, print_headers=True, null_literal=b"-")
 
-    shown = record_line(record(None, None, (("a", b"1"), ("b", None))), form)
+    shown = record_line(record(None, None, ("a", b"1"), ("b", None)), form)
     assert b"a:1,b:-\t-\t-\n" == shown
 
 
@@ -146,7 +148,7 @@ def test_bytes_of_a_text_line_are_not_changed() -> None:
 
 
 def test_what_is_consumed_as_json_can_be_produced_again() -> None:
-    shown = record(b"\xff", '"é"'.encode(), (("a", b"1"), ("a", None), ("b", b"\xfe")))
+    shown = record(b"\xff", '"é"'.encode(), ("a", b"1"), ("a", None), ("b", b"\xfe"))
 
     line = record_json_line(shown).decode()
     assert "CreateTime" == json.loads(line)["timestampType"]

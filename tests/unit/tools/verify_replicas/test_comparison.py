@@ -31,8 +31,10 @@ def test_different_bytes_are_reported_and_the_comparison_goes_on() -> None:
     )
 
     assert [
-        "partition flights-2 has unmatched checksum at offset 2; replica 1's checksum 7; "
-        "replica 2's checksum 6"
+        (
+            "partition flights-2 has unmatched checksum at offset 2; replica 1's checksum 7; "
+            "replica 2's checksum 6"
+        )
     ] == [str(each) for each in found.mismatches]
     assert 6 == found.next_offset
 
