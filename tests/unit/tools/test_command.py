@@ -1,13 +1,15 @@
 """Where the settings of a tool's client come from, and what becomes of errors."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from kalda.common.config_def import ConfigError
 from kalda.net.client.client_errors import BrokerConnectionError
-from kalda.tools.framework.command import connection_properties, exit_code_of
+from kalda.tools.framework.command import Tool, default_address, exit_code_of, given_properties
 from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.output import Form, Output
 
 
 def test_options_win_over_properties_and_these_over_the_file(tmp_path: Path) -> None:
@@ -18,21 +20,21 @@ def test_options_win_over_properties_and_these_over_the_file(tmp_path: Path) -> 
         "bootstrap.servers": "option:3",
         "client.id": "property",
         "retries": "3",
-    } == connection_properties("option:3", file, ("client.id=property", "bootstrap.servers=property:2"))
+    } == given_properties("option:3", file, ("client.id=property", "bootstrap.servers=property:2"))
 
 
 def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KALDA_BOOTSTRAP_SERVER", raising=False)
-    assert {"bootstrap.servers": "127.0.0.1:9092"} == connection_properties(None, None)
+    assert {"bootstrap.servers": "127.0.0.1:9092"} == default_address()
     monkeypatch.setenv("KALDA_BOOTSTRAP_SERVER", "elsewhere:1")
-    assert {"bootstrap.servers": "elsewhere:1"} == connection_properties(None, None)
+    assert {"bootstrap.servers": "elsewhere:1"} == default_address()
 
 
 def test_a_file_that_is_not_there_and_a_word_that_is_no_setting_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(ToolUsageError, match=r"--command-config=.*nowhere: No such file"):
-        connection_properties(None, tmp_path / "nowhere")
+        given_properties(None, tmp_path / "nowhere")
     with pytest.raises(ToolUsageError, match="'retries' is not a setting: write name=value"):
-        connection_properties(None, None, ("retries",))
+        given_properties(None, None, ("retries",))
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,15 @@ def test_a_fault_of_the_program_keeps_its_traceback() -> None:
 
     with pytest.raises(KeyError):
         exit_code_of(run)
+
+
+def test_a_tools_own_file_names_the_brokers_only_where_the_command_line_does_not() -> None:
+    """`kalda state push production --bootstrap-server test:1` must not go to production."""
+    output = Output(Form.PLAIN, io.StringIO(), io.StringIO())
+    properties = {"bootstrap.servers": "a:1"}
+
+    assert (
+        "b:2" == Tool(output, properties, is_address_default=True).at("b:2").properties["bootstrap.servers"]
+    )
+    assert "a:1" == Tool(output, properties).at("b:2").properties["bootstrap.servers"]
+    assert "a:1" == Tool(output, properties, is_address_default=True).at(None).properties["bootstrap.servers"]

@@ -47,10 +47,20 @@ ToolFunction = Callable[Concatenate["Tool", Options], Awaitable[None] | None]
 class Tool:
     """What a command gets from the framework: its output and the settings of its client."""
 
-    def __init__(self, output: Output, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, output: Output, properties: Mapping[str, str], *, is_address_default: bool = False
+    ) -> None:
         self.output: Final = output
         self.properties: Final = properties
         """Settings with Kafka's dotted names. A command that connects has ``bootstrap.servers`` here."""
+        self.is_address_default: Final = is_address_default
+        """Whether no option names the brokers, so that a file of the tool may."""
+
+    def at(self, bootstrap_servers: str | None) -> "Tool":
+        """Return this with other brokers; unchanged if an option names some, or for None."""
+        if bootstrap_servers is None or not self.is_address_default:
+            return self
+        return Tool(self.output, {**self.properties, "bootstrap.servers": bootstrap_servers})
 
     def admin(self) -> "AsyncAdmin":
         """Return an admin client with the command's settings, to be used in ``async with``."""
@@ -90,10 +100,10 @@ def command(
             tool_output = Output.of_process(is_json=is_json)
 
             def run() -> None:
-                properties = {}
-                if connects:
-                    properties = connection_properties(bootstrap_server, command_config, command_property)
-                _run(function, Tool(tool_output, properties), options)
+                given = given_properties(bootstrap_server, command_config, command_property)
+                properties = {**default_address(), **given} if connects else {}
+                is_default = "bootstrap.servers" not in given
+                _run(function, Tool(tool_output, properties, is_address_default=is_default), options)
                 tool_output.flush()
 
             return exit_code_of(run)
@@ -149,10 +159,15 @@ def _json_option() -> click.Option:
     )
 
 
-def connection_properties(
+def default_address() -> dict[str, str]:
+    """Return the setting of the brokers that a command connects to without options."""
+    return {"bootstrap.servers": os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT}
+
+
+def given_properties(
     bootstrap_server: str | None, command_config: Path | None, command_property: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Return the client's settings: the file's, over them `--command-property`, over them the address.
+    """Return the settings of the options: the file's, over them `--command-property`, then the address.
 
     Raises:
         ToolUsageError: the file cannot be read, or a word is no setting.
@@ -168,7 +183,6 @@ def connection_properties(
         raise ToolUsageError(str(error)) from error
     if bootstrap_server is not None:
         properties["bootstrap.servers"] = bootstrap_server
-    properties.setdefault("bootstrap.servers", os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT)
     return properties
 
 

@@ -35,6 +35,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
     ),
+    "state": ToolEntry(
+        f"{_TOOLS}.state.command:state",
+        "Keep topics, settings and groups' offsets as files, one folder for each environment.",
+    ),
     "zk": ToolEntry(
         f"{_TOOLS}.zk.command:zk",
         "Read and change the tree of the coordination server or of a ZooKeeper ensemble.",

@@ -5,14 +5,14 @@ says the same: comments and order stay.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from kalda.common.types import TopicPartition
 from kalda.tools.state import documents
 from kalda.tools.state.documents import Environment
-from kalda.tools.state.model import ClusterState, Configs, TopicState
+from kalda.tools.state.model import ClusterState, Configs, Parts, TopicState
 from kalda.tools.state.yaml_nodes import Node, StateFileError, read
 
 T = TypeVar("T")
@@ -37,6 +37,22 @@ class Folder:
     def state(self) -> ClusterState:
         """The wanted state."""
         return ClusterState(self.topics, self.groups, self.broker_configs)
+
+    @property
+    def parts(self) -> Parts:
+        """The parts that have files; a push leaves the others of a cluster alone."""
+        return Parts(self.topics is not None, self.groups is not None, self.broker_configs is not None)
+
+    def limited(self, parts: Parts) -> "Folder":
+        """Return the folder as if it had the files of these parts only."""
+        kinds = {documents.TOPICS: parts.topics, documents.GROUPS: parts.groups}
+        return replace(
+            self,
+            topics=self.topics if parts.topics else None,
+            groups=self.groups if parts.groups else None,
+            broker_configs=self.broker_configs if parts.brokers else None,
+            paths={key: path for key, path in self.paths.items() if kinds[key[0]]},
+        )
 
 
 def load(directory: Path) -> Folder:

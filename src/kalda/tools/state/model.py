@@ -51,3 +51,12 @@ class Defaults:
 
 
 NO_DEFAULTS: Final = Defaults({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Which parts of the state a command is about."""
+
+    topics: bool = True
+    groups: bool = True
+    brokers: bool = True

@@ -3,6 +3,7 @@
 import pytest
 
 from kalda.common.types import TopicPartition
+from kalda.tools.state.command import ALLOW_OPTIONS
 from kalda.tools.state.model import ClusterState, Defaults, TopicState
 from kalda.tools.state.planner import plan
 from kalda.tools.state.steps import Plan, Risk, step_text
@@ -152,3 +153,8 @@ def test_refused_steps_are_those_whose_risk_is_not_allowed() -> None:
 
     assert ["- topic t"] == [step_text(each.step) for each in found.refused(frozenset())]
     assert [] == found.refused(frozenset({Risk.DELETE_TOPICS}))
+
+
+def test_every_risk_has_its_option() -> None:
+    """The help must not load the planner, so the command has the list a second time."""
+    assert [risk.value for risk in Risk] == list(ALLOW_OPTIONS)

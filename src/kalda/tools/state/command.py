@@ -1,0 +1,280 @@
+"""The commands `kalda state pull|diff|push|lint DIR`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+
+if TYPE_CHECKING:
+    from kalda.tools.bytes_text import JsonValue
+    from kalda.tools.state.folder import Folder
+    from kalda.tools.state.model import Parts
+    from kalda.tools.state.steps import Plan, PlannedStep, Risk
+
+state = noun("Keep topics, settings and groups' offsets as files, one folder for each environment.")
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_PARTS = ("topics", "groups", "brokers")
+
+
+def _only(function: Decorated) -> Decorated:
+    return click.option(
+        "--only",
+        type=click.Choice(_PARTS),
+        multiple=True,
+        help="Only this part of the state; repeatable. Without it, all parts.",
+    )(function)
+
+
+def _allow_options(function: Decorated) -> Decorated:
+    """Add one flag for each risk; their values arrive as ``allow_...`` parameters."""
+    # A test compares them with `steps.Risk`; importing it here would slow down the help.
+    for name, consequence in reversed(ALLOW_OPTIONS.items()):
+        function = click.option(name, is_flag=True, help=consequence)(function)
+    return function
+
+
+ALLOW_OPTIONS = {
+    "--allow-delete-topics": "Delete topics that have no file, with their records.",
+    "--allow-shorter-retention": "Change settings so that records are deleted that are kept now.",
+    "--allow-less-durability": "Change settings so that acknowledged records can be lost.",
+    "--allow-offset-skip": "Move committed offsets forwards: the records in between are not read.",
+    "--allow-offset-rewind": "Move committed offsets backwards: records are read again.",
+    "--allow-delete-offsets": "Delete committed offsets, and groups, that have no file.",
+}
+"""The options of `push` that allow a loss, with their help."""
+
+
+@command("pull", state)
+@_directory
+@_only
+async def pull(tool: Tool, directory: Path, only: tuple[str, ...]) -> None:
+    """Write the state of a cluster into the files of a folder.
+
+    Files whose content already says the same are not touched. The first pull creates the folder and its
+    environment.yml, which names the cluster for the other commands.
+    """
+    from kalda.tools.state.cluster import read_state
+    from kalda.tools.state.folder import pulled_files
+
+    parts = _parts(only)
+    folder = _load(directory, may_be_missing=True)
+    tool = tool.at(folder.environment.bootstrap_servers)
+    async with tool.admin() as admin:
+        found = await read_state(admin, parts, folder.environment)
+    changes = pulled_files(folder.limited(parts), found.state)
+    _write(directory, changes, tool.properties["bootstrap.servers"])
+    written = sorted(name for name, text in changes.items() if text is not None)
+    deleted = sorted(name for name, text in changes.items() if text is None)
+    for remark in found.remarks:
+        tool.output.note(remark)
+    tool.output.result(
+        {"written": [*written], "deleted": [*deleted]},
+        *(f"wrote {name}" for name in written),
+        *(f"deleted {name}" for name in deleted),
+        f"{directory} is up to date: {counted(len(found.state.topics or ()), 'topic')}, "
+        f"{counted(len(found.state.groups or ()), 'group')}",
+    )
+
+
+@command("diff", state)
+@_directory
+@_only
+@click.option("--allow-delete-offsets", is_flag=True, help="Plan the deletion of offsets without a file too.")
+async def diff(tool: Tool, directory: Path, only: tuple[str, ...], allow_delete_offsets: bool) -> None:
+    """Print what a push would change; the exit code is 1 if that is anything."""
+    folder = _checked(directory)
+    tool = tool.at(folder.environment.bootstrap_servers)
+    plan = await _plan(tool, folder, _parts(only), deletes_offsets=allow_delete_offsets)
+    _show(tool, plan, frozenset(), {})
+    if not plan.is_empty:
+        raise click.exceptions.Exit(1)
+
+
+@command("push", state)
+@_directory
+@_only
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@_allow_options
+async def push(tool: Tool, /, directory: Path, only: tuple[str, ...], yes: bool, **allow: bool) -> None:
+    """Change a cluster so that it has what the files of a folder say.
+
+    The plan is shown before anything happens. A plan with a step that loses data is refused as a whole,
+    unless the option for that loss is given. The deletion of a topic without a file is such a step; offsets
+    of groups without a file stay as they are.
+    """
+    from kalda.tools.state.performing import perform
+    from kalda.tools.state.steps import Risk, step_text
+
+    allowed = frozenset(risk for risk in Risk if allow[risk.value.removeprefix("--").replace("-", "_")])
+    folder = _checked(directory)
+    tool = tool.at(folder.environment.bootstrap_servers)
+    plan = await _plan(tool, folder, _parts(only), deletes_offsets=Risk.DELETE_OFFSETS in allowed)
+    refused = plan.refused(allowed)
+    if refused or plan.impossible:
+        _show(tool, plan, allowed, {})
+        raise ToolError(_refusal(refused, plan.impossible))
+    if not plan.steps:
+        _show(tool, plan, allowed, {})
+        return
+    if not yes:
+        _ask(tool, plan, allowed)
+    failures: dict[str, str | None] = {}
+    with tool.output.progress("push", len(plan.steps), "steps") as progress:
+        async with tool.admin() as admin:
+            async for step, reason in perform(admin, [planned.step for planned in plan.steps]):
+                failures[step_text(step)] = reason
+                progress.update(len(failures))
+    _show(tool, plan, allowed, failures)
+    failed = {text: reason for text, reason in failures.items() if reason is not None}
+    for text, reason in failed.items():
+        tool.output.failure(f"{text}: {reason}")
+    if failed:
+        raise ToolError(
+            f"{len(failed)} of {counted(len(plan.steps), 'step')} failed; push again when the cause is gone"
+        )
+
+
+@command("lint", state, connects=False)
+@_directory
+def lint(tool: Tool, directory: Path) -> None:
+    """Check the files of a folder without a cluster: form, names and values of settings."""
+    from kalda.tools.state.lint import faults
+
+    folder = _load(directory)
+    found = faults(folder)
+    files = len(folder.paths) + (folder.broker_configs is not None)
+    tool.output.result(
+        {"faults": [*found], "files": files},
+        *found,
+        *([] if found else [f"{counted(files, 'file')}, no faults"]),
+    )
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun: ``1 step``, ``2 steps``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _load(directory: Path, *, may_be_missing: bool = False) -> "Folder":
+    from kalda.tools.state.folder import Folder, load
+
+    if may_be_missing and not directory.exists():
+        return Folder()
+    try:
+        return load(directory)
+    except OSError as error:
+        raise ToolUsageError(f"{error.filename}: {error.strerror}") from error
+
+
+def _write(directory: Path, changes: "dict[str, str | None]", bootstrap_servers: str) -> None:
+    """Write what a pull changes; the first one adds the file about the environment."""
+    from kalda.tools.state import documents
+    from kalda.tools.state.folder import write_files
+
+    if not (directory / documents.ENVIRONMENT_FILE).exists():
+        changes[documents.ENVIRONMENT_FILE] = documents.environment_text(bootstrap_servers)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_files(directory, changes)
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}") from error
+
+
+def _checked(directory: Path) -> "Folder":
+    """Return a folder without faults in its form; values of settings are checked by the brokers."""
+    folder = _load(directory)
+    if folder.faults:
+        raise ToolUsageError(_listed(folder.faults))
+    return folder
+
+
+def _listed(faults: list[str]) -> str:
+    shown = "; ".join(faults[:3])
+    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return f"{shown}{more}"
+
+
+def _parts(only: tuple[str, ...]) -> "Parts":
+    from kalda.tools.state.model import Parts
+
+    named = only or _PARTS
+    return Parts("topics" in named, "groups" in named, "brokers" in named)
+
+
+async def _plan(tool: Tool, folder: "Folder", parts: "Parts", *, deletes_offsets: bool) -> "Plan":
+    from kalda.tools.state.cluster import read_state
+    from kalda.tools.state.planner import plan
+
+    wanted = folder.limited(parts)
+    async with tool.admin() as admin:
+        found = await read_state(admin, wanted.parts, folder.environment)
+    return plan(found.state, wanted.state, found.defaults, deletes_offsets=deletes_offsets)
+
+
+def _ask(tool: Tool, plan: "Plan", allowed: "frozenset[Risk]") -> None:
+    if not sys.stdin.isatty():
+        raise ToolUsageError("push asks before it changes anything: run it on a terminal, or add --yes")
+    for line in _lines(plan, allowed):
+        click.echo(line, err=True)
+    click.confirm(
+        f"Push {counted(len(plan.steps), 'step')} to {tool.properties['bootstrap.servers']}?",
+        abort=True,
+        err=True,
+    )
+
+
+def _show(tool: Tool, plan: "Plan", allowed: "frozenset[Risk]", failures: "dict[str, str | None]") -> None:
+    """Print a plan, and after a push what became of its steps."""
+    steps: list[JsonValue] = [_step_json(planned, failures) for planned in plan.steps]
+    summary = "nothing to change" if plan.is_empty else counted(len(plan.steps), "step")
+    if failures:
+        done = sum(reason is None for reason in failures.values())
+        summary = f"{done} of {counted(len(plan.steps), 'step')} done"
+    tool.output.result({"steps": steps, "impossible": [*plan.impossible]}, *_lines(plan, allowed), summary)
+
+
+def _lines(plan: "Plan", allowed: "frozenset[Risk]") -> list[str]:
+    from kalda.tools.state.steps import step_text
+
+    lines = []
+    for planned in plan.steps:
+        risk = planned.risk
+        needs = "" if risk is None or risk in allowed else f"   needs {risk.value}: {risk.consequence}"
+        lines.append(f"{step_text(planned.step)}{needs}")
+    return [*lines, *(f"! {reason}" for reason in plan.impossible)]
+
+
+def _step_json(planned: "PlannedStep", failures: "dict[str, str | None]") -> "dict[str, JsonValue]":
+    from kalda.tools.state.steps import step_text
+
+    text = step_text(planned.step)
+    fields: dict[str, JsonValue] = {
+        "step": type(planned.step).__name__,
+        "text": text,
+        "needs": None if planned.risk is None else planned.risk.value,
+    }
+    if text in failures:
+        fields |= {"done": failures[text] is None, "error": failures[text]}
+    return fields
+
+
+def _refusal(refused: "list[PlannedStep]", impossible: Sequence[str]) -> str:
+    reasons = []
+    if refused:
+        options = dict.fromkeys(planned.risk.value for planned in refused if planned.risk is not None)
+        reasons.append(f"{counted(len(refused), 'step')} would lose data; allowed by {' '.join(options)}")
+    if impossible:
+        reasons.append(
+            f"{counted(len(impossible), 'difference')} that a push cannot remove: see the lines with !"
+        )
+    return f"nothing was changed: {'; '.join(reasons)}"
