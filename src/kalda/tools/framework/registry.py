@@ -32,6 +32,12 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "configs": ToolEntry(
         f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers and groups."
     ),
+    "produce": ToolEntry(
+        f"{_TOOLS}.console.produce:produce", "Send lines as records: from stdin, or from files."
+    ),
+    "perf": ToolEntry(
+        f"{_TOOLS}.perf.command:perf", "Measure a cluster, with the output columns of Kafka's tools."
+    ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
     ),

@@ -1,0 +1,71 @@
+"""The commands `kalda perf produce|consume|end-to-end`; the runs are in modules of their own."""
+
+from pathlib import Path
+
+import click
+
+from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.option_types import Integer
+
+perf = noun("Measure a cluster, with the output columns of Kafka's tools.")
+
+_topic = click.option("--topic", metavar="TOPIC", required=True, help="The topic.")
+_reporting_interval = click.option(
+    "--reporting-interval",
+    type=Integer(1),
+    default=5000,
+    show_default=True,
+    metavar="MS",
+    help="Between lines.",
+)
+
+
+@command("produce", perf)
+@_topic
+@click.option("--num-records", type=Integer(1), required=True, metavar="COUNT", help="How many records.")
+@click.option("--record-size", type=Integer(1), metavar="BYTES", help="The size of values of random letters.")
+@click.option(
+    "--payload-file", type=click.Path(path_type=Path), help="Values are lines of a file, by chance."
+)
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="Between the values in the file.")
+@click.option("--payload-monotonic", is_flag=True, help="Values are 0, 1, 2, ... as text.")
+@click.option(
+    "--throughput",
+    type=float,
+    default=-1.0,
+    show_default=True,
+    help="Records a second; -1: no limit.",
+)
+@_reporting_interval
+def perf_produce(
+    tool: Tool,
+    topic: str,
+    num_records: int,
+    record_size: int | None,
+    payload_file: Path | None,
+    payload_delimiter: str,
+    payload_monotonic: bool,
+    throughput: float,
+    reporting_interval: int,
+) -> None:
+    """Send records and print rates and latencies, as `kafka-producer-perf-test` does.
+
+    A record's latency is the time from `send` until its acknowledgement. Settings of the producer come from
+    --command-property, for example linger.ms=0.
+    """
+    import random
+
+    from kalda.tools.perf import payloads
+    from kalda.tools.perf.produce_run import run_produce
+
+    if (record_size is not None) + (payload_file is not None) + payload_monotonic != 1:
+        raise ToolUsageError("give exactly one of --record-size, --payload-file and --payload-monotonic")
+    source = random.Random(0)  # equal runs send equal values
+    if record_size is not None:
+        payload = payloads.random_payload(record_size, source)
+    elif payload_file is not None:
+        payload = payloads.chosen_payload(payloads.read_payloads(payload_file, payload_delimiter), source)
+    else:
+        payload = payloads.monotonic_payload
+    run_produce(tool, topic, num_records, payload, throughput, reporting_interval / 1000)
