@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 KALDA = (sys.executable, "-m", "kalda")
@@ -35,7 +36,7 @@ class Commands:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
-    def run(self, *arguments: str | int, stdin: str | None = None) -> Done:
+    def run(self, *arguments: str | int | Path, stdin: str | None = None) -> Done:
         """Run a command to its end, whatever its exit code."""
         environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": self.bootstrap}
         done = subprocess.run(
@@ -51,17 +52,17 @@ class Commands:
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def __call__(self, *arguments: str | int, stdin: str | None = None) -> Done:
+    def __call__(self, *arguments: str | int | Path, stdin: str | None = None) -> Done:
         """Run a command that must succeed."""
         done = self.run(*arguments, stdin=stdin)
         assert 0 == done.code, (arguments, done)
         return done
 
-    def json(self, *arguments: str | int) -> Any:
+    def json(self, *arguments: str | int | Path) -> Any:
         """Run a command that must succeed with `--json`, and return its document."""
         return self(*arguments, "--json").json
 
-    def refused(self, *arguments: str | int) -> Done:
+    def refused(self, *arguments: str | int | Path) -> Done:
         """Run a command that must fail."""
         done = self.run(*arguments)
         assert done.code != 0, (arguments, done)

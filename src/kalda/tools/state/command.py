@@ -275,6 +275,6 @@ def _refusal(refused: "list[PlannedStep]", impossible: Sequence[str]) -> str:
         reasons.append(f"{counted(len(refused), 'step')} would lose data; allowed by {' '.join(options)}")
     if impossible:
         reasons.append(
-            f"{counted(len(impossible), 'difference')} that a push cannot remove: see the lines with !"
+            f"{counted(len(impossible), 'difference')} that no push can remove: see the lines with !"
         )
     return f"nothing was changed: {'; '.join(reasons)}"
