@@ -36,17 +36,18 @@ class _ClusterName(click.ParamType):  # type: ignore[type-arg]  # generic in new
 
         from kalda.common.config_def import ConfigError
         from kalda.net.client.client_errors import ClientError
-        from kalda.tools.framework.command import connection_properties
+        from kalda.tools.framework.command import default_address, given_properties
         from kalda.tools.framework.errors import ToolError
 
         given = ctx.params
         with suppress(ToolError, ClientError, ConfigError, OSError):
-            properties = connection_properties(
+            properties = given_properties(
                 given.get("bootstrap_server"),
                 given.get("command_config"),
                 given.get("command_property") or (),
             )
-            names = asyncio.run(self._ask({**properties, "default.api.timeout.ms": _COMPLETION_MS}))
+            asked = {**default_address(), **properties, "default.api.timeout.ms": _COMPLETION_MS}
+            names = asyncio.run(self._ask(asked))
             return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
         return []
 

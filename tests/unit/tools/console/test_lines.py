@@ -114,7 +114,7 @@ def record(
     *headers: tuple[str, bytes | None],
 ) -> ConsumerRecord[bytes | None, bytes | None]:
     return ConsumerRecord(
-        "flights", 2, 41, 1_700_000_000_000, TimestampType.CREATE_TIME, key, value, list(headers), 1, 1, 3
+        "flights", 2, 41, 1_700_000_000_000, TimestampType.CREATE_TIME, key, value, headers, 1, 1, 3
     )
 
 
