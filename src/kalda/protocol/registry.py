@@ -46,6 +46,7 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DELETE_GROUPS,

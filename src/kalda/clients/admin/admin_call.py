@@ -135,6 +135,10 @@ class AdminOperation(ABC, Generic[K, V]):
             UnsupportedApiError: no version that the broker knows can express the call.
         """
 
+    def refusal(self, key: K, context: RequestContext) -> ClientError | None:
+        """Return the error of a key that this broker is too old for, although it may serve the others."""
+        return None
+
     def what(self, key: K) -> str:
         """Name the operation on one key, for messages."""
         return f"{self.title} {key}"
@@ -222,6 +226,23 @@ class AdminCall(Generic[K, V]):
         """Return when `due` or `expire` has something to do, unless a response comes first."""
         times = [each.not_before for each in self._pending.values() if not each.is_in_flight]
         return min([self.deadline, *times])
+
+    def prepare(self, dispatch: Dispatch[K], context: RequestContext) -> list[AdminRequest[K, V]]:
+        """Return the requests of a dispatch to the broker that its destination turned out to be.
+
+        Raises:
+            UnsupportedApiError: as `AdminOperation.requests`.
+        """
+        accepted = []
+        for key in dispatch.keys:
+            if key not in self._pending:
+                continue
+            error = self.operation.refusal(key, context)
+            if error is None:
+                accepted.append(key)
+            else:
+                self._fail(self._pending[key], error)
+        return list(self.operation.requests(accepted, context)) if accepted else []
 
     def located(self, nodes: dict[K, int | ClientError], now: float) -> None:
         """Take the brokers that a look-up found, or the errors in their place."""

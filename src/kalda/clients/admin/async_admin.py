@@ -10,14 +10,19 @@ from typing import Final, Self, Unpack, cast
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
+from kalda.clients.admin.cluster_methods import ClusterMethods
 from kalda.clients.admin.config_methods import ConfigMethods
 from kalda.clients.admin.group_methods import GroupMethods
+from kalda.clients.admin.partition_methods import PartitionMethods
 from kalda.clients.admin.topic_methods import TopicMethods
+from kalda.clients.admin.transaction_methods import TransactionMethods
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
 
 
-class AsyncAdmin(TopicMethods, ConfigMethods, GroupMethods):
+class AsyncAdmin(
+    TopicMethods, ConfigMethods, GroupMethods, PartitionMethods, ClusterMethods, TransactionMethods
+):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
 
     Most methods take many things at once and return `Outcomes`: one result or error for each of them. A

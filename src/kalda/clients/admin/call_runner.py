@@ -191,7 +191,7 @@ class _Run(Generic[K, V]):
         node_id = await self._runner.resolve(target, timeout_ms)
         versions = await self._client.ready(node_id, timeout_ms=timeout_ms)
         context = RequestContext(broker_id_of(node_id), versions, timeout_ms)
-        requests = list(self._call.operation.requests(dispatch.keys, context))
+        requests = self._call.prepare(dispatch, context)
         limit = asyncio.Semaphore(_REQUESTS_PER_ROUND_MAX)
         async with asyncio.TaskGroup() as group:
             for request in requests:

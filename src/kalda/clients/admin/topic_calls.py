@@ -16,7 +16,7 @@ from kalda.clients.admin.topics import (
     TopicMetadataAndConfig,
     TopicPartitionInfo,
 )
-from kalda.clients.errors import UnsupportedApiError
+from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.create_partitions import (
@@ -77,36 +77,23 @@ class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
         self, keys: Sequence[str], context: RequestContext
     ) -> Iterable[AdminRequest[str, TopicMetadataAndConfig]]:
         """Send all topics in one request."""
-        version = context.versions.latest(ApiKey.CREATE_TOPICS)
-        topics = [self._creatable(self.topics[name], version) for name in keys]
+        topics = [_creatable(self.topics[name]) for name in keys]
         message = CreateTopicsRequest(
             topics=topics, timeout_ms=context.timeout_ms, validate_only=self._validate_only
         )
         yield AdminRequest.of(message, CreateTopicsResponse, keys, self._read)
 
-    @staticmethod
-    def _creatable(topic: NewTopic, version: int) -> CreatableTopic:
-        assignments = topic.replica_assignments
+    def refusal(self, key: str, context: RequestContext) -> ClientError | None:
+        """Refuse topics without counts on brokers before 2.4, which have no defaults (KIP-464)."""
+        topic = self.topics[key]
         has_counts = topic.partitions is not None and topic.replication_factor is not None
-        if assignments is None and not has_counts and version < _DEFAULT_COUNTS_FROM:
-            raise UnsupportedApiError(
-                f"create topic {topic.name}: the broker is older than 2.4 and has no default for "
-                "`partitions` and `replication_factor`; give both"
-            )
-        return CreatableTopic(
-            name=topic.name,
-            num_partitions=BROKER_DEFAULT if topic.partitions is None else topic.partitions,
-            replication_factor=BROKER_DEFAULT
-            if topic.replication_factor is None
-            else topic.replication_factor,
-            assignments=[
-                CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
-                for partition, brokers in sorted((assignments or {}).items())
-            ],
-            configs=[
-                CreatableTopicConfig(name=name, value=config_text(value))
-                for name, value in topic.config.items()
-            ],
+        if topic.replica_assignments is not None or has_counts:
+            return None
+        if context.versions.latest(ApiKey.CREATE_TOPICS) >= _DEFAULT_COUNTS_FROM:
+            return None
+        return UnsupportedApiError(
+            f"{self.what(key)}: the broker is older than 2.4 and has no default for `partitions` and "
+            "`replication_factor`; give both"
         )
 
     @staticmethod
@@ -116,6 +103,22 @@ class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
                 answers.fail(each.name, each.error_code, each.error_message)
             else:
                 answers.succeed(each.name, _created(each))
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    partitions, replicas = topic.partitions, topic.replication_factor
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=BROKER_DEFAULT if partitions is None else partitions,
+        replication_factor=BROKER_DEFAULT if replicas is None else replicas,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+            for partition, brokers in sorted((topic.replica_assignments or {}).items())
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=config_text(value)) for name, value in topic.config.items()
+        ],
+    )
 
 
 def _created(result: CreatableTopicResult) -> TopicMetadataAndConfig:
@@ -155,7 +158,7 @@ class DeleteTopics(AdminOperation[TopicKey, None]):
             ]
             message = DeleteTopicsRequest(topics=topics, timeout_ms=context.timeout_ms)
         else:
-            names = _names_only(keys, "delete", "2.8")
+            names = [key for key in keys if isinstance(key, str)]
             message = DeleteTopicsRequest(topic_names=names, timeout_ms=context.timeout_ms)
 
         def read(response: DeleteTopicsResponse, answers: Answers[TopicKey, None]) -> None:
@@ -168,6 +171,11 @@ class DeleteTopics(AdminOperation[TopicKey, None]):
                     answers.succeed(key, None)
 
         yield AdminRequest.of(message, DeleteTopicsResponse, keys, read)
+
+    def refusal(self, key: TopicKey, context: RequestContext) -> ClientError | None:
+        """Refuse ids on brokers before 2.8."""
+        version = context.versions.latest(ApiKey.DELETE_TOPICS)
+        return _refused_id(self.what(key), key, "2.8") if version < _DELETE_BY_ID_FROM else None
 
     def what(self, key: TopicKey) -> str:
         """Name the topic."""
@@ -265,11 +273,13 @@ class DescribeTopics(AdminOperation[TopicKey, TopicDescription]):
         elif names:
             yield self._metadata([MetadataRequestTopic(name=name) for name in names], names, context)
         if ids:
-            version = context.versions.latest(ApiKey.METADATA)
-            if version < _METADATA_BY_ID_FROM:
-                _names_only(keys, "describe", "3.1")
             topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
             yield self._metadata(topics, ids, context)
+
+    def refusal(self, key: TopicKey, context: RequestContext) -> ClientError | None:
+        """Refuse ids on brokers before 3.1."""
+        version = context.versions.latest(ApiKey.METADATA)
+        return _refused_id(self.what(key), key, "3.1") if version < _METADATA_BY_ID_FROM else None
 
     def _page(self, names: list[str]) -> AdminRequest[TopicKey, TopicDescription]:
         message = DescribeTopicPartitionsRequest(
@@ -390,15 +400,7 @@ def _id_or_none(topic_id: UUID) -> UUID | None:
     return None if topic_id == ZERO_UUID else topic_id
 
 
-def _names_only(keys: Sequence[TopicKey], verb: str, release: str) -> list[str]:
-    """Return the names.
-
-    Raises:
-        UnsupportedApiError: an id is among them, which the broker cannot take.
-    """
-    for key in keys:
-        if isinstance(key, UUID):
-            raise UnsupportedApiError(
-                f"{verb} topic {topic_text(key)}: brokers before {release} take no ids; use the name"
-            )
-    return [key for key in keys if isinstance(key, str)]
+def _refused_id(what: str, key: TopicKey, release: str) -> ClientError | None:
+    if isinstance(key, str):
+        return None
+    return UnsupportedApiError(f"{what}: brokers before {release} take no topic ids; use the name")

@@ -1,0 +1,187 @@
+"""Implements the requests and responses of admin calls on log directories. Sans-IO."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
+from kalda.clients.admin.group_calls import BROKER_WITH_ID
+from kalda.clients.admin.log_dirs import (
+    LogDirDescription,
+    ReplicaInfo,
+    ReplicaLogDirInfo,
+    TopicPartitionReplica,
+)
+from kalda.clients.admin.routes import Broker
+from kalda.clients.errors import error_for
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from kalda.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+
+_BROKER_OF_REPLICA: Final[Broker[TopicPartitionReplica]] = Broker(lambda replica: replica.broker_id)
+_ERROR_CODE_FROM: Final = 3
+_UNKNOWN_SIZE: Final = -1
+_INVALID_LAG: Final = -1
+
+
+class DescribeLogDirs(AdminOperation[int, dict[str, LogDirDescription]]):
+    """Describes the directories of brokers; the keys are broker ids."""
+
+    title = "describe log dirs of broker"
+    route = BROKER_WITH_ID
+
+    def __init__(self, partitions: Iterable[TopicPartition] | None) -> None:
+        self._partitions: Final = None if partitions is None else list(partitions)
+
+    def requests(
+        self, keys: Sequence[int], context: RequestContext
+    ) -> Iterable[AdminRequest[int, dict[str, LogDirDescription]]]:
+        """Ask one broker."""
+
+        def read(
+            response: DescribeLogDirsResponse, answers: Answers[int, dict[str, LogDirDescription]]
+        ) -> None:
+            (broker_id,) = keys
+            code = _error_code(response, context)
+            if code:
+                answers.fail(broker_id, code)
+                return
+            described = {each.log_dir: self._described(each, broker_id) for each in response.results}
+            answers.succeed(broker_id, described)
+
+        message = DescribeLogDirsRequest(topics=_topics(self._partitions))
+        yield AdminRequest.of(message, DescribeLogDirsResponse, keys, read)
+
+    @staticmethod
+    def _described(result: DescribeLogDirsResult, broker_id: int) -> LogDirDescription:
+        code = ErrorCode.of(result.error_code)
+        what = f"log directory {result.log_dir} of broker {broker_id}"
+        return LogDirDescription(
+            {
+                TopicPartition(topic.name, each.partition_index): ReplicaInfo(
+                    each.partition_size, each.offset_lag, each.is_future_key
+                )
+                for topic in result.topics
+                for each in topic.partitions
+            },
+            error_for(code, what) if code is not ErrorCode.NONE else None,
+            None if result.total_bytes == _UNKNOWN_SIZE else result.total_bytes,
+            None if result.usable_bytes == _UNKNOWN_SIZE else result.usable_bytes,
+        )
+
+
+class DescribeReplicaLogDirs(AdminOperation[TopicPartitionReplica, ReplicaLogDirInfo]):
+    """Finds the directories of single replicas."""
+
+    title = "describe log dir of"
+    route = _BROKER_OF_REPLICA
+
+    def requests(
+        self, keys: Sequence[TopicPartitionReplica], context: RequestContext
+    ) -> Iterable[AdminRequest[TopicPartitionReplica, ReplicaLogDirInfo]]:
+        """Ask one broker for all its replicas."""
+
+        def read(
+            response: DescribeLogDirsResponse, answers: Answers[TopicPartitionReplica, ReplicaLogDirInfo]
+        ) -> None:
+            code = _error_code(response, context)
+            found = _replicas(response)
+            for key in keys:
+                if code:
+                    answers.fail(key, code)
+                else:
+                    answers.succeed(key, found.get(key.topic_partition, ReplicaLogDirInfo()))
+
+        message = DescribeLogDirsRequest(topics=_topics([key.topic_partition for key in keys]))
+        yield AdminRequest.of(message, DescribeLogDirsResponse, keys, read)
+
+
+class AlterReplicaLogDirs(AdminOperation[TopicPartitionReplica, None]):
+    """Moves replicas to other directories of their brokers (KIP-113)."""
+
+    title = "move"
+    route = _BROKER_OF_REPLICA
+
+    def __init__(self, directories: Mapping[TopicPartitionReplica, str]) -> None:
+        self._directories: Final = directories
+
+    def requests(
+        self, keys: Sequence[TopicPartitionReplica], context: RequestContext
+    ) -> Iterable[AdminRequest[TopicPartitionReplica, None]]:
+        """Ask one broker for all its replicas."""
+        by_directory: dict[str, list[TopicPartition]] = {}
+        for key in keys:
+            by_directory.setdefault(self._directories[key], []).append(key.topic_partition)
+
+        def read(
+            response: AlterReplicaLogDirsResponse, answers: Answers[TopicPartitionReplica, None]
+        ) -> None:
+            replicas = {key.topic_partition: key for key in keys}
+            for topic in response.results:
+                for each in topic.partitions:
+                    key = replicas[TopicPartition(topic.topic_name, each.partition_index)]
+                    if each.error_code:
+                        answers.fail(key, each.error_code)
+                    else:
+                        answers.succeed(key, None)
+
+        dirs = [
+            AlterReplicaLogDir(
+                path=directory,
+                topics=[
+                    AlterReplicaLogDirTopic(name=topic, partitions=[each.partition for each in moved])
+                    for topic, moved in by_topic(partitions).items()
+                ],
+            )
+            for directory, partitions in by_directory.items()
+        ]
+        yield AdminRequest.of(AlterReplicaLogDirsRequest(dirs=dirs), AlterReplicaLogDirsResponse, keys, read)
+
+
+def _topics(partitions: Iterable[TopicPartition] | None) -> list[DescribableLogDirTopic] | None:
+    if partitions is None:
+        return None
+    return [
+        DescribableLogDirTopic(topic=topic, partitions=[each.partition for each in of_topic])
+        for topic, of_topic in by_topic(partitions).items()
+    ]
+
+
+def _error_code(response: DescribeLogDirsResponse, context: RequestContext) -> int:
+    """Return the error of the whole response; brokers before 3.2 leave out everything instead."""
+    version = context.versions.latest(ApiKey.DESCRIBE_LOG_DIRS)
+    if version < _ERROR_CODE_FROM and not response.results:
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return response.error_code
+
+
+def _replicas(response: DescribeLogDirsResponse) -> dict[TopicPartition, ReplicaLogDirInfo]:
+    found: dict[TopicPartition, ReplicaLogDirInfo] = {}
+    for directory in response.results:
+        for topic in directory.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                info = found.get(partition, ReplicaLogDirInfo())
+                lag = None if each.offset_lag == _INVALID_LAG else each.offset_lag
+                if each.is_future_key:
+                    info = replace(
+                        info, future_replica_log_dir=directory.log_dir, future_replica_offset_lag=lag
+                    )
+                else:
+                    info = replace(
+                        info, current_replica_log_dir=directory.log_dir, current_replica_offset_lag=lag
+                    )
+                found[partition] = info
+    return found

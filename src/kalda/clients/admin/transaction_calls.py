@@ -1,0 +1,262 @@
+"""Implements the requests and responses of admin calls on transactions. Sans-IO."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
+from kalda.clients.admin.group_calls import BROKER_WITH_ID
+from kalda.clients.admin.partition_calls import LEADER_OF_PARTITION
+from kalda.clients.admin.routes import Broker, Coordinator, PartitionLeader, Route
+from kalda.clients.admin.transactions import (
+    AbortTransactionSpec,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+    TransactionState,
+)
+from kalda.clients.coordinator_lookup import CoordinatorType
+from kalda.clients.errors import UnsupportedApiError
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
+from kalda.protocol.messages import describe_transactions
+from kalda.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
+from kalda.protocol.messages.describe_producers import ProducerState as ProducerStateData
+from kalda.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kalda.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kalda.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+_COORDINATOR: Final[Coordinator[str]] = Coordinator(
+    CoordinatorType.TRANSACTION, lambda transactional_id: transactional_id
+)
+_LEADER_OF_SPEC: Final[PartitionLeader[AbortTransactionSpec]] = PartitionLeader(
+    lambda spec: spec.topic_partition
+)
+_DURATION_FROM: Final = 1
+_PATTERN_FROM: Final = 2
+_NO_DURATION: Final = -1
+
+
+class ListTransactions(AdminOperation[int, list[TransactionListing]]):
+    """Lists the transactions that each broker coordinates; the keys are broker ids."""
+
+    title = "list transactions of broker"
+    route = BROKER_WITH_ID
+    retry_codes = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+    def __init__(
+        self,
+        states: Collection[TransactionState],
+        producer_ids: Collection[int],
+        duration_ms: int | None,
+        transactional_id_pattern: str | None,
+    ) -> None:
+        self._states: Final = states
+        self._producer_ids: Final = producer_ids
+        self._duration_ms: Final = duration_ms
+        self._pattern: Final = transactional_id_pattern
+
+    def requests(
+        self, keys: Sequence[int], context: RequestContext
+    ) -> Iterable[AdminRequest[int, list[TransactionListing]]]:
+        """Ask one broker."""
+        version = context.versions.latest(ApiKey.LIST_TRANSACTIONS)
+        for is_asked, first, name, release in (
+            (self._duration_ms is not None, _DURATION_FROM, "duration_ms", "3.8"),
+            (self._pattern is not None, _PATTERN_FROM, "transactional_id_pattern", "4.1"),
+        ):
+            if is_asked and version < first:
+                raise UnsupportedApiError(
+                    f"{self.title} {context.broker_id}: brokers before {release} do not filter by `{name}`; "
+                    "call without it"
+                )
+        message = ListTransactionsRequest(
+            state_filters=[each.value for each in self._states],
+            producer_id_filters=list(self._producer_ids),
+            duration_filter=_NO_DURATION if self._duration_ms is None else self._duration_ms,
+            transactional_id_pattern=self._pattern,
+        )
+
+        def read(response: ListTransactionsResponse, answers: Answers[int, list[TransactionListing]]) -> None:
+            (broker_id,) = keys
+            if response.error_code:
+                answers.fail(broker_id, response.error_code)
+                return
+            listings = [
+                TransactionListing(
+                    each.transactional_id, each.producer_id, TransactionState.of(each.transaction_state)
+                )
+                for each in response.transaction_states
+            ]
+            answers.succeed(broker_id, listings)
+
+        yield AdminRequest.of(message, ListTransactionsResponse, keys, read)
+
+
+class DescribeTransactions(AdminOperation[str, TransactionDescription]):
+    """Describes transactions by their transactional ids."""
+
+    title = "describe transaction"
+    route = _COORDINATOR
+
+    def requests(
+        self, keys: Sequence[str], context: RequestContext
+    ) -> Iterable[AdminRequest[str, TransactionDescription]]:
+        """Ask one coordinator for all its ids."""
+
+        def read(
+            response: DescribeTransactionsResponse, answers: Answers[str, TransactionDescription]
+        ) -> None:
+            for each in response.transaction_states:
+                if each.error_code:
+                    answers.fail(each.transactional_id, each.error_code)
+                else:
+                    answers.succeed(each.transactional_id, _described(each, context.broker_id))
+
+        message = DescribeTransactionsRequest(transactional_ids=list(keys))
+        yield AdminRequest.of(message, DescribeTransactionsResponse, keys, read)
+
+
+def _described(state: describe_transactions.TransactionState, coordinator_id: int) -> TransactionDescription:
+    started = state.transaction_start_time_ms
+    return TransactionDescription(
+        coordinator_id,
+        TransactionState.of(state.transaction_state),
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_timeout_ms,
+        None if started < 0 else started,
+        frozenset(
+            TopicPartition(topic.topic, partition) for topic in state.topics for partition in topic.partitions
+        ),
+    )
+
+
+class DescribeProducers(AdminOperation[TopicPartition, tuple[ProducerState, ...]]):
+    """Describes the producers of partitions, as their leaders or one given replica know them."""
+
+    title = "describe producers of"
+
+    def __init__(self, broker_id: int | None) -> None:
+        self._route: Final[Route[TopicPartition]] = (
+            LEADER_OF_PARTITION if broker_id is None else Broker(lambda _partition: broker_id)
+        )
+
+    @property
+    def route(self) -> Route[TopicPartition]:
+        """The leaders, or the given broker."""
+        return self._route
+
+    def requests(
+        self, keys: Sequence[TopicPartition], context: RequestContext
+    ) -> Iterable[AdminRequest[TopicPartition, tuple[ProducerState, ...]]]:
+        """Ask one broker for all its partitions."""
+        topics = [
+            TopicRequest(name=topic, partition_indexes=[each.partition for each in partitions])
+            for topic, partitions in by_topic(keys).items()
+        ]
+        message = DescribeProducersRequest(topics=topics)
+        yield AdminRequest.of(message, DescribeProducersResponse, keys, self._read)
+
+    @staticmethod
+    def _read(
+        response: DescribeProducersResponse, answers: Answers[TopicPartition, tuple[ProducerState, ...]]
+    ) -> None:
+        for topic in response.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    answers.fail(partition, each.error_code, each.error_message)
+                else:
+                    answers.succeed(partition, tuple(_producer(state) for state in each.active_producers))
+
+
+def _producer(state: ProducerStateData) -> ProducerState:
+    return ProducerState(
+        state.producer_id,
+        state.producer_epoch,
+        state.last_sequence,
+        state.last_timestamp,
+        None if state.coordinator_epoch < 0 else state.coordinator_epoch,
+        None if state.current_txn_start_offset < 0 else state.current_txn_start_offset,
+    )
+
+
+class AbortTransactions(AdminOperation[AbortTransactionSpec, None]):
+    """Writes abort markers for hanging transactions (KIP-664)."""
+
+    title = "abort the transaction of"
+    route = _LEADER_OF_SPEC
+
+    def requests(
+        self, keys: Sequence[AbortTransactionSpec], context: RequestContext
+    ) -> Iterable[AdminRequest[AbortTransactionSpec, None]]:
+        """Send one marker in each request: a response names the producer and the partition only."""
+        for spec in keys:
+            yield self._request(spec)
+
+    @staticmethod
+    def _request(spec: AbortTransactionSpec) -> AdminRequest[AbortTransactionSpec, None]:
+        topic, partition = spec.topic_partition
+        marker = WritableTxnMarker(
+            producer_id=spec.producer_id,
+            producer_epoch=spec.producer_epoch,
+            coordinator_epoch=spec.coordinator_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        )
+
+        def read(response: WriteTxnMarkersResponse, answers: Answers[AbortTransactionSpec, None]) -> None:
+            for producer in response.markers:
+                for each_topic in producer.topics:
+                    for each in each_topic.partitions:
+                        if each.error_code:
+                            answers.fail(spec, each.error_code)
+                        else:
+                            answers.succeed(spec, None)
+
+        message = WriteTxnMarkersRequest(markers=[marker])
+        return AdminRequest.of(message, WriteTxnMarkersResponse, (spec,), read)
+
+
+class FenceProducers(AdminOperation[str, ProducerIdAndEpoch]):
+    """Raises the epoch of transactional ids, which aborts their transactions and fences their producers."""
+
+    title = "fence producers of"
+    route = _COORDINATOR
+    retry_codes = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
+
+    def requests(
+        self, keys: Sequence[str], context: RequestContext
+    ) -> Iterable[AdminRequest[str, ProducerIdAndEpoch]]:
+        """Send one request for each id."""
+        for transactional_id in keys:
+            yield self._request(transactional_id, context.timeout_ms)
+
+    @staticmethod
+    def _request(transactional_id: str, timeout_ms: int) -> AdminRequest[str, ProducerIdAndEpoch]:
+        def read(response: InitProducerIdResponse, answers: Answers[str, ProducerIdAndEpoch]) -> None:
+            if response.error_code:
+                answers.fail(transactional_id, response.error_code)
+            else:
+                answers.succeed(
+                    transactional_id, ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+                )
+
+        # The coordinator writes the new epoch to its log within the transaction time-out.
+        message = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        return AdminRequest.of(message, InitProducerIdResponse, (transactional_id,), read)
