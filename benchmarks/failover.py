@@ -4,6 +4,7 @@ A prober asks every broker, every few milliseconds, to take one record with acks
 partition; whoever leads takes it. So the gaps are the cluster's own, without a client's pauses and metadata.
 """
 
+import asyncio
 import itertools
 import tempfile
 import threading
@@ -17,9 +18,9 @@ import confluent_kafka.admin
 from kazoo.client import KazooClient
 
 from benchmarks.end_to_end import Figure
-from kalda.common.clock import SystemClock
-from kalda.net.client.broker_connection import BrokerConnection
+from kalda.common.api_keys import ApiKey
 from kalda.net.client.client_errors import ClientError
+from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -36,6 +37,9 @@ _PARTITIONS: Final = 12
 _MANY_PARTITIONS: Final = 1_000
 _REQUEST_TIMEOUT_MS: Final = 1_000
 _PROBE_PAUSE_SECONDS: Final = 0.002
+_PROBE_TIMEOUT_SECONDS: Final = 5.0
+_PRODUCE_VERSION_MAX: Final = 12
+"""The last version that names topics by name."""
 _WAIT_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 3.0
 _ROUNDS: Final = 3
@@ -83,33 +87,28 @@ class Prober:
         raise RuntimeError(f"partitions of {self._topic} were still out of service after {_WAIT_SECONDS} s")
 
     def _probe(self, address: str) -> None:
+        asyncio.run(self._probe_until_stopped(address))
+
+    async def _probe_until_stopped(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        clock = SystemClock()
-        connection: BrokerConnection | None = None
+        connection: PipelinedConnection | None = None
         while not self._stop.is_set():
             try:
-                deadline = clock.monotonic() + 5.0
-                if connection is None:
-                    connection = BrokerConnection.open(
-                        host,
-                        int(port),
-                        client_id="prober",
-                        receive_buffer_bytes=-1,
-                        deadline=deadline,
-                        clock=clock,
+                if connection is None or connection.is_closed:
+                    connection = await PipelinedConnection.open(
+                        host, int(port), client_id="prober", timeout_seconds=_PROBE_TIMEOUT_SECONDS
                     )
-                response = connection.call(self._request(), ProduceResponse, deadline)
+                version = connection.versions.latest(ApiKey.PRODUCE, _PRODUCE_VERSION_MAX)
+                response = await connection.send(self._request(), version, _PROBE_TIMEOUT_SECONDS)
             except ClientError:
-                if connection is not None:
-                    connection.close()
-                connection = None
-                time.sleep(0.01)
+                await asyncio.sleep(0.01)
                 continue
+            assert isinstance(response, ProduceResponse), f"a {type(response).__name__}"
             now = time.monotonic()
             for partition in response.responses[0].partition_responses:
                 if partition.error_code == 0:
                     self.taken[partition.index].append(now)
-            time.sleep(_PROBE_PAUSE_SECONDS)
+            await asyncio.sleep(_PROBE_PAUSE_SECONDS)
         if connection is not None:
             connection.close()
 

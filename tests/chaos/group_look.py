@@ -4,10 +4,12 @@ An application's admin client is not used here: it keeps time-outs and retries o
 what is so at this moment, while brokers come and go.
 """
 
-from kalda.common.clock import SystemClock
+import asyncio
+
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.net.client.broker_connection import BrokerConnection
 from kalda.net.client.client_errors import ClientError
+from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -22,7 +24,7 @@ def look(bootstrap: str, group: str, protocol: str) -> tuple[str, list[str]]:
     found = "nobody coordinates it"
     for address in bootstrap.split(","):
         try:
-            error_code, state, members = _ask(address, group, protocol)
+            error_code, state, members = asyncio.run(_ask(address, group, protocol))
         except ClientError as error:
             found = str(error)
             continue
@@ -33,20 +35,24 @@ def look(bootstrap: str, group: str, protocol: str) -> tuple[str, list[str]]:
     return found, []
 
 
-def _ask(address: str, group: str, protocol: str) -> tuple[int, str, list[str]]:
+async def _ask(address: str, group: str, protocol: str) -> tuple[int, str, list[str]]:
     host, _, port = address.rpartition(":")
-    clock = SystemClock()
-    deadline = clock.monotonic() + LOOK_SECONDS
-    connection = BrokerConnection.open(
-        host, int(port), client_id="look", receive_buffer_bytes=-1, deadline=deadline, clock=clock
+    connection = await PipelinedConnection.open(
+        host, int(port), client_id="look", timeout_seconds=LOOK_SECONDS
     )
     try:
         if protocol == "consumer":
             request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-            (told,) = connection.call(request, ConsumerGroupDescribeResponse, deadline).groups
-            return told.error_code, told.group_state, [member.client_id for member in told.members]
+            version = connection.versions.latest(ApiKey.CONSUMER_GROUP_DESCRIBE)
+            response = await connection.send(request, version, LOOK_SECONDS)
+            assert isinstance(response, ConsumerGroupDescribeResponse)
+            (found,) = response.groups
+            return found.error_code, found.group_state, [member.client_id for member in found.members]
         classic = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
-        (described,) = connection.call(classic, DescribeGroupsResponse, deadline).groups
+        version = connection.versions.latest(ApiKey.DESCRIBE_GROUPS)
+        answer = await connection.send(classic, version, LOOK_SECONDS)
+        assert isinstance(answer, DescribeGroupsResponse)
+        (described,) = answer.groups
         return described.error_code, described.group_state, [member.client_id for member in described.members]
     finally:
         connection.close()

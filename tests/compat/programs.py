@@ -13,11 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
-from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
-from kalda.net.client.client_config import ClientConfig
-from kalda.net.client.cluster_client import ClusterClient
-from kalda.net.client.fetch import PartitionFetcher
 from kalda.records.columnar import decode_batches
 from kalda.testing import KaldaProcess
 from tests.integration.clients.clients import ConfluentClient, Message
@@ -103,10 +101,10 @@ def read_by_columns(bootstrap: str, topic: str, count: int) -> list[Message]:
     and without their size), and a decoder must know them all.
     """
     found: list[Message] = []
-    config = ClientConfig(parse_bootstrap_servers(bootstrap))
+    config = LogReaderConfig.from_options({"bootstrap_servers": bootstrap})
     with (
-        ClusterClient(config) as client,
-        PartitionFetcher(client, TopicPartition(topic, 0), start=0, end=count) as fetcher,
+        LogReader(config) as reader,
+        reader.fetcher(TopicPartition(topic, 0), start=0, end=count) as fetcher,
     ):
         while fetcher.position < count:
             start = fetcher.position

@@ -48,6 +48,11 @@ class LoopThread:
         """Whether `close` was called."""
         return self._is_closed
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether the loop runs, and in this process."""
+        return not self._is_closed and os.getpid() == self._pid
+
     def check_usable(self) -> None:
         """Raise an error where the loop cannot serve the caller.
 

@@ -64,7 +64,8 @@ class MetadataRefresher:
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
         self._waiters: list[asyncio.Future[ClusterMetadata]] = []
-        self._last_failure: ClientError | None = None
+        self.last_failure: ClientError | None = None
+        """Why the last attempt failed; None when it succeeded."""
         self._rebootstrap_seconds: Final = config.metadata_recovery_rebootstrap_trigger_ms / 1000
         self._failing_since: float | None = None
         """When the first of the attempts in a row that failed was made."""
@@ -116,7 +117,7 @@ class MetadataRefresher:
             async with asyncio.timeout(timeout_seconds):
                 return await waiter
         except TimeoutError:
-            last = self._last_failure
+            last = self.last_failure
             raise RequestTimedOutError(
                 f"no metadata from {self._bootstrap_servers} within {timeout_seconds:g} s"
                 + ("" if last is None else f"; last: {last}")
@@ -174,7 +175,7 @@ class MetadataRefresher:
             logger.exception("The answer to a Metadata request could not be processed.")
             _fail(waiters, ClientError(f"metadata could not be processed: {error!r}"))
             return False
-        self._last_failure = self._failing_since = None
+        self.last_failure = self._failing_since = None
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(snapshot)
@@ -214,9 +215,9 @@ class MetadataRefresher:
         return self._metadata.received(response, has_reliable_epochs=is_reliable)
 
     def _log_failure(self, error: ClientError) -> None:
-        if self._last_failure is None:
+        if self.last_failure is None:
             logger.warning("No broker of %s answers: %s; retrying.", self._bootstrap_servers, error)
-        self._last_failure = error
+        self.last_failure = error
 
 
 def _fail(waiters: list[asyncio.Future[ClusterMetadata]], error: ClientError) -> None:

@@ -301,7 +301,8 @@ class NetworkClient:
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except TimeoutError:
-                pass
+                # An attempt that waited for metadata has no failure of its own.
+                last = last or self._refresher.last_failure
             except ClientError as error:
                 if not error.is_retriable or self._is_closed:
                     raise
@@ -366,8 +367,17 @@ class NetworkClient:
             raise BrokerConnectionError(f"broker {node_id} is not in the cluster's metadata")
         if node is not None:
             node.close()
-        node = self._nodes[node_id] = self._new_node(*address)
+        node = self._nodes[node_id] = self._adopt_bootstrap(node_id, address) or self._new_node(*address)
         return node
+
+    def _adopt_bootstrap(self, node_id: int, address: tuple[str, int]) -> NodeConnection | None:
+        """Take over the connection to a bootstrap server that turned out to be this broker."""
+        if node_id <= _BOOTSTRAP_ID_BASE or is_coordinator_node_id(node_id):
+            return None
+        for index, bootstrap_address in enumerate(self._bootstrap):
+            if bootstrap_address == address:
+                return self._nodes.pop(_BOOTSTRAP_ID_BASE - index, None)
+        return None
 
     def _new_node(self, host: str, port: int) -> NodeConnection:
         return NodeConnection(host, port, self.config, self.metadata.request_update)

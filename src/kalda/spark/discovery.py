@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.clients.log_reader.log_reader import LogReader
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_errors import UnknownTopicOrPartitionError
-from kalda.net.client.cluster_client import ClusterClient
 from kalda.spark.offsets import EARLIEST, LATEST, PartitionOffsets
 from kalda.spark.options import (
     Assign,
@@ -45,17 +45,17 @@ class Found:
 
 
 class Discovery:
-    """Looks up partitions and offsets with a cluster client of its own."""
+    """Looks up partitions and offsets with a log reader of its own."""
 
     def __init__(
         self,
         options: SourceOptions,
         *,
-        client: ClusterClient | None = None,
+        client: LogReader | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options: Final = options
-        self._client: Final = client if client is not None else ClusterClient(options.client)
+        self._client: Final = client if client is not None else LogReader(options.client)
         self._sleep: Final = sleep
         self._gone: Final[set[str]] = set()
 
@@ -179,12 +179,12 @@ class Discovery:
     def _find_times(self, prefix: str, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         result = {}
         for each, answer in self._client.list_offsets(timestamps).items():
-            if answer.offset < 0 and prefix == "starting" and self._options.no_match is NoMatch.ERROR:
+            if answer is None and prefix == "starting" and self._options.no_match is NoMatch.ERROR:
                 raise OptionError(
                     f"no record of {each} has a timestamp of {timestamps[each]} or later; "
                     "set `startingOffsetsByTimestampStrategy` to latest to start at its end"
                 )
-            result[each] = answer.offset if answer.offset >= 0 else LATEST
+            result[each] = LATEST if answer is None else answer.offset
         return result
 
     def _resolve_edges(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
+from kalda.clients.errors import ClientConfigError
+from kalda.clients.log_reader.log_reader_config import WITHOUT_EFFECT, LogReaderConfig
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_config import KNOWN_PROPERTIES, ClientConfig
-from kalda.net.client.client_errors import ClientConfigError
 from kalda.spark.java_regex import UnsupportedPatternError, translate_java_regex
 from kalda.spark.offsets import (
     EARLIEST,
@@ -100,7 +100,7 @@ class NoMatch(Enum):
 class SourceOptions:
     """The parsed options of one query; pickled to the executors."""
 
-    client: ClientConfig
+    client: LogReaderConfig
     selection: Selection
     starting: Position
     ending: Position
@@ -248,13 +248,14 @@ def _parse_position(lowered: Mapping[str, str], prefix: str, default: Edge) -> P
         return AtOffsets(_read(name, text, parse_offsets))
 
 
-def _parse_client(lowered: Mapping[str, str]) -> ClientConfig:
+def _parse_client(lowered: Mapping[str, str]) -> LogReaderConfig:
     properties: dict[str, str] = {"client.id": "kalda-spark"}
+    known = {key.name for key in LogReaderConfig.definitions().values()} - WITHOUT_EFFECT
     for name, value in lowered.items():
         if not name.startswith("kafka."):
             continue
         name = name.removeprefix("kafka.")
-        if name in KNOWN_PROPERTIES or name.startswith(("security.", "sasl.", "ssl.")):
+        if name in known or name.startswith(("security.", "sasl.", "ssl.")):
             properties[name] = value
         else:
             # Consumers tolerate settings that they do not use, and Spark's guide has its readers set some
@@ -265,7 +266,7 @@ def _parse_client(lowered: Mapping[str, str]) -> ClientConfig:
     # A task reads one partition at a time, so that more per fetch costs memory for that one only.
     properties.setdefault("max.partition.fetch.bytes", str(_PARTITION_FETCH_BYTES))
     try:
-        return ClientConfig.from_properties(properties)
+        return LogReaderConfig.from_properties(properties)
     except ClientConfigError as error:
         raise OptionError(f"kafka.*: {error}") from None
 

@@ -1,11 +1,10 @@
 """Fetches one range of one partition on an executor and decodes it to Arrow batches.
 
-Spark reuses a worker process for many tasks, so the module keeps the connections to the cluster between
-tasks.
+A task has a log reader of its own, whose thread and connections start in the task and end with it. Spark's
+daemon forks worker processes and reuses them, and nothing of a task may be there when the next one starts.
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -13,10 +12,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from kalda.net.client.client_config import ClientConfig
-from kalda.net.client.client_errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kalda.net.client.cluster_client import ClusterClient
-from kalda.net.client.fetch import FetchedRecords, PartitionFetcher
+from kalda.clients.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.records.columnar import decode_batches
 from kalda.spark.data_loss import report_data_loss
 from kalda.spark.options import SourceOptions
@@ -25,32 +23,12 @@ from kalda.spark.schema import RowBatches
 
 logger: Final = logging.getLogger(__name__)
 
-CLIENTS_MAX: Final = 8
-"""Clients that one worker process keeps; one for each cluster and set of settings that its queries use."""
-
 EMPTY_FETCHES_AT_END: Final = 2
 """A broker that says it holds offsets up to the range's end, and twice returns no record of them, has none:
 compaction took them, or they are markers of transactions. Twice, because once may be a throttled answer."""
 
 OUT_OF_RANGE_WAIT_SECONDS: Final = 0.1
 """Between two fetches of an offset that the leader says it has and does not serve."""
-
-_clients: dict[ClientConfig, ClusterClient] = {}
-_clients_pid = 0
-
-
-def worker_client(config: ClientConfig) -> ClusterClient:
-    """Return this process's client for a cluster; a forked process never uses its parent's sockets."""
-    global _clients_pid
-    if _clients_pid != os.getpid():
-        _clients.clear()
-        _clients_pid = os.getpid()
-    client = _clients.get(config)
-    if client is None:
-        while len(_clients) >= CLIENTS_MAX:
-            _clients.pop(next(iter(_clients))).close()
-        client = _clients[config] = ClusterClient(config)
-    return client
 
 
 def read_range(
@@ -63,31 +41,31 @@ def read_range(
         ClientError: the cluster could not be read.
         RecordsError: a batch is corrupt.
     """
-    client = worker_client(options.client)
     rows = RowBatches(schema, offset_range.topic_partition)
     want_headers = "headers" in schema.names
-    for position, fetched in fetch_range(client, options, offset_range):
-        data = fetched.records
-        while True:
-            decoded = decode_batches(
-                data,
-                start_offset=position,
-                end_offset=offset_range.end,
-                aborted=fetched.aborted_transactions,
-                check_crc=options.client.check_crcs,
-                want_headers=want_headers,
-            )
-            yield from rows.of(decoded)
-            if decoded.next_offset >= min(fetched.next_offset, offset_range.end):
-                break
-            # Compressed batches can hold more than one decode takes.
-            assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
-            data = data[decoded.consumed_bytes :]
-            position = decoded.next_offset
+    with LogReader(options.client) as reader:
+        for position, fetched in fetch_range(reader, options, offset_range):
+            data = memoryview(fetched.records)
+            while True:
+                decoded = decode_batches(
+                    data,
+                    start_offset=position,
+                    end_offset=offset_range.end,
+                    aborted=fetched.aborted_transactions,
+                    check_crc=options.client.check_crcs,
+                    want_headers=want_headers,
+                )
+                yield from rows.of(decoded)
+                if decoded.next_offset >= min(fetched.next_offset, offset_range.end):
+                    break
+                # Compressed batches can hold more than one decode takes.
+                assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
+                data = data[decoded.consumed_bytes :]
+                position = decoded.next_offset
 
 
 def fetch_range(
-    client: ClusterClient,
+    reader: LogReader,
     options: SourceOptions,
     offset_range: OffsetRange,
     monotonic: Callable[[], float] = time.monotonic,
@@ -96,8 +74,7 @@ def fetch_range(
     """Yield what the fetches of the range bring, each with the offset that it was asked for."""
     end = offset_range.end
     topic_partition = offset_range.topic_partition
-    fetcher = PartitionFetcher(client, topic_partition, start=offset_range.start, end=end)
-    with fetcher:
+    with reader.fetcher(topic_partition, start=offset_range.start, end=end) as fetcher:
         progress_at = monotonic()
         empty_count = 0
         while fetcher.position < end:
@@ -105,7 +82,7 @@ def fetch_range(
             try:
                 fetched = fetcher.next()
             except OffsetOutOfRangeError:
-                next_position = _skip_lost(client, options, offset_range, position)
+                next_position = _skip_lost(reader, options, offset_range, position)
                 if next_position == position:
                     # A new leader may not have caught up with what it will serve in a moment.
                     if (monotonic() - progress_at) * 1000 > options.poll_timeout_ms:
@@ -129,17 +106,15 @@ def fetch_range(
                 return
 
 
-def _skip_lost(
-    client: ClusterClient, options: SourceOptions, offset_range: OffsetRange, position: int
-) -> int:
+def _skip_lost(reader: LogReader, options: SourceOptions, offset_range: OffsetRange, position: int) -> int:
     """Return where to go on when the log does not hold `position`: at its start, or at the range's end."""
     topic_partition = offset_range.topic_partition
-    beginning = client.beginning_offsets([topic_partition])[topic_partition]
+    beginning = reader.beginning_offsets([topic_partition])[topic_partition]
     if position < beginning:
         next_position = min(beginning, offset_range.end)
         reason = f"the log starts at {beginning}"
     else:
-        end = client.end_offsets([topic_partition])[topic_partition]
+        end = reader.end_offsets([topic_partition])[topic_partition]
         # An end that has grown past the position since is no loss: the leader was behind.
         if position <= end:
             return position

@@ -2,21 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 
+from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
+from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
-from kalda.net.client.client_config import ClientConfig
-from kalda.net.client.client_errors import UnknownTopicOrPartitionError
-from kalda.net.client.cluster_client import ClusterClient, FoundOffset
-from kalda.net.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 BROKER = BrokerEndpoint(0, "broker", 9092)
 
 
-class FakeCluster(ClusterClient):
+class FakeCluster(LogReader):
     """Partitions as lists of timestamps: the offset of a record is `first` plus its index."""
 
     def __init__(self) -> None:
-        super().__init__(ClientConfig((("broker", 9092),)))
+        super().__init__(LogReaderConfig.from_options({"bootstrap_servers": "broker:9092"}))
         self.logs: dict[TopicPartition, list[int]] = {}
         self.first: dict[TopicPartition, int] = {}
         self.internal: set[str] = set()
@@ -37,7 +38,7 @@ class FakeCluster(ClusterClient):
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         names = {each.topic for each in self.logs} if topics is None else set(topics)
-        return ClusterMetadata("fake", 0, {0: BROKER}, {name: self._topic(name) for name in names})
+        return ClusterMetadata(1, "fake", 0, {0: BROKER}, {name: self._topic(name) for name in names})
 
     def topic_partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         found = []
@@ -49,7 +50,9 @@ class FakeCluster(ClusterClient):
             found += partitions
         return found
 
-    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
 
     def _topic(self, name: str) -> TopicMetadata:
@@ -61,13 +64,13 @@ class FakeCluster(ClusterClient):
         error = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TopicMetadata(name, ZERO_UUID, name in self.internal, error, partitions)
 
-    def _find(self, each: TopicPartition, timestamp: int) -> FoundOffset:
+    def _find(self, each: TopicPartition, timestamp: int) -> OffsetAndTimestamp | None:
         log, first = self.logs[each], self.first[each]
         if timestamp == -1:
-            return FoundOffset(first + len(log), -1, 0)
+            return OffsetAndTimestamp(first + len(log), -1, 0)
         if timestamp == -2:
-            return FoundOffset(first, -1, 0)
+            return OffsetAndTimestamp(first, -1, 0)
         for index, found in enumerate(log):
             if found >= timestamp:
-                return FoundOffset(first + index, found, 0)
-        return FoundOffset(-1, -1, -1)
+                return OffsetAndTimestamp(first + index, found, 0)
+        return None

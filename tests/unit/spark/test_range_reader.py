@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.common.types import TopicPartition
-from kalda.net.client.fetch import FetchedRecords
 from kalda.records import columnar
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder

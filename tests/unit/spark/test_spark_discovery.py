@@ -1,7 +1,7 @@
 import pytest
 
+from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_errors import UnknownTopicOrPartitionError
 from kalda.spark.discovery import END_OFFSET_TRIES, Discovery
 from kalda.spark.options import OptionError, parse_stream_options
 from tests.unit.spark.cluster_fakes import FakeCluster

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_config import IsolationLevel
 from kalda.spark.options import (
     Assign,
     AtOffsets,
@@ -37,7 +37,7 @@ def test_defaults_are_those_of_sparks_own_connector() -> None:
         stream.offsets_per_trigger_max,
     )
     assert NoMatch.ERROR is batch.no_match
-    assert (("broker", 9092),) == batch.client.bootstrap_servers
+    assert (("broker", 9092),) == batch.client.bootstrap_addresses
 
 
 def test_option_names_do_not_depend_on_case() -> None:
@@ -76,7 +76,7 @@ def test_kafka_settings_reach_the_client() -> None:
         {**BASE, "kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "7"}
     )
 
-    assert IsolationLevel.READ_COMMITTED is parsed.client.isolation_level
+    assert IsolationLevel.READ_COMMITTED is parsed.client.isolation
     assert 7 == parsed.client.fetch_max_wait_ms
 
 
@@ -109,9 +109,12 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"kafka.value.deserializer": "x"}, "values are always binary"),
         ({"kafka.enable.auto.commit": "true"}, "checkpoint"),
         ({"kafka.interceptor.classes": "x"}, "interceptors"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT is supported"),
-        ({"kafka.ssl.truststore.location": "/x"}, "`ssl.truststore.location`.*will not ignore"),
-        ({"kafka.fetch.max.wait.ms": "soon"}, "`fetch.max.wait.ms`='soon' is not an integer"),
+        (
+            {"kafka.security.protocol": "SASL_SSL"},
+            "`security.protocol`=SASL_SSL needs TLS and SASL",
+        ),
+        ({"kafka.ssl.truststore.location": "/x"}, "`ssl.truststore.location`=/x needs TLS in clients"),
+        ({"kafka.fetch.max.wait.ms": "soon"}, "`fetch.max.wait.ms`=soon is not allowed: it takes an int"),
     ],
 )
 def test_refusals_name_the_option(given: dict[str, str], message: str) -> None:

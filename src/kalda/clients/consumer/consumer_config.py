@@ -9,12 +9,12 @@ from typing import Final
 
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.deserializers import DeserializerOption
 from kalda.clients.consumer.offset_reset import ALLOWED, OffsetReset, parse_offset_reset
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import ConfigValue, MissingFeature, Validator, at_least, one_of
 from kalda.common.settings import HIGH, LOW, boolean, integer, string, string_list
-from kalda.net.client.client_config import IsolationLevel
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

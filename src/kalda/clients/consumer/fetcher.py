@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError, OffsetsOutOfRangeError
@@ -33,7 +34,6 @@ from kalda.clients.network_client import NetworkClient
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.client.client_config import IsolationLevel
 from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message
 

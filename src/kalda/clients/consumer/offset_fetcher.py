@@ -8,6 +8,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import LogTruncationError
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
@@ -29,7 +30,6 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import TopicPartition
-from kalda.net.client.client_config import IsolationLevel
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 

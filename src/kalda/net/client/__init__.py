@@ -1,5 +1,5 @@
-"""Connects clients to brokers: one blocking connection, and a client of a whole cluster.
+"""Holds what clients and connections between brokers share: one pipelined connection, versions, errors.
 
-It is not a producer or a consumer: it joins no group and keeps no position. It imports `kalda.protocol` and
-`kalda.common`. Spark's data source uses it, and `net.peer` uses its choice of versions.
+It knows no cluster: `kalda.clients` chooses brokers, keeps metadata and retries. It imports `kalda.protocol`
+and `kalda.common`.
 """

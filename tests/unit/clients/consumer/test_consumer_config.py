@@ -6,10 +6,10 @@ import pytest
 
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.errors import ClientConfigError
-from kalda.net.client.client_config import IsolationLevel
 
 
 def config(**options: object) -> ConsumerConfig:

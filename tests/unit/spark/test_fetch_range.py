@@ -1,18 +1,23 @@
-"""Fetching one range: what is asked, what is skipped, when it ends. The connection is scripted."""
+"""Fetching one range: what is asked, what is skipped, when it ends."""
 
-from collections.abc import Callable
-from typing import Any, cast
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
-from kalda.common.clock import ManualClock
+from kalda.clients.errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
+from kalda.clients.log_reader.cluster_lookup import ClusterLookup
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.log_reader.log_reader_core import LogReaderCore
+from kalda.clients.log_reader.partition_fetch import offset_behind
+from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.network_client import NetworkClient
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
-from kalda.net.client.broker_connection import BrokerConnection
-from kalda.net.client.client_config import ClientConfig, IsolationLevel
-from kalda.net.client.client_errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
-from kalda.net.client.cluster_client import ClusterClient
-from kalda.net.client.fetch import PartitionFetcher, offset_behind
+from kalda.common.types import TopicPartition
+from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -20,12 +25,16 @@ from kalda.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kalda.protocol.schema import Message, VersionRange
 from kalda.records.record import RecordBatchBuilder
 from kalda.spark.data_loss import DataLossError
 from kalda.spark.options import SourceOptions, parse_batch_options
 from kalda.spark.plan import OffsetRange
 from kalda.spark.range_reader import fetch_range
+from tests.unit.clients.metadata_responses import partition, response, topic
+from tests.virtual_time import VirtualTimeLoop
 
+T = TypeVar("T")
 TP = TopicPartition("t", 0)
 
 
@@ -36,68 +45,103 @@ def batch(base_offset: int, count: int) -> bytes:
     return bytes(builder.build())
 
 
-class ScriptedBroker(ClusterClient):
-    """Answers fetches from a function of the offset; counts connections."""
+class ScriptedClient(NetworkClient):
+    """Answers fetches from a function of the offset, half a second later each."""
 
-    def __init__(self, answer: Callable[[int], PartitionData | Exception], **config: Any) -> None:
-        self.time = ManualClock()
-        super().__init__(
-            ClientConfig((("b", 1),), default_api_timeout_ms=5_000, **config),
-            clock=self.time,
-            sleep=self.time.advance,
-        )
+    def __init__(self, config: LogReaderConfig, answer: Callable[[int], PartitionData | Exception]) -> None:
+        super().__init__(config, Metadata())
         self.answer = answer
         self.asked: list[int] = []
-        self.connections: list[ScriptedConnection] = []
+        self.pending: list[int] = []
+        self.refreshes = 0
+        self.metadata.add_topic("t", 0.0)
+        self.metadata.received(response(topic("t", partition(0, 0, 1)), brokers=(0,)))
+
+    async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
+        self.refreshes += 1
+        return self.metadata.snapshot
+
+    async def ready(self, node_id: int, *, timeout_ms: int | None = None) -> NodeApiVersions:
+        return NodeApiVersions("b:1", {ApiKey.FETCH: VersionRange(4, 12)}, {})
+
+    def is_ready(self, node_id: int) -> bool:
+        return True
+
+    def send_nowait(
+        self, node_id: int, request: Message, version: int, timeout_ms: int
+    ) -> "asyncio.Future[Message]":
+        assert isinstance(request, FetchRequest)
+        offset = request.topics[0].partitions[0].fetch_offset
+        self.pending.append(offset)
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        asyncio.get_running_loop().call_later(0.5, self._respond, offset, future)
+        return future
+
+    def _respond(self, offset: int, future: "asyncio.Future[Message]") -> None:
+        self.pending.remove(offset)
+        if future.cancelled():
+            return
+        self.asked.append(offset)
+        data = self.answer(offset)
+        if isinstance(data, Exception):
+            future.set_exception(data)
+        else:
+            future.set_result(FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])]))
+
+
+class ScriptedCore(LogReaderCore):
+    """Runs on a loop of virtual time in the test's own thread."""
+
+    def __init__(self, config: LogReaderConfig, client: ScriptedClient, loop: VirtualTimeLoop) -> None:
+        self.loop = loop
+        self.client = client  # type: ignore[misc]  # the base class creates its own, and a thread
+        self.lookup = ClusterLookup(client, config)  # type: ignore[misc]  # likewise
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(coroutine)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.loop.call_soon(callback)
+
+
+class ScriptedBroker(LogReader):
+    """A log reader over a scripted client; the log's edges are what the test says."""
+
+    def __init__(self, answer: Callable[[int], PartitionData | Exception], **options: str | int) -> None:
+        config = LogReaderConfig.from_options(
+            {"bootstrap_servers": "b:1", "default_api_timeout_ms": 5_000, **options}
+        )
+        super().__init__(config)
+        self.loop = VirtualTimeLoop()
+        self.client = ScriptedClient(config, answer)
+        self._core = ScriptedCore(config, self.client, self.loop)
         self.log_start = 0
         self.log_end = 0
+        LOOPS.append(self.loop)
 
-    def leader(self, topic_partition: TopicPartition, deadline: float) -> BrokerEndpoint:
-        return BrokerEndpoint(0, "b", 1)
+    @property
+    def asked(self) -> list[int]:
+        return self.client.asked
 
-    def topic_id(self, topic: str) -> Any:
-        return ZERO_UUID
+    def sleep(self, seconds: float) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
 
-    def borrow(self, broker: BrokerEndpoint, deadline: float) -> BrokerConnection:
-        connection = ScriptedConnection(self)
-        self.connections.append(connection)
-        return cast("BrokerConnection", connection)
-
-    def give_back(self, connection: BrokerConnection) -> None:
-        connection.close()
-
-    def beginning_offsets(self, topic_partitions: Any) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, topic_partitions: object) -> dict[TopicPartition, int]:
         return {TP: self.log_start}
 
-    def end_offsets(self, topic_partitions: Any) -> dict[TopicPartition, int]:
+    def end_offsets(self, topic_partitions: object) -> dict[TopicPartition, int]:
         return {TP: self.log_end}
 
 
-class ScriptedConnection:
-    def __init__(self, broker: ScriptedBroker) -> None:
-        self.broker = broker
-        self.pending: list[int] = []
-        self.is_closed = False
+LOOPS: list[VirtualTimeLoop] = []
 
-    @property
-    def in_flight(self) -> int:
-        return len(self.pending)
 
-    def send(self, request: FetchRequest, deadline: float) -> None:
-        self.pending.append(request.topics[0].partitions[0].fetch_offset)
-
-    def receive(self, response_class: type[FetchResponse], deadline: float) -> FetchResponse:
-        offset = self.pending.pop(0)
-        self.broker.asked.append(offset)
-        self.broker.time.advance(0.5)
-        data = self.broker.answer(offset)
-        if isinstance(data, Exception):
-            raise data
-        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
-
-    def close(self) -> None:
-        self.is_closed = True
-        self.pending.clear()
+@pytest.fixture(autouse=True)
+def closed_loops() -> Iterator[None]:
+    yield
+    while LOOPS:
+        LOOPS.pop().close()
 
 
 def records(data: bytes, high_watermark: int, **more: Any) -> PartitionData:
@@ -110,7 +154,7 @@ def options(**given: str) -> SourceOptions:
 
 def fetch(broker: ScriptedBroker, start: int, end: int, **given: str) -> list[tuple[int, int]]:
     offset_range = OffsetRange(TP, start, end)
-    fetches = fetch_range(broker, options(**given), offset_range, broker.time.monotonic, broker.time.advance)
+    fetches = fetch_range(broker, options(**given), offset_range, broker.loop.time, broker.sleep)
     return [(position, fetched.next_offset) for position, fetched in fetches]
 
 
@@ -127,10 +171,9 @@ def test_offset_behind_counts_whole_batches_only() -> None:
 def test_the_next_fetch_is_under_way_before_the_caller_decodes() -> None:
     broker = ScriptedBroker(lambda offset: records(batch(offset, 10), 100))
 
-    with PartitionFetcher(broker, TP, start=0, end=100) as fetcher:
+    with broker.fetcher(TP, start=0, end=100) as fetcher:
         fetcher.next()
-        assert [10] == broker.connections[0].pending
-    assert broker.connections[0].is_closed
+        assert [10] == broker.client.pending
 
 
 def test_a_range_is_fetched_to_its_end_and_not_beyond() -> None:
@@ -204,7 +247,7 @@ def test_a_leader_that_is_behind_is_waited_for_but_not_for_ever() -> None:
     broker.log_end = 100
     assert [(50, 60)] == fetch(broker, 50, 60)
 
-    broker.answer = out_of_range_below(1000)
+    broker.client.answer = out_of_range_below(1000)
     with pytest.raises(OffsetOutOfRangeError, match="at offset 50"):
         fetch(broker, 50, 60, **{"kafkaConsumer.pollTimeoutMs": "3000"})
 
@@ -228,7 +271,7 @@ def test_a_lost_connection_is_replaced_and_nothing_is_read_twice() -> None:
     broker = ScriptedBroker(answer)
 
     assert [(0, 10), (10, 20), (20, 30)] == fetch(broker, 0, 30)
-    assert 3 == len(broker.connections)
+    assert [0, 10, 10, 20, 20] == broker.asked
 
 
 def test_a_moved_leader_is_followed() -> None:
@@ -236,7 +279,7 @@ def test_a_moved_leader_is_followed() -> None:
     broker = ScriptedBroker(lambda offset: answers.pop() if answers else records(batch(offset, 10), 100))
 
     assert [(0, 10)] == fetch(broker, 0, 10)
-    assert 2 == len(broker.connections)
+    assert 1 == broker.client.refreshes
 
 
 def test_bytes_that_hold_no_batch_are_an_error_not_a_loop() -> None:
@@ -249,9 +292,9 @@ def test_bytes_that_hold_no_batch_are_an_error_not_a_loop() -> None:
 def test_read_committed_stops_at_the_last_stable_offset() -> None:
     aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
     data = records(batch(0, 10), 20, last_stable_offset=10, aborted_transactions=aborted)
-    broker = ScriptedBroker(lambda offset: data, isolation_level=IsolationLevel.READ_COMMITTED)
+    broker = ScriptedBroker(lambda offset: data, isolation_level="read_committed")
 
-    with PartitionFetcher(broker, TP, start=0, end=10) as fetcher:
+    with broker.fetcher(TP, start=0, end=10) as fetcher:
         fetched = fetcher.next()
 
     assert 10 == fetched.last_stable_offset
