@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kalda.tools.verify_replicas.verification import Verification
 
 
-
 @command("verify-replicas")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option("--topics-include", metavar="REGEX", help="Verify the topics whose whole name matches.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -35,7 +36,16 @@ class VerificationRun:
         self._max_wait_ms: Final = max_wait_ms
 
     async def verify(self, report_interval_s: float | None) -> None:
-        """Fetch and compare until all is done."""
+        """Fetch and compare until all is done; `report_interval_s` is None where there is an end."""
+        verification = self._verification
+        if report_interval_s is not None:
+            await self._rounds(report_interval_s, lambda: None)
+            return
+        count = verification.partition_count
+        with self._tool.output.progress("verify-replicas", count, "partitions") as progress:
+            await self._rounds(None, lambda: progress.update(verification.done_count))
+
+    async def _rounds(self, report_interval_s: float | None, show_progress: Callable[[], None]) -> None:
         verification = self._verification
         next_report_s = time.monotonic() + (report_interval_s or 0.0)
         while not verification.is_done:
@@ -66,6 +76,7 @@ class VerificationRun:
                     str(found),
                 )
                 self._tool.output.flush()
+            show_progress()
             if report_interval_s is not None and time.monotonic() >= next_report_s:
                 next_report_s += report_interval_s
                 self._report()

@@ -66,7 +66,17 @@ class Verification:
     @property
     def is_done(self) -> bool:
         """Whether every partition was verified or given up."""
-        return all(each.is_done for each in self._partitions.values())
+        return self.done_count == self.partition_count
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions there are."""
+        return len(self._partitions)
+
+    @property
+    def done_count(self) -> int:
+        """How many of them were verified or given up."""
+        return sum(each.is_done for each in self._partitions.values())
 
     @property
     def max_lag(self) -> tuple[TopicPartition, int, int] | None:
