@@ -39,6 +39,19 @@ STALE_METADATA: Final = frozenset(
 """Errors after which the leader may be another broker."""
 
 
+UNCERTAIN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors after which a broker may nevertheless have appended the batch, or a later leader may have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
     """What one request had as the result for one batch."""
@@ -108,21 +121,22 @@ class ProduceResults:
     def apply(self, batch: ProducerBatch, result: PartitionResult, now: float) -> None:
         """Take the result of one attempt to send a batch."""
         code = result.code
+        batch.is_in_request = False
+        if code in UNCERTAIN:
+            batch.may_be_written = True
         if code is ErrorCode.NONE:
             self._complete(batch, result)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
             self._split(batch)
+        elif self._is_duplicate(batch, code):
+            # The broker has the batch but no longer knows its offset.
+            self._complete(batch, result)
         elif self._can_retry(batch, result, now):
             self._log_retry(batch, result)
             self._accumulator.reenqueue(batch, now)
             self.retry_count += batch.record_count
-        elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            # The broker has the batch but no longer knows its offset.
-            self._complete(batch, result)
         else:
-            # After the last attempt it is not known whether the broker appended the batch, so its sequence
-            # numbers must not be given to other records.
-            self._fail(batch, result, adjusts_sequences=batch.attempts < self._retries)
+            self._fail(batch, result)
         if code in STALE_METADATA:
             self._metadata.request_update()
         if self._keeps_order:
@@ -145,10 +159,8 @@ class ProduceResults:
         )
         if batch.has_sequence:
             what += "; they were sent, and the broker may have written them"
-        self._fail_with(batch, RequestTimedOutError(what), {}, adjusts_sequences=False)
-        if self._transactions is not None and batch.has_sequence:
-            # No batch gets a sequence before it is known whether the broker has this one.
-            self._transactions.sequences.mark_unresolved(batch)
+            batch.may_be_written = True
+        self._fail_with(batch, RequestTimedOutError(what), {})
 
     def abort(self, batch: ProducerBatch, error: ClientError) -> None:
         """Fail a batch because the producer closes, the transaction ends, or nothing can be sent any more."""
@@ -159,6 +171,16 @@ class ProduceResults:
             self._transactions.sequences.remove_in_flight(batch)
         batch.fail(error)
         self._accumulator.completed(batch)
+
+    def _is_duplicate(self, batch: ProducerBatch, code: ErrorCode) -> bool:
+        if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return True
+        transactions = self._transactions
+        return (
+            code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            and transactions is not None
+            and transactions.sequences.is_surely_written(batch)
+        )
 
     def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: float) -> bool:
         if batch.is_done or batch.attempts >= self._retries:
@@ -190,7 +212,7 @@ class ProduceResults:
             len(parts),
         )
 
-    def _fail(self, batch: ProducerBatch, result: PartitionResult, *, adjusts_sequences: bool) -> None:
+    def _fail(self, batch: ProducerBatch, result: PartitionResult) -> None:
         what = f"records for {batch.topic_partition}"
         if result.cause is not None:
             error: ClientError = result.cause
@@ -206,25 +228,39 @@ class ProduceResults:
                 "the record is valid itself, but another one of its batch is not"
                 + ("" if result.message is None else f": {result.message}"),
             )
-        self._fail_with(batch, error, record_errors, adjusts_sequences=adjusts_sequences)
+        self._fail_with(batch, error, record_errors)
 
     def _fail_with(
-        self,
-        batch: ProducerBatch,
-        error: ClientError,
-        record_errors: Mapping[int, Exception],
-        *,
-        adjusts_sequences: bool,
+        self, batch: ProducerBatch, error: ClientError, record_errors: Mapping[int, Exception]
     ) -> None:
         if batch.is_done:
             if self._transactions is not None:
                 self._transactions.sequences.remove_in_flight(batch)
             return
         self.error_count += batch.record_count
-        if self._transactions is not None:
-            self._transactions.handle_failed_batch(batch, error, adjusts_sequences=adjusts_sequences)
+        transactions = self._transactions
+        if transactions is not None:
+            # Renumbering what is in flight is right only if the broker surely has none of it. (Java's client
+            # renumbers after a time-out too, which can write records twice.)
+            is_certain = not batch.may_be_written and not self._has_uncertain_before(batch, transactions)
+            transactions.handle_failed_batch(
+                batch, error, adjusts_sequences=is_certain and batch.has_sequence
+            )
+            if batch.has_sequence and not is_certain:
+                # No batch gets a new sequence before it is known whether the broker has this one.
+                transactions.sequences.mark_unresolved(batch)
         batch.fail(error, record_errors)
         self._accumulator.completed(batch)
+
+    def _has_uncertain_before(self, failed: ProducerBatch, transactions: TransactionManager) -> bool:
+        """Whether the broker may have a batch in flight that was numbered before the failed one."""
+        entry = transactions.sequences.find(failed.topic_partition)
+        for batch in () if entry is None else entry.in_flight:
+            if batch is failed:
+                break
+            if isinstance(batch, ProducerBatch) and (batch.may_be_written or batch.is_in_request):
+                return True
+        return False
 
     def _log_retry(self, batch: ProducerBatch, result: PartitionResult) -> None:
         # The first retry of a batch is routine while leaders move.

@@ -68,9 +68,11 @@ class ProducerBatch:
         "callbacks",
         "created",
         "is_closed",
+        "is_in_request",
         "is_split",
         "is_transactional",
         "leader_epoch",
+        "may_be_written",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -99,6 +101,10 @@ class ProducerBatch:
         self.leader_epoch = -1
         """The partition's leader epoch at the last attempt; with a newer leader it is sent without
         back-off."""
+        self.is_in_request = False
+        """Whether it was drained and the result of that attempt is not known."""
+        self.may_be_written = False
+        """Whether an attempt ended without the certainty that no broker appended the batch."""
         self.reserved = reserved
         self.room = reserved - HEADER_SIZE
         """Bytes of records that may still be added."""
@@ -264,6 +270,7 @@ class ProducerBatch:
             part = ProducerBatch(self.topic_partition, new_builder(), self.created, size_max)
             part.is_split = True
             part.attempts = self.attempts
+            part.may_be_written = self.may_be_written
             part.try_append(*arguments)
             parts.append(part)
             first_indexes.append(index)

@@ -90,6 +90,20 @@ class ProducerSequences:
             entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
         entry.remove_in_flight(batch)
 
+    def is_surely_written(self, batch: SequencedBatch) -> bool:
+        """Return whether a broker acknowledged a later batch with the same identity.
+
+        A broker accepts sequences only in order, so it has this batch too, although it may have forgotten
+        so: it remembers the last five batches. It then answers OUT_OF_ORDER_SEQUENCE_NUMBER, for ever.
+        """
+        entry = self._partitions.get(batch.topic_partition)
+        return (
+            entry is not None
+            and entry.identity == (batch.producer_id, batch.producer_epoch)
+            and entry.last_acked_sequence != NO_LAST_ACKED_SEQUENCE
+            and is_later_sequence(entry.last_acked_sequence, last_sequence(batch))
+        )
+
     def remove_in_flight(self, batch: SequencedBatch) -> None:
         """Stop tracking a batch that failed or that was split."""
         entry = self._partitions.get(batch.topic_partition)
@@ -191,5 +205,8 @@ class ProducerSequences:
         if is_transactional:
             return Retry.NO
         # There is a gap in the log, unless the batch only waits for another that has expired.
-        is_gap = unresolved is None or batch.base_sequence == unresolved
+        # Before an earlier batch is complete there is nothing to conclude: the broker may be appending it,
+        # and renumbering it now would write it twice.
+        is_first = entry is None or entry.first_in_flight is batch
+        is_gap = is_first and (unresolved is None or batch.base_sequence == unresolved)
         return Retry.AFTER_EPOCH_BUMP if is_gap else Retry.YES

@@ -546,6 +546,7 @@ class RecordAccumulator:
             if self._state is not None and not first.has_sequence:
                 self._assign_sequence(first, self._state)
             first.leader_epoch = leader_epoch
+            first.is_in_request = True
             drained.append(first)
         return drained
 

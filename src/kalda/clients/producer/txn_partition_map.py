@@ -6,6 +6,7 @@ first batch after a gap.
 """
 
 from bisect import insort
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kalda.clients.producer.producer_identity import (
@@ -91,6 +92,11 @@ class TxnPartitionEntry:
     def first_in_flight(self) -> SequencedBatch | None:
         """The batch in flight with the lowest sequence."""
         return self._in_flight[0] if self._in_flight else None
+
+    @property
+    def in_flight(self) -> Sequence[SequencedBatch]:
+        """The batches that were drained and are not complete, in order."""
+        return self._in_flight
 
     def increment_sequence(self, increment: int) -> None:
         """Reserve sequence numbers for a batch of `increment` records."""
