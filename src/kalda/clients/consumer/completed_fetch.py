@@ -45,6 +45,8 @@ class CompletedFetch:
         "_header",
         "_position",
         "_records",
+        "_resume_at",
+        "_returned",
         "aborted",
         "fetch_offset",
         "generation",
@@ -79,11 +81,14 @@ class CompletedFetch:
         self._position = 0
         self._header: BatchHeader | None = None
         self._decoder: BatchDecoder | None = None
+        # Records that iteration took and did not hand out, and the next offset and epoch behind them.
+        self._returned: list[ConsumerRecord[Any, Any]] = []
+        self._resume_at = (fetch_offset, NO_LEADER_EPOCH)
 
     @property
     def is_consumed(self) -> bool:
         """Whether nothing is left."""
-        return self._decoder is None and self._position >= self.size
+        return self._decoder is None and self._position >= self.size and not self._returned
 
     @property
     def unread_bytes(self) -> int:
@@ -97,7 +102,7 @@ class CompletedFetch:
             FetchCorruptionError: the next batch is damaged.
             RecordDeserializationError: a deserializer failed for the next record.
         """
-        taken: list[ConsumerRecord[Any, Any]] = []
+        taken: list[ConsumerRecord[Any, Any]] = self._take_returned(count) if self._returned else []
         try:
             while len(taken) < count:
                 decoder = self._decoder or self._open_next(deserializers)
@@ -118,10 +123,22 @@ class CompletedFetch:
                 raise
         return taken
 
-    def skip_rest(self) -> None:
-        """Give up what is left."""
-        self._position = self.size
-        self._decoder = None
+    def put_back(self, records: list[ConsumerRecord[Any, Any]], offset: int) -> None:
+        """Take back the last records of the last `take`; the next one returns them, from `offset` on."""
+        if not self._returned:
+            self._resume_at = self.next_offset, self.last_epoch
+        self._returned = records + self._returned
+        self.next_offset = offset
+
+    def _take_returned(self, count: int) -> list[ConsumerRecord[Any, Any]]:
+        taken, self._returned = self._returned[:count], self._returned[count:]
+        if self._returned:
+            epoch = taken[-1].leader_epoch
+            self.next_offset = taken[-1].offset + 1
+            self.last_epoch = NO_LEADER_EPOCH if epoch is None else epoch
+        else:
+            self.next_offset, self.last_epoch = self._resume_at
+        return taken
 
     def _open_next(self, deserializers: Deserializers) -> BatchDecoder | None:
         """Open the next batch with records to return; None at the end."""

@@ -9,8 +9,9 @@ until the next call takes them.
 
 import asyncio
 import logging
+import re
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -21,7 +22,12 @@ from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.fetcher import Fetcher
 from kalda.clients.consumer.group_port import GroupPort
 from kalda.clients.consumer.offset_fetcher import OffsetFetcher
-from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
+from kalda.clients.consumer.offset_reset import OffsetReset
+from kalda.clients.consumer.subscription_state import (
+    SubscriptionPattern,
+    SubscriptionState,
+    SubscriptionType,
+)
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.network_client import NetworkClient
@@ -30,8 +36,15 @@ from kalda.common.types import TopicPartition
 
 logger: Final = logging.getLogger(__name__)
 
+TopicsLike = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
+"""What a user may subscribe to: a topic, several, or all that match a pattern."""
+
 _ERRORS_MAX: Final = 16
 """Errors kept for the user; a program that does not poll loses the oldest."""
+
+_POLL_NOTES_SHARE: Final = 0.25
+"""The part of `max.poll.interval.ms` after which a program that processes records one by one, and so calls no
+`poll` for long, is noted to make progress."""
 
 
 class ConsumerCore:
@@ -57,12 +70,15 @@ class ConsumerCore:
             config, self.network, self.subscription, self.buffer, on_ready=on_ready, on_error=self.add_error
         )
         self.group: GroupPort | None = None
+        self.is_poll_due = False
+        """Whether `polled` should be called before more records are returned: the group has work for it."""
         self._on_ready: Final = on_ready
         self._errors: Final[deque[ClientError]] = deque(maxlen=_ERRORS_MAX)
         self._loop: Final = asyncio.get_running_loop()
         self._positions_needed: Final = asyncio.Event()
         self._positions_changed: Final = asyncio.Condition()
         self._positions_timer: asyncio.TimerHandle | None = None
+        self._poll_timer: asyncio.TimerHandle | None = None
         self._positions_task: asyncio.Task[None] | None = None
 
     # Lifecycle
@@ -83,13 +99,47 @@ class ConsumerCore:
             if self.group is not None:
                 await self.group.close(timeout_s)
         finally:
-            if self._positions_timer is not None:
-                self._positions_timer.cancel()
+            for timer in (self._positions_timer, self._poll_timer):
+                if timer is not None:
+                    timer.cancel()
             if self._positions_task is not None:
                 self._positions_task.cancel()
                 await asyncio.gather(self._positions_task, return_exceptions=True)
             await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
             await self.network.close(max(deadline - self._loop.time(), 0.1))
+
+    # The group's view of poll
+
+    def polled(self) -> None:
+        """Note that the user has processed all records returned so far, before more are returned."""
+        self.is_poll_due = False
+        if self.group is not None:
+            now = self.clock.monotonic()
+            self.group.polled(now)
+            self._set_poll_timer(now)
+
+    def check_subscribed(self) -> None:
+        """Check that there is something to read.
+
+        Raises:
+            IllegalStateError: nothing is subscribed to or assigned.
+        """
+        if self.subscription.type is SubscriptionType.NONE:
+            raise IllegalStateError("nothing to read: subscribe() to topics or assign() partitions first")
+
+    def took(self) -> None:
+        """Take note that the user may have taken records: fetch more, look for positions; on the loop."""
+        if self.fetcher.needs_room:
+            self.fetcher.wake()
+        if not self.subscription.has_all_positions():
+            self._positions_needed.set()
+
+    def wake_poll(self) -> None:
+        """Have the user's thread call `polled`, also in the middle of an iteration; on the loop."""
+        self.is_poll_due = True
+        self._on_ready()
+        # The assignment may have changed, or a callback that held fetches back has returned.
+        self.positions_changed()
 
     # Errors
 
@@ -108,16 +158,56 @@ class ConsumerCore:
 
     # Subscription and positions
 
+    def subscribe(self, topics: TopicsLike) -> None:
+        """Change the subscription; `subscription_changed` on the loop must follow. Safe in any thread.
+
+        Raises:
+            IllegalStateError: there is no `group.id`, or another kind of subscription is in use.
+        """
+        self.needed_group("subscriptions")
+        if isinstance(topics, re.Pattern):
+            self.subscription.subscribe_pattern(topics)
+        elif isinstance(topics, SubscriptionPattern):
+            if not self.config.is_consumer_protocol:
+                raise IllegalStateError(
+                    "a SubscriptionPattern needs `group.protocol`=consumer; use re.compile() with classic"
+                )
+            self.subscription.subscribe_re2(topics)
+        else:
+            names = [topics] if isinstance(topics, str) else list(topics)
+            for name in names:
+                if not name.strip():
+                    raise IllegalStateError(f"cannot subscribe to {name!r}: it is not the name of a topic")
+            self.subscription.subscribe(names)
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Set a position; `positions_changed` on the loop must follow. Safe in any thread.
+
+        Raises:
+            IllegalStateError: the partition is not assigned, or the offset is negative.
+        """
+        target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if target.offset < 0:
+            raise IllegalStateError(f"cannot seek to offset {target.offset} of {partition}: it is negative")
+        position = self.seek_position(partition, target.offset, target.leader_epoch)
+        self.subscription.seek(partition, position)
+
+    def reset(self, partitions: Iterable[TopicPartition], reset: OffsetReset) -> None:
+        """Look positions up again; `positions_changed` on the loop must follow. Safe in any thread.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+        """
+        for partition in list(partitions) or self.subscription.assigned():
+            self.subscription.request_reset(partition, reset)
+
     def subscription_changed(self) -> None:
         """Take note that the user subscribed, assigned or unsubscribed."""
         subscription = self.subscription
         self.buffer.drop_stale()
         now = self.clock.monotonic()
-        if subscription.type is SubscriptionType.PATTERN:
-            self.metadata.set_topics(None, now)
-            self._match_pattern(self.metadata.snapshot)
-        else:
-            self.metadata.set_topics(subscription.metadata_topics, now)
+        is_pattern = subscription.type is SubscriptionType.PATTERN
+        self.metadata.set_topics(None if is_pattern else subscription.metadata_topics, now)
         if self.group is not None:
             self.group.subscription_changed()
         self.positions_changed()
@@ -199,20 +289,7 @@ class ConsumerCore:
     # Internals
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
-        if self.subscription.type is SubscriptionType.PATTERN:
-            self._match_pattern(snapshot)
         self._positions_needed.set()
-
-    def _match_pattern(self, snapshot: ClusterMetadata) -> None:
-        leave_out = self.config.exclude_internal_topics
-        subscription = self.subscription
-        topics = [
-            topic.name
-            for topic in snapshot.topics.values()
-            if subscription.matches_pattern(topic.name) and not (topic.is_internal and leave_out)
-        ]
-        if subscription.subscribe_from_pattern(topics) and self.group is not None:
-            self.group.subscription_changed()
 
     async def _keep_positions(self) -> None:
         needed = self._positions_needed
@@ -253,6 +330,16 @@ class ConsumerCore:
                 }
             )
         subscription.reset_initializing(partitions)
+
+    def _set_poll_timer(self, now: float) -> None:
+        """Call `polled` again in time for auto commit and for `max.poll.interval.ms`."""
+        assert self.group is not None, "polls without a group"
+        delay = self.config.max_poll_interval_ms / 1000 * _POLL_NOTES_SHARE
+        if (next_poll_at := self.group.next_poll_at) is not None:
+            delay = min(delay, next_poll_at - now)
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+        self._poll_timer = self._loop.call_later(max(delay, 0.0), self.wake_poll)
 
     def _set_positions_timer(self) -> None:
         if self._positions_timer is not None:

@@ -8,15 +8,26 @@ from the position on, and never after a seek, a reset or a rebalance (`generatio
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.consumer.fetch_position import FetchPosition
+from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records of one partition that iteration hands out one by one."""
+
+    fetch: CompletedFetch
+    start: FetchPosition
+    """The position before the records."""
+    records: list[ConsumerRecord[Any, Any]]
 
 
 class FetchBuffer:
@@ -83,6 +94,31 @@ class FetchBuffer:
                 with self._lock:
                     self._fetches.extendleft(reversed(parked))
         return taken
+
+    def take_chunk(self, count: int, deserializers: Deserializers) -> Chunk | None:
+        """Return up to `count` records of one partition; None if there are none.
+
+        Raises:
+            FetchCorruptionError, RecordDeserializationError: the first record cannot be read.
+        """
+        while (fetch := self.next_fetch()) is not None:
+            start = self._subscription.next_position(fetch.partition, fetch.generation)
+            if (records := self._take_from(fetch, count, deserializers)) and start is not None:
+                return Chunk(fetch, start, records)
+        return None
+
+    def put_back(self, chunk: Chunk, handed_out: int) -> None:
+        """Take back all but the first records of the last `take_chunk`; the position moves before them."""
+        fetch, position = chunk.fetch, chunk.start
+        if handed_out:
+            last = chunk.records[handed_out - 1]
+            epoch = NO_LEADER_EPOCH if last.leader_epoch is None else last.leader_epoch
+            position = FetchPosition(last.offset + 1, epoch, position.leader)
+        if self._subscription.rewind(fetch.partition, fetch.generation, position):
+            fetch.put_back(chunk.records[handed_out:], position.offset)
+            with self._lock:
+                if fetch not in self._fetches:
+                    self._fetches.appendleft(fetch)
 
     def next_fetch(self) -> CompletedFetch | None:
         """Return the first fetch with records to return now, and leave it in the buffer."""

@@ -322,6 +322,18 @@ class SubscriptionState:
             state.position = position
             return True
 
+    def rewind(self, partition: TopicPartition, generation: int, position: FetchPosition) -> bool:
+        """Move the position back before records that `advance` counted and that were not handed out.
+
+        Returns False if it has moved elsewhere meanwhile.
+        """
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None or state.generation != generation or state.state is not FetchState.FETCHING:
+                return False
+            state.position = position
+            return True
+
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit: the position of every partition that has a valid one."""
         with self._lock:

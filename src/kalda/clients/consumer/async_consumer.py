@@ -1,0 +1,429 @@
+"""The asynchronous consumer: every method that reads or changes something is a coroutine of the user's loop.
+
+`Consumer` is its synchronous twin and runs it on a thread of its own. Only `poll` and iteration are written
+twice: they are where the two differ.
+"""
+
+import asyncio
+import inspect
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
+from kalda.clients.consumer.consumer_errors import WakeupError
+from kalda.clients.consumer.consumer_queries import ConsumerQueries
+from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
+from kalda.clients.consumer.consumer_setup import (
+    ConsumerSetup,
+    OffsetLike,
+    create_group,
+    option_names,
+    read_offsets,
+    read_partitions,
+)
+from kalda.clients.consumer.group_port import Offsets, OnCommit
+from kalda.clients.consumer.interceptors import Interceptors
+from kalda.clients.consumer.offset_reset import EARLIEST, LATEST
+from kalda.clients.consumer.rebalance_listener import (
+    ConsumerInterceptor,
+    ConsumerRebalanceListener,
+    RebalanceEvent,
+)
+from kalda.clients.consumer.record_iteration import RecordIteration
+from kalda.clients.errors import IllegalStateError
+from kalda.common.types import TopicPartition
+
+CLOSE_TIMEOUT_SECONDS: Final = 30.0
+"""How long `close` may take; Java's default."""
+
+
+class AsyncConsumer(ConsumerQueries):
+    """Reads records from topics, on the running event loop.
+
+    Example:
+        ```python
+        async with AsyncConsumer("orders", bootstrap_servers="localhost:9092", group_id="g") as consumer:
+            async for record in consumer:
+                ...
+        ```
+
+    One task at a time may poll or iterate. All other methods are coroutines, too, except `wakeup`.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        listener: ConsumerRebalanceListener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Check the settings; nothing runs before `start` or ``async with``.
+
+        Args:
+            topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
+            interceptors: See records before the user, and committed offsets.
+            listener: Is called when the group changes the assignment; its methods may be coroutines.
+            options: Kafka's settings with underscores, see `ConsumerConfig`.
+
+        Raises:
+            ClientConfigError: a setting is unknown or not allowed.
+        """
+        self._prepare(ConsumerSetup.from_options(options, interceptors), topics, listener)
+
+    def _prepare(
+        self, setup: ConsumerSetup, topics: tuple[str, ...], listener: ConsumerRebalanceListener | None
+    ) -> None:
+        self._setup = setup
+        self._topics = topics
+        self._listener = listener
+        self._interceptors = Interceptors(self._setup.interceptors)
+        self._ready = asyncio.Event()
+        self._core: ConsumerCore | None = None
+        self._iteration: RecordIteration | None = None
+        self._generator: AsyncGenerator[ConsumerRecord[Any, Any], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        self._is_polling = False
+        self._is_woken = False
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, object],
+        *topics: str,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        listener: ConsumerRebalanceListener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Make a consumer from Kafka's dotted names, such as the properties of a file; `options` win.
+
+        Raises:
+            ClientConfigError: a setting is unknown or not allowed.
+        """
+        merged: Any = {**option_names(config), **options}
+        return cls(*topics, interceptors=interceptors, listener=listener, **merged)
+
+    # Lifecycle
+
+    async def start(self) -> None:
+        """Start to connect and, with topics, to join the group; ``async with`` calls it. Harmless twice.
+
+        Raises:
+            IllegalStateError: the consumer is closed.
+        """
+        if self._is_closed:
+            raise IllegalStateError("this consumer is closed; create another one")
+        if self._core is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        core = self._core = ConsumerCore(self._setup.config, self._on_ready)
+        self._iteration = RecordIteration(core.buffer, self._setup.deserializers)
+        core.start(create_group(core, self, self._on_committed))
+        if self._topics:
+            await self.subscribe(self._topics)
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
+        """Commit if auto commit is on, leave the group, close the connections; harmless twice.
+
+        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
+        """
+        if self._is_closed or self._core is None:
+            self._is_closed = True
+            return
+        self._settle()
+        self._is_closed = True
+        self._ready.set()
+        if self._generator is not None and not self._is_polling:
+            await self._generator.aclose()
+        await self._core.close(timeout_s)
+        self._interceptors.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Subscription
+
+    async def subscribe(self, topics: TopicsLike, listener: ConsumerRebalanceListener | None = None) -> None:
+        """Subscribe to topics, instead of those before; the group assigns partitions.
+
+        Args:
+            topics: A name, several names, an `re.Pattern` that a topic's whole name must match, or a
+                `SubscriptionPattern` that the broker evaluates. No names unsubscribe.
+            listener: Is called when the assignment changes; without one the present listener stays.
+
+        Raises:
+            IllegalStateError: there is no `group.id`, or partitions are assigned with `assign`.
+        """
+        core = self._usable_core()
+        if listener is not None:
+            self._listener = listener
+        if not isinstance(topics, str) and isinstance(topics, Collection) and not topics:
+            await self.unsubscribe()
+            return
+        core.subscribe(topics)
+        core.subscription_changed()
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, instead of those before, without the group. No partitions unsubscribe.
+
+        Raises:
+            IllegalStateError: topics or a pattern are subscribed to.
+        """
+        core = self._usable_core()
+        wanted = read_partitions(partitions)
+        if not wanted:
+            await self.unsubscribe()
+            return
+        if core.group is not None and core.config.has_auto_commit:
+            core.group.commit_nowait(core.subscription.all_consumed(), None)
+        core.subscription.assign_from_user(wanted)
+        core.subscription_changed()
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group."""
+        core = self._usable_core()
+        if core.group is not None and core.subscription.is_group_managed:
+            await core.group.leave()
+        core.subscription.unsubscribe()
+        core.subscription_changed()
+
+    async def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; they stay assigned.
+
+        Raises:
+            IllegalStateError: a partition is not assigned; none is paused then.
+        """
+        self._usable_core().subscription.pause(read_partitions(partitions))
+
+    async def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return records of paused partitions again.
+
+        Raises:
+            IllegalStateError: a partition is not assigned; none is resumed then.
+        """
+        core = self._usable_core()
+        core.subscription.resume(read_partitions(partitions))
+        core.positions_changed()
+
+    async def enforce_rebalance(self, reason: str = "") -> None:
+        """Have the group assign its partitions again; without effect under `group.protocol=consumer`.
+
+        Raises:
+            IllegalStateError: there is no `group.id`.
+        """
+        self._usable_core().needed_group("rebalances").request_rejoin(
+            reason or "the application asked for it"
+        )
+
+    # Positions
+
+    async def seek(self, partition: TopicPartition, offset: OffsetLike) -> None:
+        """Go on from another offset. An `OffsetAndMetadata` with a leader epoch is checked for truncation.
+
+        Raises:
+            IllegalStateError: the partition is not assigned, or the offset is negative.
+        """
+        core = self._usable_core()
+        core.seek(TopicPartition(*partition), offset)
+        core.positions_changed()
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on from the first record of partitions, by default of all assigned ones.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+        """
+        core = self._usable_core()
+        core.reset(read_partitions(partitions), EARLIEST)
+        core.positions_changed()
+
+    async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on behind the last record of partitions, by default of all assigned ones.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+        """
+        core = self._usable_core()
+        core.reset(read_partitions(partitions), LATEST)
+        core.positions_changed()
+
+    # Records
+
+    async def poll(
+        self, timeout_s: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Return the next records, as soon as there are some; an empty list after `timeout_s`.
+
+        Args:
+            timeout_s: How long to wait for records.
+            max_records: How many to return at most; `max.poll.records` unless given.
+
+        Raises:
+            RecordDeserializationError: a deserializer failed; `seek` past the record to go on.
+            FetchCorruptionError: a batch of records is damaged.
+            OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError: a position is needed, and
+                `auto.offset.reset` is none.
+            WakeupError: `wakeup` was called.
+            IllegalStateError: another task polls; or nothing is subscribed to or assigned.
+        """
+        count = self._setup.config.max_poll_records if max_records is None else max_records
+        core = self._usable_core()
+        with self._polling():
+            taken = await self._wait(
+                core, timeout_s, lambda: core.buffer.take(count, self._setup.deserializers)
+            )
+        return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
+        if self._generator is None:
+            self._generator = self._records()
+        return self._generator
+
+    def wakeup(self) -> None:
+        """Have the present or the next `poll` raise `WakeupError`. May be called from any thread."""
+        self._is_woken = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+    # Offsets
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Commit offsets and wait for the result; by default the positions of all partitions.
+
+        An offset is that of the next record to read: the last processed one plus one.
+
+        Raises:
+            CommitFailedError: the member is no longer part of the group, and its partitions are another's.
+            IllegalStateError: there is no `group.id`.
+            RequestTimedOutError: the coordinator did not answer within `timeout_s`.
+        """
+        core = self._usable_core()
+        group = core.needed_group("commits")
+        await group.commit(self._to_commit(core, offsets), timeout_ms=self._timeout_ms(timeout_s))
+
+    async def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetLike] | None = None,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Commit offsets without waiting; `on_commit` is called with the offsets and None, or the error.
+
+        Raises:
+            IllegalStateError: there is no `group.id`.
+        """
+        core = self._usable_core()
+        core.needed_group("commits").commit_nowait(self._to_commit(core, offsets), on_commit)
+
+    # For the group
+
+    async def invoke(self, event: RebalanceEvent, partitions: Collection[TopicPartition]) -> None:
+        """Call the listener; for the group only."""
+        listener = self._listener
+        if listener is not None:
+            result = getattr(listener, event.value)(partitions)
+            if inspect.isawaitable(result):
+                await result
+
+    # Internals; those of the first part differ in `Consumer`
+
+    def _on_ready(self) -> None:
+        """Wake the task that waits for records."""
+        self._ready.set()
+
+    def _on_committed(self, offsets: Offsets) -> None:
+        """Pass offsets that were committed to the interceptors."""
+        self._interceptors.on_commit(offsets)
+
+    async def _wait(
+        self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], list[ConsumerRecord[Any, Any]]]
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        core.check_subscribed()
+        while True:
+            self._ready.clear()
+            if self._is_woken:
+                self._is_woken = False
+                raise WakeupError("wakeup() was called")
+            if self._is_closed:
+                raise IllegalStateError("the consumer was closed while it waited for records")
+            core.raise_error()
+            core.polled()
+            taken = take()
+            core.took()
+            if taken:
+                return taken
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._ready.wait()
+            except TimeoutError:
+                return taken
+
+    async def _records(self) -> AsyncGenerator[ConsumerRecord[Any, Any], None]:
+        """Yield records for ever; ends when the consumer is closed."""
+        # An interceptor may leave records out, so it sees them one by one here.
+        count = 1 if self._interceptors else self._setup.config.max_poll_records
+        self._usable_core()
+        iteration = self._iteration
+        assert iteration is not None, "a started consumer iterates"
+        while not self._is_closed:
+            core = self._usable_core()
+            with self._polling():
+                await self._wait(core, None, lambda: iteration.next_chunk(count))
+            if self._interceptors:
+                for record in self._interceptors.on_consume(list(iteration.records)):
+                    yield record
+                continue
+            for record in iteration.records:
+                yield record
+                if core.is_poll_due:
+                    break
+
+    @contextmanager
+    def _polling(self) -> Iterator[None]:
+        """Refuse a second task: both would get some of the records."""
+        if self._is_polling:
+            raise IllegalStateError("another task polls this consumer; a consumer is for one task at a time")
+        self._is_polling = True
+        try:
+            yield
+        finally:
+            self._is_polling = False
+
+    def _usable_core(self) -> ConsumerCore:
+        core = self._core
+        if core is None or self._is_closed:
+            state = "closed" if self._is_closed else "not started; use `async with`, or await start()"
+            raise IllegalStateError(f"this consumer is {state}")
+        self._settle()
+        return core
+
+    def _settle(self) -> None:
+        if self._iteration is not None:
+            self._iteration.settle()
+
+    def _to_commit(
+        self, core: ConsumerCore, offsets: Mapping[TopicPartition, OffsetLike] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return core.subscription.all_consumed() if offsets is None else read_offsets(offsets)

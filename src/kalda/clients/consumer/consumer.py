@@ -1,0 +1,358 @@
+"""The synchronous consumer: `AsyncConsumer` on a loop thread, and records decoded in the caller's thread.
+
+While records are buffered, `poll` and iteration do not wait for the loop. Listeners, interceptors and commit
+callbacks run in the caller's thread, inside the methods that wait.
+
+What a maintainer must not break: a position never passes a record that iteration has not returned yet, so
+that a commit in the middle of a loop commits exactly what the loop has got.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack, overload
+
+from kalda.clients.consumer.async_consumer import CLOSE_TIMEOUT_SECONDS
+from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
+from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.consumer.consumer_core import TopicsLike
+from kalda.clients.consumer.consumer_errors import WakeupError
+from kalda.clients.consumer.consumer_record import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
+from kalda.clients.consumer.consumer_setup import ConsumerSetup, OffsetLike, option_names
+from kalda.clients.consumer.group_port import OnCommit
+from kalda.clients.consumer.interceptors import Interceptors
+from kalda.clients.consumer.loop_side import LoopSide
+from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
+from kalda.clients.loop_thread import LoopThread
+from kalda.clients.metadata import PartitionMetadata, TopicMetadata
+from kalda.common.types import TopicPartition
+
+T = TypeVar("T")
+
+_WAIT_SECONDS_MAX: Final = 3600.0
+"""A wait without a time-out looks around this often; any length is right."""
+_POLLED_SECONDS: Final = 1.0
+"""How often the group is notified of polls, at least; it bounds the error of `max.poll.interval.ms`."""
+
+
+class Consumer:
+    """Reads records from topics; for one thread at a time.
+
+    Example:
+        ```python
+        with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                ...
+        ```
+
+    A loop never ends by itself; `poll` returns after a time. In a loop, `commit` and auto commit count the
+    records that the loop has got, not those that were fetched with them.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        listener: ConsumerRebalanceListener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        """Start to connect, and to join the group if there are topics.
+
+        Args:
+            topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
+            interceptors: See records before the user, and committed offsets.
+            listener: Is called when the group changes the assignment.
+            options: Kafka's settings with underscores, see `ConsumerConfig`.
+
+        Raises:
+            ClientConfigError: a setting is unknown or not allowed.
+        """
+        setup = ConsumerSetup.from_options(options, interceptors)
+        self._setup: Final = setup
+        self._interceptors: Final = Interceptors(setup.interceptors)
+        self._guard: Final = OneThreadAtATime(setup.config.client_id)
+        self._signal: Final = WakeSignal()
+        self._queue: Final = CallerQueue(self._signal)
+        self._is_woken = False
+        self._polled_at = 0.0
+        self._generator: Generator[ConsumerRecord[Any, Any], None, None] | None = None
+        self._thread: Final = LoopThread(setup.config.client_id)
+        self._inner: Final = self._thread.call(self._make(listener))
+        try:
+            self._run(self._inner.start())
+            if topics:
+                self.subscribe(topics)
+        except BaseException:
+            self.close(0)
+            raise
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Mapping[str, object],
+        *topics: str,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        listener: ConsumerRebalanceListener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Make a consumer from Kafka's dotted names, such as the properties of a file; `options` win.
+
+        Raises:
+            ClientConfigError: a setting is unknown or not allowed.
+        """
+        merged: Any = {**option_names(config), **options}
+        return cls(*topics, interceptors=interceptors, listener=listener, **merged)
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
+        """Commit if auto commit is on, leave the group, end the thread; harmless twice.
+
+        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
+        """
+        if self._thread.is_closed:
+            return
+        with self._guard:
+            try:
+                self._run(self._inner.close(timeout_s), with_rebalances=True, can_wake=False)
+            finally:
+                self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Subscription
+
+    def subscribe(self, topics: TopicsLike, listener: ConsumerRebalanceListener | None = None) -> None:
+        """Subscribe to topics, instead of those before; see `AsyncConsumer.subscribe`."""
+        self._run(self._inner.subscribe(topics, listener), with_rebalances=True)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions without the group; see `AsyncConsumer.assign`."""
+        self._run(self._inner.assign(partitions), with_rebalances=True)
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group."""
+        self._run(self._inner.unsubscribe(), with_rebalances=True)
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return the partitions that this consumer reads now."""
+        return set(self._inner.core().subscription.assigned())
+
+    def subscription(self) -> set[str]:
+        """Return the topics subscribed to; for a pattern, those that match now."""
+        return set(self._inner.core().subscription.topics)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return no records of these partitions until `resume`; see `AsyncConsumer.pause`."""
+        self._run(self._inner.pause(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return records of paused partitions again; see `AsyncConsumer.resume`."""
+        self._run(self._inner.resume(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that `pause` named."""
+        return set(self._inner.core().subscription.paused())
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Have the group assign its partitions again; see `AsyncConsumer.enforce_rebalance`."""
+        self._run(self._inner.enforce_rebalance(reason))
+
+    # Positions and offsets
+
+    def seek(self, partition: TopicPartition, offset: OffsetLike) -> None:
+        """Go on from another offset; see `AsyncConsumer.seek`."""
+        self._run(self._inner.seek(partition, offset))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on from the first record of partitions, by default of all assigned ones."""
+        self._run(self._inner.seek_to_beginning(partitions))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on behind the last record of partitions, by default of all assigned ones."""
+        self._run(self._inner.seek_to_end(partitions))
+
+    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
+        """Return the offset of the next record; see `AsyncConsumer.position`."""
+        return self._run(self._inner.position(partition, timeout_s))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed; see `AsyncConsumer.committed`."""
+        return self._run(self._inner.committed(partitions, timeout_s))
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first offset at or after each time; see `AsyncConsumer.offsets_for_times`."""
+        return self._run(self._inner.offsets_for_times(timestamps_ms, timeout_s))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition."""
+        return self._run(self._inner.beginning_offsets(partitions, timeout_s))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of each partition; see `AsyncConsumer.end_offsets`."""
+        return self._run(self._inner.end_offsets(partitions, timeout_s))
+
+    @overload
+    def lag(self) -> dict[TopicPartition, int]: ...
+    @overload
+    def lag(self, partition: TopicPartition) -> int: ...
+    def lag(self, partition: TopicPartition | None = None) -> dict[TopicPartition, int] | int:
+        """Return how many offsets lie between position and end; see `AsyncConsumer.lag`."""
+        if partition is None:
+            return self._run(self._inner.lag())
+        return self._run(self._inner.lag(partition))
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Commit offsets and wait for the result; see `AsyncConsumer.commit`."""
+        self._run(self._inner.commit(offsets, timeout_s))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetLike] | None = None,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Commit without waiting; a later `poll`, `commit` or `close` calls `on_commit` in its thread."""
+        self._run(self._inner.commit_async(offsets, on_commit))
+
+    # The cluster and the group
+
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[PartitionMetadata]:
+        """Return a topic's partitions with leaders and replicas; an empty list if it does not exist."""
+        return self._run(self._inner.partitions_for(topic, timeout_s))
+
+    def topics(self, timeout_s: float | None = None) -> dict[str, TopicMetadata]:
+        """Return all topics that this client may see."""
+        return self._run(self._inner.topics(timeout_s))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return the member's identity, for `Producer.send_offsets_to_transaction` (KIP-447)."""
+        return self._run(self._inner.group_metadata())
+
+    # Records
+
+    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[Any, Any]]:
+        """Return the next records, as soon as there are some; see `AsyncConsumer.poll`.
+
+        Listeners and callbacks run inside this method.
+        """
+        count = self._setup.config.max_poll_records if max_records is None else max_records
+        deserializers = self._setup.deserializers
+        with self._guard:
+            buffer = self._inner.core().buffer
+            taken = self._wait(timeout_s, lambda: buffer.take(count, deserializers))
+        return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+
+    def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
+        if self._generator is None:
+            self._generator = self._records()
+        return self._generator
+
+    def __next__(self) -> ConsumerRecord[Any, Any]:
+        return next(iter(self))
+
+    def wakeup(self) -> None:
+        """Have the present or the next waiting call raise `WakeupError`. May be called from any thread."""
+        self._is_woken = True
+        self._signal.set()
+
+    # Internals
+
+    async def _make(self, listener: ConsumerRebalanceListener | None) -> LoopSide:
+        return LoopSide(self._setup, listener, self._signal, self._queue)
+
+    def _run(
+        self, coroutine: Coroutine[Any, Any, T], *, with_rebalances: bool = False, can_wake: bool = True
+    ) -> T:
+        """Run a coroutine on the loop, and meanwhile what the loop leaves for this thread."""
+        try:
+            self._guard.__enter__()
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            future = self._thread.submit(coroutine)
+            future.add_done_callback(lambda _: self._signal.set())
+            try:
+                while not future.done():
+                    self._queue.run(with_rebalances=with_rebalances)
+                    if self._is_woken and can_wake:
+                        self._raise_wakeup()
+                    self._signal.wait(_WAIT_SECONDS_MAX)
+                self._queue.run(with_rebalances=with_rebalances)
+                return future.result()
+            finally:
+                future.cancel()
+        finally:
+            self._guard.__exit__(None, None, None)
+
+    def _wait(
+        self, timeout_s: float | None, take: Callable[[], list[ConsumerRecord[Any, Any]]]
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
+        core = self._inner.core()
+        core.check_subscribed()
+        clock = time.monotonic
+        now = clock()
+        deadline = None if timeout_s is None else now + timeout_s
+        while True:
+            self._thread.check_usable()
+            self._queue.run(with_rebalances=True)
+            if self._is_woken:
+                self._raise_wakeup()
+            core.raise_error()
+            if core.group is not None and (core.is_poll_due or now - self._polled_at >= _POLLED_SECONDS):
+                self._polled_at = now
+                self._run(self._inner.polled(), with_rebalances=True)
+            taken = take()
+            if core.fetcher.needs_room or not (taken or core.subscription.has_all_positions()):
+                # One wake-up of the loop until it has looked again.
+                core.fetcher.needs_room = False
+                self._thread.call_soon(core.took)
+            if taken:
+                return taken
+            now = clock()
+            remaining = _WAIT_SECONDS_MAX if deadline is None else deadline - now
+            if remaining <= 0:
+                return taken
+            self._signal.wait(remaining)
+
+    def _records(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
+        """Yield records for ever; ends when the consumer is closed."""
+        # An interceptor may leave records out, so it sees them one by one here.
+        interceptors = self._interceptors
+        count = 1 if interceptors else self._setup.config.max_poll_records
+        core = self._inner.core()
+        iteration = self._inner.iteration
+        while not self._thread.is_closed:
+            with self._guard:
+                self._wait(None, lambda: iteration.next_chunk(count))
+            if interceptors:
+                yield from interceptors.on_consume(list(iteration.records))
+                continue
+            for record in iteration.records:
+                yield record
+                if core.is_poll_due:
+                    break
+
+    def _raise_wakeup(self) -> None:
+        self._is_woken = False
+        raise WakeupError("wakeup() was called")

@@ -1,0 +1,125 @@
+"""Turns a consumer's arguments into settings, deserializers, interceptors and the member of the group."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kalda.clients.consumer.assignors.assignor_names import find_assignors
+from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
+from kalda.clients.consumer.consumer_core import ConsumerCore
+from kalda.clients.consumer.consumer_membership import ConsumerMembership
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.consumer.group_port import GroupPort, Offsets
+from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
+from kalda.clients.consumer.record_decoder import Deserializers
+from kalda.clients.errors import ClientConfigError
+from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
+
+OffsetLike = int | OffsetAndMetadata
+"""An offset as a user writes it: the offset of the next record to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSetup:
+    """What a consumer is made of."""
+
+    config: ConsumerConfig
+    deserializers: Deserializers
+    interceptors: tuple[ConsumerInterceptor, ...]
+
+    @classmethod
+    def from_options(
+        cls, options: Mapping[str, object], interceptors: Sequence[ConsumerInterceptor] = ()
+    ) -> Self:
+        """Read keyword arguments.
+
+        Raises:
+            ClientConfigError: see `CommonClientConfig.from_options`; or a deserializer is not one.
+        """
+        texts = dict(options)
+        objects: dict[str, Any] = {
+            name: texts.pop(name)
+            for name in ("key_deserializer", "value_deserializer")
+            if not isinstance(texts.get(name, ""), str | None)
+        }
+        config = ConsumerConfig.from_options(texts)
+        deserializers = Deserializers(
+            objects.get("key_deserializer", config.key_deserializer),
+            objects.get("value_deserializer", config.value_deserializer),
+        )
+        return cls(config, deserializers, tuple(interceptors))
+
+
+def option_names(properties: Mapping[str, object]) -> dict[str, object]:
+    """Return keyword arguments for properties with Kafka's dotted names.
+
+    Raises:
+        ClientConfigError: a name is unknown; the message offers the nearest one.
+    """
+    attributes = {key.name: attribute for attribute, key in ConsumerConfig.definitions().items()}
+    unknown = {name: value for name, value in properties.items() if name not in attributes}
+    if unknown:
+        # It knows how to word the refusal.
+        ConsumerConfig.from_properties(unknown)
+    return {attributes[name]: value for name, value in properties.items()}
+
+
+def create_group(
+    core: ConsumerCore, callbacks: RebalanceCallbacks, on_committed: Callable[[Offsets], None]
+) -> GroupPort | None:
+    """Return the member of the group, or None without `group.id`."""
+    config = core.config
+    if not config.group_id:
+        return None
+    auto_commit_interval_ms = config.auto_commit_interval_ms if config.has_auto_commit else None
+    if config.is_consumer_protocol:
+        return ConsumerMembership(
+            core.network,
+            core.subscription,
+            callbacks,
+            member_id=uuid_to_text(random_uuid()),
+            group_id=config.group_id,
+            group_instance_id=config.group_instance_id,
+            rack=config.client_rack,
+            server_assignor=config.group_remote_assignor,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            wake=core.wake_poll,
+            on_committed=on_committed,
+        )
+    return ConsumerCoordinator(
+        core.network,
+        core.subscription,
+        callbacks,
+        find_assignors(config.partition_assignment_strategy),
+        group_id=config.group_id,
+        group_instance_id=config.group_instance_id,
+        rack=config.client_rack,
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        auto_commit_interval_ms=auto_commit_interval_ms,
+        wake=core.wake_poll,
+        on_committed=on_committed,
+    )
+
+
+def read_offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets to commit.
+
+    Raises:
+        ClientConfigError: an offset is negative.
+    """
+    found = {}
+    for partition, offset in offsets.items():
+        read = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if read.offset < 0:
+            raise ClientConfigError(f"offset {read.offset} of {partition} is negative; offsets begin with 0")
+        found[TopicPartition(*partition)] = read
+    return found
+
+
+def read_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return partitions as a user names them: `TopicPartition`s, or pairs of topic and number."""
+    return [TopicPartition(*partition) for partition in partitions]
