@@ -39,10 +39,10 @@ pressure."""
 
 
 class _InFlight:
-    __slots__ = ("deadline", "future", "name")
+    __slots__ = ("api_key", "deadline", "future")
 
-    def __init__(self, name: str, deadline: float, future: "asyncio.Future[Message]") -> None:
-        self.name = name
+    def __init__(self, request: Message, deadline: float, future: "asyncio.Future[Message]") -> None:
+        self.api_key = request.SCHEMA.api_key
         self.deadline = deadline
         self.future = future
 
@@ -147,7 +147,7 @@ class PipelinedConnection:
         now = self.last_used = loop.time()
         if expects_response(request):
             deadline = now + timeout_seconds
-            self._in_flight.append(_InFlight(request.SCHEMA.name, deadline, future))
+            self._in_flight.append(_InFlight(request, deadline, future))
             timer = self._timer
             if timer is None:
                 self._timer = loop.call_at(deadline, self._check_deadlines)
@@ -268,7 +268,8 @@ class PipelinedConnection:
         now = self._loop.time()
         earliest = min(self._in_flight, key=_deadline_of)
         if earliest.deadline <= now:
-            self.close(RequestTimedOutError(f"{self.peer} did not answer {earliest.name} in time"))
+            assert earliest.api_key is not None, "only requests are in flight"
+            self.close(RequestTimedOutError(f"{self.peer} did not answer {earliest.api_key.title} in time"))
         else:
             self._timer = self._loop.call_at(earliest.deadline, self._check_deadlines)
 
