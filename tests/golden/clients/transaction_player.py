@@ -8,15 +8,14 @@ flight.
 
 from dataclasses import dataclass, field
 
+from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import ClientError, RequestTimedOutError, UnsupportedApiError, error_for
 from kalda.clients.producer.producer_identity import NO_PRODUCER, PreparedTxnState, ProducerIdAndEpoch
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
-    CommittedOffset,
     EndTxn,
-    GroupIdentity,
     InitProducerId,
     TransactionRequest,
     TransactionResult,
@@ -134,9 +133,9 @@ class Player:
 
     def do_offsets(self, group: str, *offsets: str) -> None:
         positions = {
-            partition(each.split("=")[0]): CommittedOffset(int(each.split("=")[1])) for each in offsets
+            partition(each.split("=")[0]): OffsetAndMetadata(int(each.split("=")[1])) for each in offsets
         }
-        self.watch(self.manager.send_offsets_to_transaction(positions, GroupIdentity(group)))
+        self.watch(self.manager.send_offsets_to_transaction(positions, ConsumerGroupMetadata(group)))
 
     def do_append(self, name: str, count: str) -> None:
         self.manager.maybe_add_partition(partition(name))

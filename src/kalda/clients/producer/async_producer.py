@@ -24,12 +24,14 @@ from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.clients.producer.transaction_calls import TransactionCalls
+from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
 from kalda.records.record import Header
 
 CLOSE_TIMEOUT_S: Final = 30.0
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncTransactionalProducer):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
     Example::
@@ -213,6 +215,10 @@ class AsyncProducer:
             )
 
     # Internals.
+
+    def _transaction_calls(self) -> TransactionCalls:
+        self._begin()
+        return self._core.transaction_calls
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()

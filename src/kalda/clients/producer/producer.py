@@ -12,9 +12,9 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Final, NoReturn, Self, Unpack
+from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
@@ -28,7 +28,11 @@ from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.clients.producer.transaction_calls import TransactionCalls
+from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.records.record import Header
+
+T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S: Final = 30.0
 
@@ -38,7 +42,7 @@ _TrySend = Callable[
 ]
 
 
-class Producer:
+class Producer(TransactionalProducer):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
     Example::
@@ -214,6 +218,12 @@ class Producer:
         raise TypeError("a Producer cannot be pickled: it has connections; create one in each process")
 
     # Internals.
+
+    def _call_transactions(
+        self, operation: str, call: Callable[[TransactionCalls], Coroutine[Any, Any, T]]
+    ) -> T:
+        self._check_may_block(operation)
+        return self._thread.call(call(self._core.transaction_calls))
 
     def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:
         core = self._core

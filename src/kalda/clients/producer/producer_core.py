@@ -42,6 +42,7 @@ from kalda.clients.producer.serializers import (
     as_serialize,
     plain_bytes,
 )
+from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
@@ -112,6 +113,9 @@ class ProducerCore:
         )
         self.sender: Final = Sender(
             _sender_settings(config), self.client, self.accumulator, self.results, self.transactions
+        )
+        self.transaction_calls: Final = TransactionCalls(
+            self.transactions, self.accumulator, self.sender, config.max_block_ms / 1000
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
         self.max_block_s: Final = config.max_block_ms / 1000

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
+from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import (
     ClientError,
     FatalTransactionError,
@@ -43,9 +44,7 @@ from kalda.clients.producer.transaction_requests import (
     TIMEOUT_NEVER_MS,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
-    CommittedOffset,
     EndTxn,
-    GroupIdentity,
     InitProducerId,
     TransactionRequest,
     TransactionResult,
@@ -164,7 +163,7 @@ class TransactionManager(ProducerState):
         self._transition(_State.IN_TRANSACTION)
 
     def send_offsets_to_transaction(
-        self, offsets: dict[TopicPartition, CommittedOffset], group: GroupIdentity
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionResult:
         """Commit positions of a consumer group with the transaction (KIP-447).
 
@@ -522,8 +521,8 @@ class TransactionManager(ProducerState):
     def _offset_commit(
         self,
         result: TransactionResult,
-        offsets: dict[TopicPartition, CommittedOffset],
-        group: GroupIdentity,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
     ) -> TxnOffsetCommit:
         return TxnOffsetCommit(
             result=result,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Final
 
+from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.producer.producer_identity import NO_PRODUCER, ProducerIdAndEpoch
 from kalda.common.types import TopicPartition, by_topic
@@ -90,25 +91,6 @@ class TransactionResult:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A position that counts once the transaction is committed."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupIdentity:
-    """The consumer group that positions belong to, with what fences an old member (KIP-447)."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -245,8 +227,8 @@ class AddOffsetsToTxn(TransactionRequest):
     response_class: ClassVar[type[Message]] = AddOffsetsToTxnResponse
     transactional_id: str
     identity: ProducerIdAndEpoch
-    group: GroupIdentity
-    offsets: Mapping[TopicPartition, CommittedOffset]
+    group: ConsumerGroupMetadata
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
     @property
     def coordinator_key(self) -> str:
@@ -270,9 +252,9 @@ class TxnOffsetCommit(TransactionRequest):
     response_class: ClassVar[type[Message]] = TxnOffsetCommitResponse
     transactional_id: str
     identity: ProducerIdAndEpoch
-    group: GroupIdentity
+    group: ConsumerGroupMetadata
     is_v2: bool
-    pending: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    pending: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     """The positions that the group coordinator has not confirmed."""
 
     @property
@@ -320,7 +302,7 @@ class TxnOffsetCommit(TransactionRequest):
         return TxnOffsetCommitRequestPartition(
             partition_index=partition.partition,
             committed_offset=position.offset,
-            committed_leader_epoch=position.leader_epoch,
+            committed_leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
             committed_metadata=position.metadata,
         )
 
