@@ -1,11 +1,15 @@
-"""A cluster of one broker and one of three; each test of this folder runs on both."""
+"""A cluster of one broker and one of three; each test of this folder runs on both.
 
-from collections.abc import Iterator
+``KALDA_TEST_BOOTSTRAP=host:port`` runs the tests of one broker on another one, e.g. Apache Kafka.
+"""
+
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from kalda import Admin, AsyncAdmin
+from kalda import Admin, AsyncAdmin, NewTopic
 from kalda.testing import ProcessCluster
+from tests.integration.clients.admin.waiting import wait_until
 
 _SETTINGS = {"offsets.topic.num.partitions": "6"}
 
@@ -32,3 +36,24 @@ def admin(servers: str) -> Iterator[Admin]:
 def async_admin(servers: str) -> AsyncAdmin:
     """A client that the test opens and closes."""
     return AsyncAdmin(bootstrap_servers=servers, default_api_timeout_ms=20_000)
+
+
+@pytest.fixture
+def broker_id(admin: Admin) -> int:
+    """The id of some broker."""
+    return admin.describe_cluster().nodes[0].id
+
+
+CreateTopics = Callable[..., None]
+
+
+@pytest.fixture
+def create(admin: Admin) -> CreateTopics:
+    """Creates topics, and returns when the client's broker knows them; KRaft's controller does not wait."""
+
+    def create_topics(*topics: NewTopic) -> None:
+        admin.create_topics(topics).raise_for_errors()
+        names = [topic.name for topic in topics]
+        wait_until(lambda: not admin.describe_topics(names).errors)
+
+    return create_topics
