@@ -110,9 +110,9 @@ partition = TopicPartition(sys.argv[2], 0)
 print(reader.end_offsets([partition])[partition], flush=True)
 reader.close()
 child = os.fork()
-print(reader.end_offsets([partition])[partition], flush=True)
 if child:
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(reader.end_offsets([partition])[partition], flush=True)
 """
 
 
