@@ -73,6 +73,11 @@ class Output:
         """Write one item of a stream: a JSON line, or a line of text as it is."""
         self._stdout.write(json_line(document) if self.form is Form.JSON else f"{line}\n")
 
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes as they are, behind what was written before: records are not text."""
+        self._stdout.flush()
+        self._stdout.buffer.write(data)
+
     def note(self, text: str) -> None:
         """Write a remark for people to stderr; there is none with ``--json``."""
         if self.form is not Form.JSON:

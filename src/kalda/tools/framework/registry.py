@@ -35,6 +35,14 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "produce": ToolEntry(
         f"{_TOOLS}.console.produce:produce", "Send lines as records: from stdin, or from files."
     ),
+    "consume": ToolEntry(
+        f"{_TOOLS}.console.consume:consume",
+        "Print records as lines: from the beginning to the end, or from the end on with --follow.",
+    ),
+    "verify-replicas": ToolEntry(
+        f"{_TOOLS}.verify_replicas.command:verify_replicas",
+        "Compare the records of all replicas of each partition.",
+    ),
     "perf": ToolEntry(
         f"{_TOOLS}.perf.command:perf", "Measure a cluster, with the output columns of Kafka's tools."
     ),
