@@ -1,6 +1,9 @@
 """Defines the base of the classes that hold the admin client's methods, one class for each subject.
 
 `AsyncAdmin` inherits from all of them. The base runs calls; it neither opens nor closes connections.
+
+What a maintainer must not break: a method imports its operation when it is called, not at the top of its
+module. The operations need half of the protocol's messages, and a command-line tool uses one or two of them.
 """
 
 from collections.abc import Hashable, Iterable

@@ -3,19 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from kalda.clients.admin.admin_methods import AdminMethods
-from kalda.clients.admin.cluster_calls import (
-    DescribeApiVersions,
-    DescribeCluster,
-    DescribeFeatures,
-    UpdateFeatures,
-)
 from kalda.clients.admin.clusters import (
     BrokerApiVersions,
     ClusterDescription,
     FeatureMetadata,
     FeatureUpdate,
 )
-from kalda.clients.admin.log_dir_calls import AlterReplicaLogDirs, DescribeLogDirs, DescribeReplicaLogDirs
 from kalda.clients.admin.log_dirs import LogDirDescription, ReplicaLogDirInfo, TopicPartitionReplica
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.common.types import TopicPartition
@@ -36,6 +29,8 @@ class ClusterMethods(AdminMethods):
         Raises:
             ClientError: no broker answered in time.
         """
+        from kalda.clients.admin.cluster_calls import DescribeCluster
+
         return await self._run_one(DescribeCluster(include_authorized_operations), timeout_ms)
 
     async def describe_api_versions(
@@ -53,6 +48,8 @@ class ClusterMethods(AdminMethods):
         Raises:
             ClientError: `broker_ids` is None and no broker can be reached.
         """
+        from kalda.clients.admin.cluster_calls import DescribeApiVersions
+
         brokers = await self._brokers(broker_ids, timeout_ms)
         return await self._run(DescribeApiVersions(), brokers, timeout_ms)
 
@@ -65,6 +62,8 @@ class ClusterMethods(AdminMethods):
         Raises:
             ClientError: no broker answered in time.
         """
+        from kalda.clients.admin.cluster_calls import DescribeFeatures
+
         return await self._run_one(DescribeFeatures(), timeout_ms)
 
     async def update_features(
@@ -84,6 +83,8 @@ class ClusterMethods(AdminMethods):
         Returns:
             By feature, None or the error: INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED and others.
         """
+        from kalda.clients.admin.cluster_calls import UpdateFeatures
+
         return await self._run(UpdateFeatures(updates, validate_only), updates, timeout_ms)
 
     async def describe_log_dirs(
@@ -106,6 +107,8 @@ class ClusterMethods(AdminMethods):
         Raises:
             ClientError: `broker_ids` is None and no broker can be reached.
         """
+        from kalda.clients.admin.log_dir_calls import DescribeLogDirs
+
         brokers = await self._brokers(broker_ids, timeout_ms)
         return await self._run(DescribeLogDirs(partitions), brokers, timeout_ms)
 
@@ -121,6 +124,8 @@ class ClusterMethods(AdminMethods):
         Returns:
             By replica, where it is, or the error. A broker without the replica returns no directory.
         """
+        from kalda.clients.admin.log_dir_calls import DescribeReplicaLogDirs
+
         return await self._run(DescribeReplicaLogDirs(), replicas, timeout_ms)
 
     async def alter_replica_log_dirs(
@@ -138,6 +143,8 @@ class ClusterMethods(AdminMethods):
         Returns:
             By replica, None or the error: LOG_DIR_NOT_FOUND, REPLICA_NOT_AVAILABLE and others.
         """
+        from kalda.clients.admin.log_dir_calls import AlterReplicaLogDirs
+
         return await self._run(AlterReplicaLogDirs(directories), directories, timeout_ms)
 
     async def _brokers(self, broker_ids: Iterable[int] | None, timeout_ms: int | None) -> Iterable[int]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from kalda.clients.admin.admin_methods import AdminMethods
-from kalda.clients.admin.config_calls import AlterConfigs, DescribeConfigs
 from kalda.clients.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
 from kalda.clients.admin.outcomes import Outcomes
 
@@ -31,6 +30,8 @@ class ConfigMethods(AdminMethods):
         Returns:
             By resource, its settings by name in alphabetical order, or the error.
         """
+        from kalda.clients.admin.config_calls import DescribeConfigs
+
         names = resources if isinstance(resources, Mapping) else dict.fromkeys(resources)
         operation = DescribeConfigs(names, include_synonyms, include_documentation)
         return await self._run(operation, names, timeout_ms)
@@ -56,5 +57,7 @@ class ConfigMethods(AdminMethods):
             By resource, None or the error: INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION and
             others.
         """
+        from kalda.clients.admin.config_calls import AlterConfigs
+
         operation = AlterConfigs(changes, validate_only)
         return await self._run(operation, operation.changes, timeout_ms)

@@ -3,23 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from kalda.clients.admin.admin_methods import AdminMethods
-from kalda.clients.admin.group_calls import DeleteGroups, ListGroups, RemoveMembers
-from kalda.clients.admin.group_description_calls import DescribeClassicGroups, DescribeConsumerGroups
-from kalda.clients.admin.group_offset_calls import (
-    AlterGroupOffsets,
-    DeleteGroupOffsets,
-    FetchedOffsets,
-    ListGroupOffsets,
-    PartitionOutcomes,
-)
 from kalda.clients.admin.groups import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroupDescription,
     ConsumerGroupDescription,
+    FetchedOffsets,
     GroupListing,
     GroupState,
     GroupType,
     MemberToRemove,
+    PartitionOutcomes,
 )
 from kalda.clients.admin.outcomes import Listing, Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
@@ -52,6 +45,8 @@ class GroupMethods(AdminMethods):
         Raises:
             ClientError: no broker can be reached.
         """
+        from kalda.clients.admin.group_calls import ListGroups
+
         brokers = await self._open_runner().broker_ids(timeout_ms)
         outcomes = await self._run(ListGroups(states, types), brokers, timeout_ms)
         found = {
@@ -107,6 +102,8 @@ class GroupMethods(AdminMethods):
             By group id, the state, the members and what they consume, or the error: GROUP_ID_NOT_FOUND;
             INVALID_GROUP_ID for a group of another protocol type, see `describe_classic_groups`.
         """
+        from kalda.clients.admin.group_description_calls import DescribeConsumerGroups
+
         operation = DescribeConsumerGroups(include_authorized_operations)
         return await self._run(operation, group_ids, timeout_ms)
 
@@ -127,6 +124,8 @@ class GroupMethods(AdminMethods):
         Returns:
             By group id, the description or the error, e.g. GROUP_ID_NOT_FOUND.
         """
+        from kalda.clients.admin.group_description_calls import DescribeClassicGroups
+
         operation = DescribeClassicGroups(include_authorized_operations)
         return await self._run(operation, group_ids, timeout_ms)
 
@@ -142,6 +141,8 @@ class GroupMethods(AdminMethods):
         Returns:
             By group id, None or the error: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
         """
+        from kalda.clients.admin.group_calls import DeleteGroups
+
         return await self._run(DeleteGroups(), group_ids, timeout_ms)
 
     async def remove_members_from_consumer_group(
@@ -161,6 +162,8 @@ class GroupMethods(AdminMethods):
         Returns:
             By group id, the outcome of each member, or the error of the group.
         """
+        from kalda.clients.admin.group_calls import RemoveMembers
+
         named = {group_id: tuple(each) for group_id, each in members.items() if each is not None}
         whole = [group_id for group_id, each in members.items() if each is None]
         described = await self.describe_consumer_groups(whole, timeout_ms=timeout_ms)
@@ -197,6 +200,8 @@ class GroupMethods(AdminMethods):
             By group id, the offsets by partition, or the error of the group. A partition that was named and
             has no committed offset is None. A group that does not exist has no offsets.
         """
+        from kalda.clients.admin.group_offset_calls import ListGroupOffsets
+
         partitions: Mapping[str, Iterable[TopicPartition] | None] = (
             groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
         )
@@ -219,6 +224,8 @@ class GroupMethods(AdminMethods):
             By group id, the outcome of each partition, e.g. UNKNOWN_MEMBER_ID where the group has members, or
             the error of the group.
         """
+        from kalda.clients.admin.group_offset_calls import AlterGroupOffsets
+
         given = {
             group_id: {
                 partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
@@ -242,5 +249,7 @@ class GroupMethods(AdminMethods):
             By group id, the outcome of each partition, e.g. GROUP_SUBSCRIBED_TO_TOPIC, or the error of the
             group: GROUP_ID_NOT_FOUND and others.
         """
+        from kalda.clients.admin.group_offset_calls import DeleteGroupOffsets
+
         operation = DeleteGroupOffsets(partitions)
         return await self._run(operation, operation.partitions, timeout_ms)

@@ -1,10 +1,11 @@
 """Implements the requests and responses of admin calls on the committed offsets of groups. Sans-IO."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
 from kalda.clients.admin.group_calls import COORDINATOR_OF_GROUP
+from kalda.clients.admin.groups import FetchedOffsets, PartitionOutcomes
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
@@ -32,9 +33,6 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-
-FetchedOffsets: TypeAlias = Outcomes[TopicPartition, OffsetAndMetadata | None]
-PartitionOutcomes: TypeAlias = Outcomes[TopicPartition, None]
 
 AskedTopic = TypeVar("AskedTopic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 

@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from kalda.clients.admin.acl_operation import AclOperation
+from kalda.clients.admin.outcomes import Outcomes
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+FetchedOffsets: TypeAlias = Outcomes[TopicPartition, OffsetAndMetadata | None]
+"""The committed offsets of a group by partition; None for a partition without one."""
+
+PartitionOutcomes: TypeAlias = Outcomes[TopicPartition, None]
+"""What became of each partition of a group."""
 
 
 class GroupType(StrEnum):

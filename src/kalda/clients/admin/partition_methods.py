@@ -5,14 +5,6 @@ from typing import Final
 
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.admin.partition_calls import (
-    AlterPartitionReassignments,
-    DeleteRecords,
-    ElectAllLeaders,
-    ElectLeaders,
-    ListOffsets,
-    ListPartitionReassignments,
-)
 from kalda.clients.admin.partitions import (
     DeletedRecords,
     ElectionType,
@@ -50,6 +42,8 @@ class PartitionMethods(AdminMethods):
         Raises:
             ClientConfigError: `isolation_level` is no such word.
         """
+        from kalda.clients.admin.partition_calls import ListOffsets
+
         level = _ISOLATION_LEVELS.get(isolation_level)
         if level is None:
             allowed = " or ".join(_ISOLATION_LEVELS)
@@ -69,6 +63,8 @@ class PartitionMethods(AdminMethods):
             By partition, the first offset that is left, or the error: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION
             for a topic that is only compacted, and others.
         """
+        from kalda.clients.admin.partition_calls import DeleteRecords
+
         return await self._run(DeleteRecords(before_offsets), before_offsets, timeout_ms)
 
     async def elect_leaders(
@@ -92,6 +88,8 @@ class PartitionMethods(AdminMethods):
         Raises:
             ClientError: `partitions` is None and the call failed.
         """
+        from kalda.clients.admin.partition_calls import ElectAllLeaders, ElectLeaders
+
         if partitions is None:
             return await self._run_one(ElectAllLeaders(election_type), timeout_ms)
         return await self._run(ElectLeaders(election_type), partitions, timeout_ms)
@@ -113,6 +111,8 @@ class PartitionMethods(AdminMethods):
             By partition, None or the error: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS where
             there is nothing to cancel, UNKNOWN_TOPIC_OR_PARTITION and others.
         """
+        from kalda.clients.admin.partition_calls import AlterPartitionReassignments
+
         return await self._run(AlterPartitionReassignments(reassignments), reassignments, timeout_ms)
 
     async def list_partition_reassignments(
@@ -127,4 +127,6 @@ class PartitionMethods(AdminMethods):
         Raises:
             ClientError: the controller did not answer in time, or refused.
         """
+        from kalda.clients.admin.partition_calls import ListPartitionReassignments
+
         return await self._run_one(ListPartitionReassignments(partitions), timeout_ms)

@@ -1,7 +1,7 @@
 """Implements the requests and responses of admin calls on topics. Sans-IO."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from kalda.clients.admin.acl_operation import AclOperation, operations_from_bits
@@ -12,6 +12,7 @@ from kalda.clients.admin.topics import (
     NewPartitions,
     NewTopic,
     TopicDescription,
+    TopicKey,
     TopicListing,
     TopicMetadataAndConfig,
     TopicPartitionInfo,
@@ -52,9 +53,6 @@ from kalda.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-
-TopicKey: TypeAlias = str | UUID
-"""A topic by name or by id."""
 
 BROKER_DEFAULT: Final = -1
 _DEFAULT_COUNTS_FROM: Final = 4

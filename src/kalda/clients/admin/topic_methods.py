@@ -4,18 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.admin.topic_calls import (
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DescribeTopics,
-    ListTopics,
-    TopicKey,
-)
 from kalda.clients.admin.topics import (
     NewPartitions,
     NewTopic,
     TopicDescription,
+    TopicKey,
     TopicListing,
     TopicMetadataAndConfig,
 )
@@ -38,6 +31,8 @@ class TopicMethods(AdminMethods):
             By name, the created topic or its error: TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR,
             INVALID_CONFIG, POLICY_VIOLATION and others. After REQUEST_TIMED_OUT the topic may appear later.
         """
+        from kalda.clients.admin.topic_calls import CreateTopics
+
         operation = CreateTopics(topics, validate_only)
         return await self._run(operation, operation.topics, timeout_ms)
 
@@ -54,6 +49,8 @@ class TopicMethods(AdminMethods):
         Returns:
             By name or id, None or the error: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED and others.
         """
+        from kalda.clients.admin.topic_calls import DeleteTopics
+
         return await self._run(DeleteTopics(), topics, timeout_ms)
 
     async def list_topics(
@@ -68,6 +65,8 @@ class TopicMethods(AdminMethods):
         Raises:
             ClientError: no broker answered in time.
         """
+        from kalda.clients.admin.topic_calls import ListTopics
+
         listings = await self._run_one(ListTopics(), timeout_ms)
         return {each.name: each for each in listings if include_internal or not each.is_internal}
 
@@ -91,6 +90,8 @@ class TopicMethods(AdminMethods):
         Returns:
             By name or id, the description or the error, e.g. UNKNOWN_TOPIC_OR_PARTITION.
         """
+        from kalda.clients.admin.topic_calls import DescribeTopics
+
         operation = DescribeTopics(include_authorized_operations, partitions_per_page)
         return await self._run(operation, topics, timeout_ms)
 
@@ -112,6 +113,8 @@ class TopicMethods(AdminMethods):
             By topic, None or the error: INVALID_PARTITIONS where the total is not above the present one,
             UNKNOWN_TOPIC_OR_PARTITION, REASSIGNMENT_IN_PROGRESS and others.
         """
+        from kalda.clients.admin.topic_calls import CreatePartitions
+
         wanted = {
             name: each if isinstance(each, NewPartitions) else NewPartitions(each)
             for name, each in new_partitions.items()

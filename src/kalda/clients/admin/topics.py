@@ -5,12 +5,16 @@ Brokers appear by their ids; `AsyncAdmin.describe_cluster` has their addresses.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 from uuid import UUID
 
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.configs import ConfigEntry, ConfigText
 from kalda.clients.errors import ClientConfigError
 from kalda.common.types import NO_PARTITION_LEADER
+
+TopicKey: TypeAlias = str | UUID
+"""A topic by name or by id."""
 
 
 @dataclass(frozen=True, slots=True)

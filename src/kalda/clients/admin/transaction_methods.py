@@ -4,13 +4,6 @@ from collections.abc import Collection, Iterable
 
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.outcomes import Listing, Outcomes
-from kalda.clients.admin.transaction_calls import (
-    AbortTransactions,
-    DescribeProducers,
-    DescribeTransactions,
-    FenceProducers,
-    ListTransactions,
-)
 from kalda.clients.admin.transactions import (
     AbortTransactionSpec,
     ProducerIdAndEpoch,
@@ -49,6 +42,8 @@ class TransactionMethods(AdminMethods):
         Raises:
             ClientError: no broker can be reached.
         """
+        from kalda.clients.admin.transaction_calls import ListTransactions
+
         brokers = await self._open_runner().broker_ids(timeout_ms)
         operation = ListTransactions(states, producer_ids, duration_ms, transactional_id_pattern)
         outcomes = await self._run(operation, brokers, timeout_ms)
@@ -67,6 +62,8 @@ class TransactionMethods(AdminMethods):
         Returns:
             By id, the description or the error, e.g. TRANSACTIONAL_ID_NOT_FOUND.
         """
+        from kalda.clients.admin.transaction_calls import DescribeTransactions
+
         return await self._run(DescribeTransactions(), transactional_ids, timeout_ms)
 
     async def describe_producers(
@@ -88,6 +85,8 @@ class TransactionMethods(AdminMethods):
         Returns:
             By partition, its producers or the error.
         """
+        from kalda.clients.admin.transaction_calls import DescribeProducers
+
         return await self._run(DescribeProducers(broker_id), partitions, timeout_ms)
 
     async def abort_transaction(
@@ -106,6 +105,8 @@ class TransactionMethods(AdminMethods):
             By producer and partition, None or the error: INVALID_PRODUCER_EPOCH,
                 TRANSACTION_COORDINATOR_FENCED and others.
         """
+        from kalda.clients.admin.transaction_calls import AbortTransactions
+
         return await self._run(AbortTransactions(), specs, timeout_ms)
 
     async def fence_producers(
@@ -120,6 +121,8 @@ class TransactionMethods(AdminMethods):
         Returns:
             By id, the producer id and the new epoch, or the error.
         """
+        from kalda.clients.admin.transaction_calls import FenceProducers
+
         return await self._run(FenceProducers(), transactional_ids, timeout_ms)
 
     async def force_terminate_transaction(

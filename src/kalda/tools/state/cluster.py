@@ -90,9 +90,9 @@ async def _read_topics(
 async def _read_brokers(
     admin: AsyncAdmin, remarks: list[str]
 ) -> tuple[dict[int | None, Configs], dict[str, str]]:
-    brokers = await admin._open_runner().broker_ids(None)
+    cluster = await admin.describe_cluster()
     resources: dict[int | None, ConfigResource] = {CLUSTER_DEFAULT: ConfigResource.broker()}
-    resources |= {broker: ConfigResource.broker(broker) for broker in brokers}
+    resources |= {broker.id: ConfigResource.broker(broker.id) for broker in cluster.nodes}
     settings = await admin.describe_configs(resources.values(), include_synonyms=True)
     settings.raise_for_errors()
     found: dict[int | None, Configs] = {}
