@@ -143,11 +143,59 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
     await consumer.stop()
 
 
+def run_kalda(options: dict[str, Any]) -> None:
+    from kalda.clients.consumer.consumer import Consumer
+
+    from kalda.clients.consumer.group_errors import (
+        CommitFailedError,
+        FencedInstanceIdError,
+        RebalanceInProgressError,
+    )
+
+    config: dict[str, Any] = {
+        "bootstrap.servers": options["bootstrap"],
+        "group.id": options["group"],
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": bool(options.get("auto_commit")),
+    }
+    if options.get("protocol") == "consumer":
+        config["group.protocol"] = "consumer"
+        if options.get("assignor"):
+            config["group.remote.assignor"] = options["assignor"]
+    else:
+        config["session.timeout.ms"] = options["session_ms"]
+        config["heartbeat.interval.ms"] = 200
+        config["partition.assignment.strategy"] = options.get("assignor") or "range"
+    if options.get("instance"):
+        config["group.instance.id"] = options["instance"]
+    config |= options.get("settings", {})
+    consumer = Consumer.from_config(config)
+    consumer.subscribe([options["topic"]])
+    teller = Teller()
+    while not _is_ended:
+        try:
+            records = consumer.poll(timeout_s=POLL_SECONDS)
+        except FencedInstanceIdError:
+            sys.exit("fenced")
+        if records:
+            try:
+                if not options.get("auto_commit"):
+                    consumer.commit()
+            except (CommitFailedError, RebalanceInProgressError) as error:
+                tell(refused=type(error).__name__)
+            else:
+                tell(records=[[each.partition, each.offset, each.value.decode()] for each in records])
+        teller.assigned(sorted(each.partition for each in consumer.assignment()))
+    consumer.close()
+
+
 def main() -> None:
     signal.signal(signal.SIGTERM, end)
     options = json.loads(sys.argv[1])
     if options["client"] == "confluent":
         run_confluent(options)
+    elif options["client"] == "kalda":
+        run_kalda(options)
     elif options["client"] == "kafka-python":
         run_kafka_python(options)
     else:

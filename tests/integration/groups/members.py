@@ -39,7 +39,7 @@ class Member:
         self.records: list[tuple[int, int, str]] = []
         self.refused: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), json.dumps(options)],
+            [*options.get("command", [sys.executable, str(SCRIPT)]), json.dumps(options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -82,6 +82,14 @@ class Member:
     def crash(self) -> None:
         """Die without a word."""
         self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop running, until `resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Run again."""
+        self._process.send_signal(signal.SIGCONT)
 
     def _end(self, number: signal.Signals) -> None:
         if self.is_alive:

@@ -71,6 +71,7 @@ class ConsumerCoordinator(GroupMembership):
         auto_commit_interval_ms: int | None,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
+        exclude_internal_topics: bool = True,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
@@ -84,6 +85,7 @@ class ConsumerCoordinator(GroupMembership):
             group_id=group_id,
             group_instance_id=group_instance_id,
             auto_commit_interval_ms=auto_commit_interval_ms,
+            exclude_internal_topics=exclude_internal_topics,
             wake=wake,
             on_committed=on_committed,
         )
@@ -106,6 +108,8 @@ class ConsumerCoordinator(GroupMembership):
         """The topics that the last JoinGroup named."""
         self._assigned_topics: GroupTopics | None = None
         """The leader's view of the topics when it assigned; a change calls for a rebalance."""
+        self._watched: tuple[tuple[int, frozenset[str]], GroupTopics] | None = None
+        """The topics as of a version of the metadata: polls are more frequent than updates."""
 
     # Identity
 
@@ -171,10 +175,14 @@ class ConsumerCoordinator(GroupMembership):
 
     def _watched_topics(self) -> GroupTopics:
         """Return the partitions of all topics of the group, with their racks if this member has one."""
-        topics = self._group_topics(self._subscriptions.metadata_topics)
-        if self._rack is None:
-            return {topic: [frozenset()] * len(partitions) for topic, partitions in topics.items()}
-        return topics
+        names = self._subscriptions.metadata_topics
+        seen = self._client.metadata.snapshot.version, names
+        if self._watched is None or self._watched[0] != seen:
+            topics = self._group_topics(names)
+            if self._rack is None:
+                topics = {topic: [frozenset()] * len(partitions) for topic, partitions in topics.items()}
+            self._watched = seen, topics
+        return self._watched[1]
 
     def _group_topics(self, names: frozenset[str]) -> GroupTopics:
         snapshot = self._client.metadata.snapshot

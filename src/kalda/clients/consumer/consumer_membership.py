@@ -65,6 +65,7 @@ class ConsumerMembership(GroupMembership):
         auto_commit_interval_ms: int | None,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
+        exclude_internal_topics: bool = True,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
@@ -77,6 +78,7 @@ class ConsumerMembership(GroupMembership):
             group_id=group_id,
             group_instance_id=group_instance_id,
             auto_commit_interval_ms=auto_commit_interval_ms,
+            exclude_internal_topics=exclude_internal_topics,
             wake=wake,
             on_committed=on_committed,
         )

@@ -44,6 +44,7 @@ class GroupMembership(ABC):
         group_id: str,
         group_instance_id: str | None,
         auto_commit_interval_ms: int | None,
+        exclude_internal_topics: bool,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
     ) -> None:
@@ -56,6 +57,7 @@ class GroupMembership(ABC):
             group_id: The group.
             group_instance_id: The id of a static member (KIP-345).
             auto_commit_interval_ms: None without auto commit.
+            exclude_internal_topics: Whether a pattern matches no internal topics.
             wake: Makes a poll that waits call `polled` again; called on the loop.
             on_committed: Called after each commit that succeeded, for interceptors.
         """
@@ -64,6 +66,7 @@ class GroupMembership(ABC):
         self._callbacks: Final = callbacks
         self._group_id: Final = group_id
         self._instance_id: Final = group_instance_id
+        self._excludes_internal_topics: Final = exclude_internal_topics
         self._wake: Final = wake
         self._requests: Final = GroupRequests(client, group_id)
         self._commits: Final = OffsetCommits(
@@ -315,8 +318,6 @@ class GroupMembership(ABC):
             )
         if self._subscriptions.is_group_managed:
             self._on_metadata()
-
-    _excludes_internal_topics = True
 
 
 async def _end(task: asyncio.Task[None] | None) -> None:

@@ -11,7 +11,11 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
-from kalda.clients.consumer.group_errors import CommitFailedError, RetriableCommitFailedError
+from kalda.clients.consumer.group_errors import (
+    CommitFailedError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+)
 from kalda.clients.consumer.group_requests import GroupRequests
 from kalda.clients.consumer.offset_requests import (
     COORDINATOR_MOVED,
@@ -239,7 +243,7 @@ class OffsetCommits:
         try:
             await self._attempt(offsets)
         except ClientError as error:
-            if error.is_retriable:
+            if error.is_retriable or isinstance(error, RebalanceInProgressError):
                 self._auto_commit_at = client.clock.monotonic() + client.retry_backoff.seconds(1)
                 logger.debug("Group %s: automatic commit failed: %s", self._requests.group_id, error)
             else:
