@@ -130,7 +130,7 @@ class AsyncConsumer(ConsumerQueries):
         self._loop = asyncio.get_running_loop()
         core = self._core = ConsumerCore(self._setup.config, self._on_ready)
         self._iteration = RecordIteration(core.buffer, self._setup.deserializers)
-        core.start(create_group(core, self, self._on_committed))
+        core.start(create_group(core, self._setup.assignors, self, self._on_committed))
         if self._topics:
             await self.subscribe(self._topics)
 

@@ -10,6 +10,7 @@ from typing import Final
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.isolation_level import IsolationLevel
+from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.deserializers import DeserializerOption
 from kalda.clients.consumer.offset_reset import ALLOWED, OffsetReset, parse_offset_reset
 from kalda.clients.errors import ClientConfigError
@@ -42,7 +43,7 @@ class ConsumerOptions(CommonClientOptions, total=False):
     group_instance_id: str | None
     group_protocol: str
     group_remote_assignor: str | None
-    partition_assignment_strategy: str | Sequence[str]
+    partition_assignment_strategy: str | PartitionAssignor | Sequence[str | PartitionAssignor]
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int

@@ -63,9 +63,9 @@ class ConsumerMembership(GroupMembership):
         server_assignor: str | None,
         max_poll_interval_ms: int,
         auto_commit_interval_ms: int | None,
+        exclude_internal_topics: bool,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
-        exclude_internal_topics: bool = True,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kalda.clients.consumer.assignors.assignor_names import find_assignors
+from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
+from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
 from kalda.clients.consumer.consumer_core import ConsumerCore
@@ -27,6 +28,8 @@ class ConsumerSetup:
     config: ConsumerConfig
     deserializers: Deserializers
     interceptors: tuple[ConsumerInterceptor, ...]
+    assignors: tuple[PartitionAssignor, ...]
+    """Those of `partition.assignment.strategy`; they have state and serve this consumer only."""
 
     @classmethod
     def from_options(
@@ -35,9 +38,15 @@ class ConsumerSetup:
         """Read keyword arguments.
 
         Raises:
-            ClientConfigError: see `CommonClientConfig.from_options`; or a deserializer is not one.
+            ClientConfigError: see `CommonClientConfig.from_options`; or a deserializer is not one, or the
+                assignors do not go together.
         """
         texts = dict(options)
+        own = _own_assignors(options.get("partition_assignment_strategy"))
+        if own is not None:
+            texts["partition_assignment_strategy"] = [
+                each if isinstance(each, str) else each.name for each in own
+            ]
         objects: dict[str, Any] = {
             name: texts.pop(name)
             for name in ("key_deserializer", "value_deserializer")
@@ -48,7 +57,9 @@ class ConsumerSetup:
             objects.get("key_deserializer", config.key_deserializer),
             objects.get("value_deserializer", config.value_deserializer),
         )
-        return cls(config, deserializers, tuple(interceptors))
+        assignors = find_assignors(config.partition_assignment_strategy if own is None else own)
+        common_protocol(assignors)
+        return cls(config, deserializers, tuple(interceptors), tuple(assignors))
 
 
 def option_names(properties: Mapping[str, object]) -> dict[str, object]:
@@ -66,7 +77,10 @@ def option_names(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def create_group(
-    core: ConsumerCore, callbacks: RebalanceCallbacks, on_committed: Callable[[Offsets], None]
+    core: ConsumerCore,
+    assignors: Sequence[PartitionAssignor],
+    callbacks: RebalanceCallbacks,
+    on_committed: Callable[[Offsets], None],
 ) -> GroupPort | None:
     """Return the member of the group, or None without `group.id`."""
     config = core.config
@@ -85,6 +99,7 @@ def create_group(
             server_assignor=config.group_remote_assignor,
             max_poll_interval_ms=config.max_poll_interval_ms,
             auto_commit_interval_ms=auto_commit_interval_ms,
+            exclude_internal_topics=config.exclude_internal_topics,
             wake=core.wake_poll,
             on_committed=on_committed,
         )
@@ -92,7 +107,7 @@ def create_group(
         core.network,
         core.subscription,
         callbacks,
-        find_assignors(config.partition_assignment_strategy),
+        assignors,
         group_id=config.group_id,
         group_instance_id=config.group_instance_id,
         rack=config.client_rack,
@@ -100,9 +115,20 @@ def create_group(
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         max_poll_interval_ms=config.max_poll_interval_ms,
         auto_commit_interval_ms=auto_commit_interval_ms,
+        exclude_internal_topics=config.exclude_internal_topics,
         wake=core.wake_poll,
         on_committed=on_committed,
     )
+
+
+def _own_assignors(strategy: object) -> list[str | PartitionAssignor] | None:
+    """Return a strategy that has objects in it; None if it consists of names."""
+    if isinstance(strategy, PartitionAssignor):
+        return [strategy]
+    if isinstance(strategy, str) or not isinstance(strategy, Iterable):
+        return None
+    found = list(strategy)
+    return found if any(isinstance(each, PartitionAssignor) for each in found) else None
 
 
 def read_offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPartition, OffsetAndMetadata]:
