@@ -20,6 +20,10 @@ from kalda.records.record import RecordBatchBuilder, iter_records
 PARTITION = TopicPartition("t", 3)
 PLAIN = Deserializers()
 
+Row = tuple[bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]]]
+Drawn = list[tuple[list[Row], Compression, TimestampType, int]]
+"""Batches of records (key, value, timestamp, distance to the offset before, headers), and their epochs."""
+
 blobs = st.none() | st.binary(max_size=8) | st.sampled_from((b"x" * 63, b"x" * 64, b"x" * 9000))
 headers = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3)
 rows = st.tuples(blobs, blobs, st.integers(0, 2**41), st.integers(1, 20_000), headers)
@@ -35,7 +39,7 @@ batches = st.lists(
 )
 
 
-def build(drawn: list[tuple[list[tuple], Compression, TimestampType, int]]) -> bytes:  # type: ignore[type-arg]  # the shape is above
+def build(drawn: Drawn) -> bytes:
     data = b""
     offset = 5
     for records, compression, timestamp_type, epoch in drawn:
@@ -81,7 +85,7 @@ def expected(data: bytes, offset: int) -> list[ConsumerRecord[bytes | None, byte
 
 @given(batches, st.integers(0, 30_000), st.integers(1, 7))
 def test_it_returns_what_the_plain_decoder_returns(
-    drawn: list[tuple[list[tuple], Compression, TimestampType, int]],  # type: ignore[type-arg]  # the shape is above
+    drawn: Drawn,
     offset: int,
     count: int,
 ) -> None:
@@ -101,7 +105,7 @@ def test_it_returns_what_the_plain_decoder_returns(
 
 @given(batches, st.integers(0, 60))
 def test_a_batch_that_is_cut_off_is_left_for_the_next_fetch(
-    drawn: list[tuple[list[tuple], Compression, TimestampType, int]],  # type: ignore[type-arg]  # the shape is above
+    drawn: Drawn,
     cut: int,
 ) -> None:
     """Brokers end a response in the middle of a batch."""

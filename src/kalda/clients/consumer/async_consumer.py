@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
@@ -44,6 +44,17 @@ from kalda.clients.consumer.rebalance_listener import (
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
 from kalda.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from kalda.clients.consumer.arrow_poll import ArrowPoll
+
+Records = TypeVar("Records", list[ConsumerRecord[Any, Any]], "pa.RecordBatch | None")
+
+ARROW_RECORDS_MAX: Final = 100_000
+"""How many rows `poll_arrow` returns at most unless asked for more or fewer."""
 
 CLOSE_TIMEOUT_SECONDS: Final = 30.0
 """How long `close` may take; Java's default."""
@@ -94,6 +105,7 @@ class AsyncConsumer(ConsumerQueries):
         self._iteration: RecordIteration | None = None
         self._generator: AsyncGenerator[ConsumerRecord[Any, Any], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrow: ArrowPoll | None = None
         self._is_closed = False
         self._is_polling = False
         self._is_woken = False
@@ -286,11 +298,37 @@ class AsyncConsumer(ConsumerQueries):
         """
         count = self._setup.config.max_poll_records if max_records is None else max_records
         core = self._usable_core()
+        self._give_up_arrow()
         with self._polling():
             taken = await self._wait(
                 core, timeout_s, lambda: core.buffer.take(count, self._setup.deserializers)
             )
         return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+
+    async def poll_arrow(
+        self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
+    ) -> "pa.RecordBatch | None":
+        """Return the next records as an Arrow batch, as soon as there are some; None after `timeout_s`.
+
+        The columns are topic, partition, offset, timestamp (UTC, ms), timestamp_type (0 for the producer's
+        time, 1 for the broker's), key, value and headers. Keys and values are bytes; deserializers and
+        interceptors do not apply. Needs the extra ``kalda[arrow]``.
+
+        Raises:
+            ModuleNotFoundError: pyarrow or numpy is not installed.
+            FetchCorruptionError and others: as `poll`, but for deserializers.
+        """
+        core = self._usable_core()
+        arrow = self._arrow_poll()
+        with self._polling():
+            return await self._wait(core, timeout_s, lambda: arrow.take(max_records))
+
+    async def poll_pandas(
+        self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
+    ) -> "pd.DataFrame | None":
+        """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        batch = await self.poll_arrow(timeout_s, max_records)
+        return None if batch is None else batch.to_pandas()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
         if self._generator is None:
@@ -344,6 +382,25 @@ class AsyncConsumer(ConsumerQueries):
             if inspect.isawaitable(result):
                 await result
 
+    def _arrow_poll(self) -> "ArrowPoll":
+        if self._arrow is None:
+            # Imported here: pyarrow is optional, and takes a while to load.
+            try:
+                from kalda.clients.consumer.arrow_poll import ArrowPoll
+            except ModuleNotFoundError as error:
+                text = (
+                    f"poll_arrow needs the package {error.name}; install kalda with the extra: kalda[arrow]"
+                )
+                raise ModuleNotFoundError(text, name=error.name) from error
+            core = self._usable_core()
+            self._arrow = ArrowPoll(core.buffer, core.subscription, check_crcs=core.config.check_crcs)
+        return self._arrow
+
+    def _give_up_arrow(self) -> None:
+        """Have rows that were decoded and not returned come as records."""
+        if self._arrow is not None:
+            self._arrow.give_up()
+
     # Internals; those of the first part differ in `Consumer`
 
     def _on_ready(self) -> None:
@@ -355,8 +412,8 @@ class AsyncConsumer(ConsumerQueries):
         self._interceptors.on_commit(offsets)
 
     async def _wait(
-        self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], list[ConsumerRecord[Any, Any]]]
-    ) -> list[ConsumerRecord[Any, Any]]:
+        self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], Records]
+    ) -> Records:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -389,6 +446,7 @@ class AsyncConsumer(ConsumerQueries):
         assert iteration is not None, "a started consumer iterates"
         while not self._is_closed:
             core = self._usable_core()
+            self._give_up_arrow()
             with self._polling():
                 await self._wait(core, None, lambda: iteration.next_chunk(count))
             if self._interceptors:

@@ -91,6 +91,11 @@ class CompletedFetch:
         return self._decoder is None and self._position >= self.size and not self._returned
 
     @property
+    def records(self) -> memoryview:
+        """The batches as they were fetched."""
+        return self._records
+
+    @property
     def unread_bytes(self) -> int:
         """Bytes of the batches that were not opened yet."""
         return self.size - self._position
@@ -183,8 +188,8 @@ class BatchScan(NamedTuple):
     """Where the following fetch goes on."""
     leader_epoch: int
     """That of the last whole batch; -1 without one."""
-    has_batch: bool
-    """Whether there is a whole batch."""
+    whole_bytes: int
+    """The bytes of whole batches; 0 where there is none."""
 
 
 def scan_batches(records: memoryview, offset: int) -> BatchScan:
@@ -195,7 +200,7 @@ def scan_batches(records: memoryview, offset: int) -> BatchScan:
     position = 0
     size = len(records)
     epoch = NO_LEADER_EPOCH
-    has_batch = False
+    whole_bytes = 0
     while position + _BATCH_FRONT.size <= size:
         base_offset, length, leader_epoch, magic, last_offset_delta = _BATCH_FRONT.unpack_from(
             records, position
@@ -203,11 +208,11 @@ def scan_batches(records: memoryview, offset: int) -> BatchScan:
         position += LOG_OVERHEAD + max(length, 0)
         if position > size:
             break
-        has_batch = True
+        whole_bytes = position
         if magic == MAGIC:
             epoch = leader_epoch
             offset = max(offset, base_offset + last_offset_delta + 1)
         else:
             # Older message sets have one offset for each message, or that of the last one inside.
             offset = max(offset, base_offset + 1)
-    return BatchScan(offset, epoch, has_batch)
+    return BatchScan(offset, epoch, whole_bytes)

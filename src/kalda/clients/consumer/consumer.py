@@ -10,9 +10,9 @@ that a commit in the middle of a loop commits exactly what the loop has got.
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from kalda.clients.consumer.async_consumer import CLOSE_TIMEOUT_SECONDS
+from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_core import TopicsLike
@@ -31,6 +31,10 @@ from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, Consu
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -258,8 +262,25 @@ class Consumer:
         deserializers = self._setup.deserializers
         with self._guard:
             buffer = self._inner.core().buffer
+            self._inner.give_up_arrow()
             taken = self._wait(timeout_s, lambda: buffer.take(count, deserializers))
         return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
+
+    def poll_arrow(
+        self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
+    ) -> "pa.RecordBatch | None":
+        """Return the next records as an Arrow batch; see `AsyncConsumer.poll_arrow`."""
+        with self._guard:
+            self._inner.core()
+            arrow = self._inner.arrow
+            return self._wait(timeout_s, lambda: arrow.take(max_records))
+
+    def poll_pandas(
+        self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
+    ) -> "pd.DataFrame | None":
+        """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        batch = self.poll_arrow(timeout_s, max_records)
+        return None if batch is None else batch.to_pandas()
 
     def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
         if self._generator is None:
@@ -304,9 +325,7 @@ class Consumer:
         finally:
             self._guard.__exit__(None, None, None)
 
-    def _wait(
-        self, timeout_s: float | None, take: Callable[[], list[ConsumerRecord[Any, Any]]]
-    ) -> list[ConsumerRecord[Any, Any]]:
+    def _wait(self, timeout_s: float | None, take: Callable[[], Records]) -> Records:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
         core = self._inner.core()
         core.check_subscribed()
@@ -344,6 +363,7 @@ class Consumer:
         iteration = self._inner.iteration
         while not self._thread.is_closed:
             with self._guard:
+                self._inner.give_up_arrow()
                 self._wait(None, lambda: iteration.next_chunk(count))
             if interceptors:
                 yield from interceptors.on_consume(list(iteration.records))

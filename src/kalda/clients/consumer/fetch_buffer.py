@@ -138,10 +138,10 @@ class FetchBuffer:
         partition, generation = fetch.partition, fetch.generation
         moved = FetchPosition(fetch.next_offset, fetch.last_epoch, position.leader)
         if moved.offset != position.offset and not self._subscription.advance(partition, generation, moved):
-            self._drop(fetch)
+            self.drop(fetch)
             return False
         if fetch.is_consumed:
-            self._remove(fetch)
+            self.remove(fetch)
         return True
 
     def _take_from(
@@ -149,7 +149,7 @@ class FetchBuffer:
     ) -> list[ConsumerRecord[Any, Any]]:
         position = self._subscription.next_position(fetch.partition, fetch.generation)
         if position is None or position.offset != fetch.next_offset:
-            self._drop(fetch)
+            self.drop(fetch)
             return []
         records = fetch.take(count, deserializers)
         return records if self.advance(fetch, position) else []
@@ -169,12 +169,13 @@ class FetchBuffer:
                     return fetch
         return None
 
-    def _drop(self, fetch: CompletedFetch) -> None:
+    def drop(self, fetch: CompletedFetch) -> None:
         """Drop a fetch with unread records; what was fetched behind it is useless, too."""
-        self._remove(fetch)
+        self.remove(fetch)
         self._subscription.refetch(fetch.partition, fetch.generation)
 
-    def _remove(self, fetch: CompletedFetch) -> None:
+    def remove(self, fetch: CompletedFetch) -> None:
+        """Drop a fetch that has been read."""
         with self._lock:
             # The loop may have dropped it meanwhile.
             if fetch in self._fetches:

@@ -159,9 +159,9 @@ class FetchPlanner:
     def received(self, partition: TopicPartition, asked: Asked, records: memoryview) -> bool:
         """Take the records of a response; return whether they hold a whole batch."""
         scan = scan_batches(records, asked.offset)
-        if scan.has_batch:
+        if scan.whole_bytes:
             self._ahead[partition] = Asked(asked.generation, scan.next_offset)
-        return scan.has_batch
+        return scan.whole_bytes > 0
 
     def failed(self, partition: TopicPartition, retry_at: float) -> None:
         """Ask for a partition again at `retry_at`, and after the others, so that those get their turn."""

@@ -6,7 +6,7 @@ It is an `AsyncConsumer` whose callbacks are left for the user's thread instead 
 import asyncio
 import inspect
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.consumer.caller_thread import CallerQueue, WakeSignal
@@ -17,6 +17,9 @@ from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener,
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import ClientError, IllegalStateError
 from kalda.common.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kalda.clients.consumer.arrow_poll import ArrowPoll
 
 
 class LoopSide(AsyncConsumer):
@@ -46,6 +49,15 @@ class LoopSide(AsyncConsumer):
         """The records that a loop is being given."""
         assert self._iteration is not None, "a started consumer iterates"
         return self._iteration
+
+    @property
+    def arrow(self) -> "ArrowPoll":
+        """The rows of `poll_arrow`."""
+        return self._arrow_poll()
+
+    def give_up_arrow(self) -> None:
+        """Have rows that were decoded and not returned come as records."""
+        self._give_up_arrow()
 
     async def polled(self) -> None:
         """Call `ConsumerCore.polled` on the loop."""

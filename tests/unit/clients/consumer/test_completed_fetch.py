@@ -131,7 +131,7 @@ def test_every_codec_is_read(compression: Compression) -> None:
 
 def test_scanning_finds_where_the_next_fetch_begins() -> None:
     data = batch(0, [b"a", b"b"]) + batch(7, [b"c"], epoch=5)
-    assert (8, 5, True) == scan_batches(memoryview(data), 1)
-    assert (2, 4, True) == scan_batches(memoryview(data[:-1]), 1)
-    assert (9, 5, True) == scan_batches(memoryview(data), 9)
-    assert (1, -1, False) == scan_batches(memoryview(data[:60]), 1)
+    assert (8, 5, len(data)) == scan_batches(memoryview(data), 1)
+    assert (2, 4, len(batch(0, [b"a", b"b"]))) == scan_batches(memoryview(data[:-1]), 1)
+    assert (9, 5, len(data)) == scan_batches(memoryview(data), 9)
+    assert (1, -1, 0) == scan_batches(memoryview(data[:60]), 1)

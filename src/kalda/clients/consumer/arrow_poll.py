@@ -1,0 +1,201 @@
+"""Turns fetched batches into Arrow record batches, without an object for each record.
+
+`kalda.records.columnar` decodes; this module takes from the buffer and moves positions. It is loaded on the
+first `poll_arrow`, because pyarrow and numpy are an optional extra.
+
+What a maintainer must not break: rows are returned exactly as `poll` would return records, in the same order
+and with the same position behind them; a test compares the two.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from kalda.clients.consumer.completed_fetch import CompletedFetch, scan_batches
+from kalda.clients.consumer.consumer_errors import FetchCorruptionError
+from kalda.clients.consumer.fetch_buffer import FetchBuffer
+from kalda.clients.consumer.fetch_position import FetchPosition
+from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.records.batch import iter_headers
+from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches
+from kalda.records.errors import RecordsError
+
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestamp_type", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""The columns of `poll_arrow`. Keys and values are bytes; deserializers do not apply."""
+
+
+class _Rest:
+    """Rows of a fetch that did not fit into the batch that was asked for."""
+
+    __slots__ = ("epoch", "fetch", "next_offset", "position", "rows")
+
+    def __init__(
+        self,
+        fetch: CompletedFetch,
+        rows: pa.RecordBatch,
+        next_offset: int,
+        epoch: int,
+        position: FetchPosition,
+    ) -> None:
+        self.fetch: Final = fetch
+        self.rows = rows
+        self.next_offset: Final = next_offset
+        """The position behind all rows."""
+        self.epoch: Final = epoch
+        """The leader epoch of the last batch. A row's own may be lower, which a validation does not mind."""
+        self.position = position
+        """The position before the first row."""
+
+
+class ArrowPoll:
+    """The rows of one consumer; used by the user's thread only."""
+
+    def __init__(self, buffer: FetchBuffer, subscription: SubscriptionState, *, check_crcs: bool) -> None:
+        self._buffer: Final = buffer
+        self._subscription: Final = subscription
+        self._check_crcs: Final = check_crcs
+        self._rest: _Rest | None = None
+
+    def take(self, count: int) -> pa.RecordBatch | None:
+        """Return up to `count` rows and move the positions behind them; None if there are none.
+
+        Raises:
+            FetchCorruptionError: the first batch is damaged.
+        """
+        pieces: list[pa.RecordBatch] = []
+        rows = 0
+        while rows < count:
+            try:
+                piece = self._next(count - rows)
+            except FetchCorruptionError:
+                # The rows before are good; the next call reports the damage.
+                if not pieces:
+                    raise
+                break
+            if piece is None:
+                break
+            pieces.append(piece)
+            rows += piece.num_rows
+        if len(pieces) < 2:
+            return pieces[0] if pieces else None
+        return pa.concat_batches(pieces)
+
+    def give_up(self) -> None:
+        """Have rows that were decoded and not returned fetched again: records are asked for instead."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            self._subscription.refetch(rest.fetch.partition, rest.fetch.generation)
+
+    def _next(self, count: int) -> pa.RecordBatch | None:
+        while True:
+            rest = self._rest
+            if rest is not None:
+                self._rest = None
+                piece = self._take_rest(rest, count)
+            else:
+                fetch = self._buffer.next_fetch()
+                if fetch is None:
+                    return None
+                piece = self._decode(fetch, count)
+            if piece is not None:
+                return piece
+
+    def _take_rest(self, rest: _Rest, count: int) -> pa.RecordBatch | None:
+        fetch = rest.fetch
+        position = self._subscription.next_position(fetch.partition, fetch.generation)
+        if position is None or position.offset != rest.position.offset:
+            self._subscription.refetch(fetch.partition, fetch.generation)
+            return None
+        return self._split(rest, count)
+
+    def _decode(self, fetch: CompletedFetch, count: int) -> pa.RecordBatch | None:
+        position = self._subscription.next_position(fetch.partition, fetch.generation)
+        if position is None or position.offset != fetch.next_offset:
+            self._buffer.drop(fetch)
+            return None
+        data = bytes(fetch.records)
+        decoded = self._decode_good(fetch, data)
+        self._buffer.remove(fetch)
+        scan = scan_batches(fetch.records, fetch.fetch_offset)
+        rest = _Rest(fetch, _rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
+        piece = self._split(rest, count)
+        if decoded.consumed_bytes < scan.whole_bytes:
+            # Damaged, or larger than one decode may be: what follows is fetched again.
+            self._rest = None
+            self._subscription.refetch(fetch.partition, fetch.generation)
+        return piece
+
+    def _split(self, rest: _Rest, count: int) -> pa.RecordBatch | None:
+        """Return up to `count` rows, move the position, and keep what is left."""
+        fetch, rows = rest.fetch, rest.rows
+        is_all = rows.num_rows <= count
+        taken = rows if is_all else rows.slice(0, count)
+        offset = rest.next_offset if is_all else taken.column(2)[count - 1].as_py() + 1
+        moved = FetchPosition(offset, rest.epoch, rest.position.leader)
+        if moved.offset != rest.position.offset and not self._subscription.advance(
+            fetch.partition, fetch.generation, moved
+        ):
+            self._subscription.refetch(fetch.partition, fetch.generation)
+            return None
+        if not is_all:
+            rest.rows, rest.position = rows.slice(count), moved
+            self._rest = rest
+        return taken if taken.num_rows else None
+
+    def _decode_good(self, fetch: CompletedFetch, data: bytes) -> ColumnarBatch:
+        """Decode all batches, or those before a damaged one.
+
+        Raises:
+            FetchCorruptionError: the first batch from the position on is damaged.
+        """
+        try:
+            return self._decode_bytes(fetch, data)
+        except RecordsError as error:
+            good = 0
+            for position, header in iter_headers(data):
+                if header.next_offset > fetch.next_offset:
+                    try:
+                        self._decode_bytes(fetch, data[position : position + header.size])
+                    except RecordsError:
+                        break
+                good = position + header.size
+            decoded = self._decode_bytes(fetch, data[:good])
+            if decoded.next_offset == fetch.next_offset:
+                raise FetchCorruptionError(fetch.partition, fetch.next_offset, error) from error
+            return decoded
+
+    def _decode_bytes(self, fetch: CompletedFetch, data: bytes) -> ColumnarBatch:
+        return decode_batches(
+            data,
+            start_offset=fetch.next_offset,
+            aborted=fetch.aborted,
+            check_crc=self._check_crcs,
+            want_headers=True,
+        )
+
+
+def _rows(fetch: CompletedFetch, decoded: ColumnarBatch) -> pa.RecordBatch:
+    topic, partition = fetch.partition
+    count = len(decoded)
+    columns = [
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        decoded.offsets,
+        decoded.timestamps_ms.cast(pa.timestamp("ms", "UTC")),
+        decoded.timestamp_types,
+        decoded.keys,
+        decoded.values,
+        decoded.headers,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)

@@ -1,0 +1,204 @@
+"""What waits between the event loop and the user: order, pauses, seeks, and records that go back."""
+
+import pytest
+
+from kalda.clients.consumer.arrow_poll import ArrowPoll
+from kalda.clients.consumer.completed_fetch import CompletedFetch
+from kalda.clients.consumer.consumer_errors import FetchCorruptionError
+from kalda.clients.consumer.fetch_buffer import FetchBuffer
+from kalda.clients.consumer.fetch_position import FetchPosition
+from kalda.clients.consumer.offset_reset import EARLIEST
+from kalda.clients.consumer.record_decoder import Deserializers
+from kalda.clients.consumer.record_iteration import RecordIteration
+from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.common.types import TopicPartition
+from kalda.records.record import RecordBatchBuilder
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+PLAIN = Deserializers()
+
+
+def batch(base_offset: int, count: int) -> bytearray:
+    builder = RecordBatchBuilder(base_offset=base_offset, partition_leader_epoch=3)
+    for number in range(count):
+        builder.append(None, b"%d" % (base_offset + number), 1_000)
+    return builder.build()
+
+
+class Buffered:
+    """A buffer with a subscription to two partitions at offset 0."""
+
+    def __init__(self) -> None:
+        self.subscription = SubscriptionState(EARLIEST)
+        self.subscription.assign_from_user([A, B])
+        for partition in (A, B):
+            self.subscription.seek(partition, FetchPosition(0))
+        self.buffer = FetchBuffer(self.subscription)
+        self.generations = self.current()
+
+    def current(self) -> dict[TopicPartition, int]:
+        return {each.topic_partition: each.generation for each in self.subscription.fetchable(0.0)}
+
+    def add(self, partition: TopicPartition, *batches: tuple[int, int], damaged: bool = False) -> None:
+        data = b"".join(batch(*each) for each in batches)
+        if damaged:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        generation = self.generations[partition]
+        self.buffer.add(
+            CompletedFetch(partition, generation, batches[0][0], memoryview(data), (), check_crcs=True)
+        )
+
+    def take(self, count: int) -> list[tuple[str, int]]:
+        return [(record.topic, record.offset) for record in self.buffer.take(count, PLAIN)]
+
+    def position(self, partition: TopicPartition) -> int:
+        position = self.subscription.position(partition)
+        assert position is not None
+        return position.offset
+
+
+def test_fetches_are_taken_in_order_across_partitions() -> None:
+    it = Buffered()
+    it.add(A, (0, 3))
+    it.add(B, (0, 2))
+    it.add(A, (3, 2))
+    assert [("a", 0), ("a", 1)] == it.take(2)
+    assert (2, 0) == (it.position(A), it.position(B))
+    assert [("a", 2), ("b", 0), ("b", 1), ("a", 3)] == it.take(4)
+    assert [("a", 4)] == it.take(4)
+    assert {} == it.buffer.unread_bytes()
+    assert FetchPosition(5, 3) == it.subscription.position(A)
+
+
+def test_paused_records_stay_in_their_place() -> None:
+    it = Buffered()
+    it.add(A, (0, 2))
+    it.add(B, (0, 2))
+    it.add(A, (2, 2))
+    it.subscription.pause([A])
+    assert [("b", 0), ("b", 1)] == it.take(10)
+    assert not it.buffer.has_fetchable()
+    it.subscription.resume([A])
+    assert it.buffer.has_fetchable()
+    assert [("a", offset) for offset in range(4)] == it.take(10)
+
+
+def test_a_seek_drops_what_was_fetched() -> None:
+    it = Buffered()
+    it.add(A, (0, 2))
+    it.subscription.seek(A, FetchPosition(0))
+    assert [] == it.take(10)
+    assert 0 == it.position(A)
+
+
+def test_stale_fetches_are_dropped_without_being_taken() -> None:
+    it = Buffered()
+    it.add(A, (0, 2))
+    it.add(B, (0, 2))
+    it.subscription.seek(A, FetchPosition(5))
+    it.buffer.drop_stale()
+    assert {B} == it.buffer.unread_bytes().keys()
+
+
+def test_a_fetch_that_does_not_continue_the_position_is_fetched_again() -> None:
+    """It must not leave a gap; the new generation makes the fetcher begin at the position."""
+    it = Buffered()
+    it.add(A, (5, 2))
+    assert [] == it.take(10)
+    assert it.generations[A] != it.current()[A]
+    assert 0 == it.position(A)
+
+
+def test_records_before_a_damaged_batch_are_returned_first() -> None:
+    it = Buffered()
+    it.add(A, (0, 2), (2, 1), damaged=True)
+    assert [("a", 0), ("a", 1)] == it.take(10)
+    for _ in range(2):
+        with pytest.raises(FetchCorruptionError, match="a-0 at offset 2"):
+            it.take(10)
+
+
+def test_a_loop_gives_back_what_it_has_not_got() -> None:
+    """A commit in the middle of a loop counts what the loop has got."""
+    it = Buffered()
+    it.add(A, (0, 3), (3, 3))
+    iteration = RecordIteration(it.buffer, PLAIN)
+    iteration.next_chunk(4)
+    records = iteration.records
+    assert [0, 1] == [next(records).offset, next(records).offset]
+    iteration.settle()
+    assert [] == list(records)
+    assert FetchPosition(2, 3) == it.subscription.position(A)
+    assert [2, 3, 4, 5] == [offset for _, offset in it.take(10)]
+    assert FetchPosition(6, 3) == it.subscription.position(A)
+
+
+def test_giving_back_before_the_first_record_changes_nothing() -> None:
+    it = Buffered()
+    it.add(A, (0, 2))
+    iteration = RecordIteration(it.buffer, PLAIN)
+    iteration.next_chunk(10)
+    iteration.settle()
+    assert FetchPosition(0) == it.subscription.position(A)
+    iteration.next_chunk(1)
+    assert [0] == [record.offset for record in iteration.records]
+    iteration.settle()
+    assert [("a", 1)] == it.take(10)
+
+
+def test_nothing_goes_back_after_a_seek() -> None:
+    it = Buffered()
+    it.add(A, (0, 3))
+    iteration = RecordIteration(it.buffer, PLAIN)
+    iteration.next_chunk(10)
+    assert 0 == next(iteration.records).offset
+    it.subscription.seek(A, FetchPosition(7))
+    iteration.settle()
+    assert 7 == it.position(A)
+    assert [] == it.take(10)
+
+
+def test_rows_that_were_not_returned_come_as_records() -> None:
+    it = Buffered()
+    it.add(A, (0, 5))
+    arrow = ArrowPoll(it.buffer, it.subscription, check_crcs=True)
+    rows = arrow.take(2)
+    assert rows is not None
+    assert [0, 1] == rows["offset"].to_pylist()
+    arrow.give_up()
+    assert 2 == it.position(A)
+    assert it.generations[A] != it.current()[A]
+
+
+def test_rows_continue_where_records_ended() -> None:
+    """Also in the middle of a batch."""
+    it = Buffered()
+    it.add(A, (0, 5))
+    assert [("a", 0), ("a", 1)] == it.take(2)
+    rows = ArrowPoll(it.buffer, it.subscription, check_crcs=True).take(10)
+    assert rows is not None
+    assert [2, 3, 4] == rows["offset"].to_pylist()
+    assert FetchPosition(5, 3) == it.subscription.position(A)
+
+
+def test_rows_before_a_damaged_batch_are_returned_first() -> None:
+    it = Buffered()
+    it.add(A, (0, 2), (2, 1), damaged=True)
+    arrow = ArrowPoll(it.buffer, it.subscription, check_crcs=True)
+    rows = arrow.take(10)
+    assert rows is not None
+    assert [0, 1] == rows["offset"].to_pylist()
+    it.generations = it.current()
+    it.add(A, (2, 1), damaged=True)
+    with pytest.raises(FetchCorruptionError, match="a-0 at offset 2"):
+        arrow.take(10)
+
+
+def test_rows_of_a_partition_that_was_sought_are_dropped() -> None:
+    it = Buffered()
+    it.add(A, (0, 5))
+    arrow = ArrowPoll(it.buffer, it.subscription, check_crcs=True)
+    arrow.take(2)
+    it.subscription.seek(A, FetchPosition(4))
+    assert arrow.take(10) is None
+    assert 4 == it.position(A)
