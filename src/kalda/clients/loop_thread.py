@@ -123,6 +123,21 @@ class LoopThread:
         if not self.is_current:
             self._thread.join(_JOIN_SECONDS)
 
+    def close_soon(self, last: Coroutine[Any, Any, object]) -> None:
+        """Run a last coroutine and then end the thread, without waiting for it; for finalizers."""
+        if self._is_closed or os.getpid() != self._pid:
+            last.close()
+            return
+        self._is_closed = True
+
+        async def end() -> None:
+            try:
+                await last
+            finally:
+                self.loop.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), self.loop)
+
 
 def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:
     """End the loop's thread; without effect in a fork, where the loop still belongs to the parent."""

@@ -108,6 +108,8 @@ class Producer(TransactionalProducer):
         self._try_send: _TrySend = core.try_send
         self._close_lock = threading.Lock()
         self._is_closed = False
+        self._refusal: str | None = None
+        """Why no method may be called, in a forked child."""
         self._finalizer = weakref.finalize(self, _abandon, core, self._thread)
         _forkable.add(self)
         self._thread.call_soon(core.start)
@@ -154,6 +156,7 @@ class Producer(TransactionalProducer):
 
     def send_record(self, record: ProducerRecord, on_delivery: Delivery | None = None) -> RecordFuture:
         """Send a `ProducerRecord`, as `send` does its fields."""
+        self._check_usable()
         return self._send(record, on_delivery)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -162,6 +165,7 @@ class Producer(TransactionalProducer):
         Raises:
             RequestTimedOutError: `timeout_s` seconds are over; the records go on.
         """
+        self._check_usable()
         self._check_may_block("flush")
         core = self._core
         results = core.accumulator.begin_flush()
@@ -178,6 +182,7 @@ class Producer(TransactionalProducer):
         Raises:
             RequestTimedOutError, BrokerResponseError: as `send`.
         """
+        self._check_usable()
         partitions = self._thread.call(self._core.partitions_for(topic)).partitions
         return [partitions[number] for number in sorted(partitions)]
 
@@ -265,6 +270,10 @@ class Producer(TransactionalProducer):
             raise
         raise self._core.buffer_exhausted(size)
 
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise IllegalStateError(self._refusal)
+
     def _check_may_block(self, what: str) -> None:
         if self._thread.is_current:
             raise IllegalStateError(
@@ -276,7 +285,7 @@ class Producer(TransactionalProducer):
         """Make the child's copy refuse all use; the parent's locks may be held for ever here."""
         self._finalizer.detach()
         self._is_closed = True
-        message = (
+        self._refusal = message = (
             f"the producer was created in process {os.getppid()} and cannot be used in its fork "
             f"{os.getpid()}; create one in each process, after the fork"
         )
@@ -307,4 +316,4 @@ def _abandon(core: ProducerCore, thread: LoopThread) -> None:
             ResourceWarning,
             stacklevel=2,
         )
-    thread.close()
+    thread.close_soon(core.close(0.0))

@@ -1,7 +1,6 @@
 """The synchronous producer against a real broker, read by another client."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import confluent_kafka
 import pytest
@@ -10,33 +9,10 @@ from kalda import Producer, RecordMetadata
 from kalda.clients.errors import IllegalStateError, SerializationError
 
 TopicName = Callable[[str], str]
+Read = Callable[..., list[confluent_kafka.Message]]
 
 
-@contextmanager
-def reading(bootstrap: str, topic: str, partitions: int = 1) -> Iterator[confluent_kafka.Consumer]:
-    """A consumer at the beginning of all partitions of a topic."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    )
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def read(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list[confluent_kafka.Message]:
-    """Read `count` records with another client."""
-    with reading(bootstrap, topic, partitions) as consumer:
-        found: list[confluent_kafka.Message] = []
-        while len(found) < count:
-            messages = consumer.consume(count - len(found), timeout=20)
-            assert messages, f"{len(found)} of {count} records came"
-            found += messages
-        return found
-
-
-def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicName) -> None:
+def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicName, read: Read) -> None:
     topic = topic_name("fields")
     headers = [("trace", b"1"), ("trace", b"2"), ("none", None)]
     with Producer(bootstrap_servers=bootstrap) as producer:
@@ -50,7 +26,9 @@ def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicN
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_each_codec_is_read_by_another_client(bootstrap: str, topic_name: TopicName, codec: str) -> None:
+def test_each_codec_is_read_by_another_client(
+    bootstrap: str, topic_name: TopicName, read: Read, codec: str
+) -> None:
     topic = topic_name(codec)
     values = [b"%d " % number * 50 for number in range(2_000)]
     with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
@@ -61,7 +39,9 @@ def test_each_codec_is_read_by_another_client(bootstrap: str, topic_name: TopicN
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_each_kind_of_acknowledgement(bootstrap: str, topic_name: TopicName, acks: int | str) -> None:
+def test_each_kind_of_acknowledgement(
+    bootstrap: str, topic_name: TopicName, read: Read, acks: int | str
+) -> None:
     topic = topic_name("acks")
     delivered: list[int] = []
     with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
@@ -87,7 +67,9 @@ def test_close_sends_what_lingers(bootstrap: str, topic_name: TopicName) -> None
     producer.close()
 
 
-def test_text_without_a_serializer_is_refused_with_the_fix(bootstrap: str, topic_name: TopicName) -> None:
+def test_text_without_a_serializer_is_refused_with_the_fix(
+    bootstrap: str, topic_name: TopicName, read: Read
+) -> None:
     topic = topic_name("text")
     with (
         Producer(bootstrap_servers=bootstrap) as producer,
