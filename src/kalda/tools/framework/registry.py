@@ -32,6 +32,9 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "configs": ToolEntry(
         f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers and groups."
     ),
+    "groups": ToolEntry(
+        f"{_TOOLS}.groups:groups", "List, describe and delete groups, and reset their offsets."
+    ),
     "produce": ToolEntry(
         f"{_TOOLS}.console.produce:produce", "Send lines as records: from stdin, or from files."
     ),
@@ -45,6 +48,25 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     ),
     "perf": ToolEntry(
         f"{_TOOLS}.perf.command:perf", "Measure a cluster, with the output columns of Kafka's tools."
+    ),
+    "offsets": ToolEntry(f"{_TOOLS}.offsets:offsets", "Look up offsets of partitions by time."),
+    "delete-records": ToolEntry(
+        f"{_TOOLS}.delete_records:delete_records", "Delete the first records of partitions."
+    ),
+    "reassign": ToolEntry(f"{_TOOLS}.reassign:reassign", "Move partitions to other brokers and directories."),
+    "elect-leaders": ToolEntry(f"{_TOOLS}.elect_leaders:elect_leaders", "Elect the leaders of partitions."),
+    "log-dirs": ToolEntry(
+        f"{_TOOLS}.log_dirs:log_dirs", "Describe the directories of brokers and the logs in them."
+    ),
+    "transactions": ToolEntry(
+        f"{_TOOLS}.transactions:transactions",
+        "List and describe transactions, find those that hang, and abort them.",
+    ),
+    "features": ToolEntry(
+        f"{_TOOLS}.features:features", "Describe, upgrade, downgrade and disable the features of a cluster."
+    ),
+    "cluster": ToolEntry(
+        f"{_TOOLS}.cluster:cluster", "Show the brokers, controller, versions and health of a cluster."
     ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."

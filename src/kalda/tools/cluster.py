@@ -1,0 +1,169 @@
+"""`kalda cluster`: brokers, controller, versions and health of a cluster in one screen; its id; served APIs.
+
+`kalda.tools.cluster_health` judges what is read here.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from kalda.tools.cluster_health import partition_health, problems, spoken_release
+from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.output import Json
+from kalda.tools.framework.results import raise_for
+from kalda.tools.framework.tables import Table
+
+if TYPE_CHECKING:
+    from kalda.clients.admin.clusters import BrokerApiVersions
+    from kalda.clients.admin.log_dirs import LogDirDescription
+
+cluster = noun("Show the brokers, controller, versions and health of a cluster.")
+
+_BROKER_FIELDS = (
+    "id",
+    "host",
+    "port",
+    "rack",
+    "is_controller",
+    "protocol",
+    "leaders",
+    "replicas",
+    "size",
+    "usable_bytes",
+    "offline_dirs",
+)
+
+
+@command("describe", cluster)
+async def describe(tool: Tool) -> None:
+    """Show the whole cluster in one screen.
+
+    PROTOCOL is the newest release of Apache Kafka whose requests a broker serves; brokers do not name their
+    release. SIZE and USABLE-BYTES are those of its log directories.
+    """
+    async with tool.admin() as admin:
+        described = await admin.describe_cluster()
+        ids = [node.id for node in described.nodes]
+        versions = await admin.describe_api_versions(ids)
+        dirs = await admin.describe_log_dirs(ids)
+        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+        reassigning = await admin.list_partition_reassignments()
+        features = await admin.describe_features()
+    health = partition_health(topics.results.values())
+    controller = described.controller
+    rows = []
+    offline: list[str] = []
+    for node in described.nodes:
+        found = dirs.results.get(node.id)
+        failed = [] if found is None else [path for path, each in found.items() if each.error is not None]
+        offline += [f"{path} of broker {node.id}" for path in failed]
+        rows.append(
+            (
+                node.id,
+                node.host,
+                node.port,
+                node.rack,
+                controller is not None and controller.id == node.id,
+                _release(versions.results.get(node.id)),
+                health.leaders.get(node.id, 0),
+                health.replicas.get(node.id, 0),
+                _size(found),
+                _usable(found),
+                len(failed),
+            )
+        )
+    faults = problems(health, ids, has_controller=controller is not None, offline_dirs=offline)
+    levels = {name: each.max_version_level for name, each in sorted(features.finalized_features.items())}
+    summary: dict[str, str | int | None] = {
+        "cluster_id": described.cluster_id,
+        "controller": None if controller is None else controller.id,
+        "brokers": len(ids),
+        "topics": len(topics),
+        "partitions": health.partitions,
+        "offline": health.offline,
+        "under_replicated": health.under_replicated,
+        "not_preferred": health.not_preferred,
+        "reassigning": len(reassigning),
+    }
+    document: dict[str, Json] = {
+        **summary,
+        "features": levels,
+        "is_healthy": not faults,
+        "problems": faults,
+        "nodes": [dict(zip(_BROKER_FIELDS, row, strict=True)) for row in rows],
+    }
+    tool.output.result(
+        document,
+        Table(_headings(summary), [tuple(summary.values())]),
+        "",
+        Table(_headings(_BROKER_FIELDS), rows),
+        "",
+        *([f"Features: {', '.join(f'{name}={level}' for name, level in levels.items())}."] if levels else []),
+        *(faults or ["The cluster is healthy."]),
+    )
+    raise_for(tool.output, [*versions.errors.values(), *dirs.errors.values(), *topics.errors.values()])
+
+
+@command("id", cluster)
+async def cluster_id(tool: Tool) -> None:
+    """Print the id of the cluster."""
+    async with tool.admin() as admin:
+        found = (await admin.describe_cluster()).cluster_id
+    tool.output.result({"cluster_id": found}, found or "-")
+
+
+@command("api-versions", cluster)
+@click.option("--broker", type=Integer(0), multiple=True, metavar="ID", help="Only this broker; repeatable.")
+async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
+    """List the APIs that brokers serve, as `kafka-broker-api-versions` does.
+
+    USED is the version that Kalda's clients use: the highest one that both know; - if there is none.
+    """
+    from kalda.common.api_keys import ApiKey
+    from kalda.net.client.api_versions import highest_shared_version
+    from kalda.protocol.registry import spec
+
+    async with tool.admin() as admin:
+        described = await admin.describe_api_versions(broker or None)
+    rows = []
+    for broker_id, found in sorted(described.results.items()):
+        for key, served in sorted(found.api_versions.items()):
+            known = key in set(ApiKey)
+            rows.append(
+                (
+                    broker_id,
+                    key,
+                    ApiKey(key).name if known else None,
+                    served.lowest,
+                    served.highest,
+                    highest_shared_version(spec(ApiKey(key)).versions, served) if known else None,
+                )
+            )
+    names = ("broker", "key", "api", "min", "max", "used")
+    tool.output.result(
+        {"apis": [dict(zip(names, row, strict=True)) for row in rows]}, Table(_headings(names), rows)
+    )
+    raise_for(tool.output, described.errors.values())
+
+
+def _headings(names: "Mapping[str, object] | tuple[str, ...]") -> tuple[str, ...]:
+    return tuple(name.upper().replace("_", "-") for name in names)
+
+
+def _release(versions: "BrokerApiVersions | None") -> str | None:
+    if versions is None:
+        return None
+    return spoken_release({key: served.highest for key, served in versions.api_versions.items()})
+
+
+def _size(found: "Mapping[str, LogDirDescription] | None") -> int | None:
+    if found is None:
+        return None
+    return sum(info.size for each in found.values() for info in each.replica_infos.values())
+
+
+def _usable(found: "Mapping[str, LogDirDescription] | None") -> int | None:
+    known = [each.usable_bytes for each in (found or {}).values() if each.usable_bytes is not None]
+    return min(known) if known else None
