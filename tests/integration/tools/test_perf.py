@@ -49,3 +49,41 @@ def test_produce_takes_values_from_a_file(kalda: Commands, topic: str, tmp_path:
     )  # fmt: skip
     done = kalda.refused("perf", "produce", "--topic", topic, "--num-records", 10)
     assert "give exactly one of --record-size, --payload-file and --payload-monotonic" in done.stderr
+
+
+def test_consume_prints_kafkas_columns(kalda: Commands, topic: str) -> None:
+    kalda("perf", "produce", "--topic", topic, "--num-records", 3000, "--record-size", 100)
+    done = kalda("perf", "consume", "--topic", topic, "--messages", 3000)
+
+    header, line = done.stdout.splitlines()
+    names, values = header.split(", "), line.split(", ")
+    assert ["start.time", "end.time", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg"] == names[:5]
+    assert (len(names), "3000") == (len(values), values[4])
+    assert pytest.approx(0.2861, abs=0.0001) == float(values[2])
+    total = json.loads(kalda("perf", "consume", "--topic", topic, "--messages", 3000, "--json").stdout)
+    assert names == list(total["total"])
+
+
+def test_consume_shows_intervals_and_says_when_records_are_missing(kalda: Commands, topic: str) -> None:
+    kalda("perf", "produce", "--topic", topic, "--num-records", 100, "--record-size", 10)
+    options = ("--timeout", 800, "--reporting-interval", 1, "--show-detailed-stats")
+    done = kalda.refused("perf", "consume", "--topic", topic, "--messages", 200, *options)
+
+    header, *lines = done.stdout.splitlines()
+    assert header.startswith("time, threadId, data.consumed.in.MB, ")
+    assert len(lines) >= 1
+    assert "100" == lines[-1].split(", ")[4]
+    assert "kalda: only 100 of 200 records came: there was none for 800 ms (--timeout)\n" == done.stderr
+
+
+def test_end_to_end_creates_its_topic_and_prints_kafkas_lines(kalda: Commands) -> None:
+    options = ("--num-records", 50, "--record-size", 20)
+    done = kalda("perf", "end-to-end", "--topic", "end-to-end", *options)
+
+    first, average, percentiles = done.stdout.splitlines()
+    assert re.fullmatch(r"0\t\d+\.\d{4}", first)
+    assert re.fullmatch(r"Avg latency: \d+\.\d{4} ms", average)
+    assert re.fullmatch(r"Percentiles: 50th = [\d.]+, 99th = [\d.]+, 99.9th = [\d.]+", percentiles)
+    assert 'Topic "end-to-end" does not exist.' in done.stderr
+    document = kalda.json("perf", "end-to-end", "--topic", "end-to-end", "--acks", 1, *options)
+    assert {"latencyAverageMs", "latencyP50Ms", "latencyP99Ms", "latencyP99.9Ms"} == set(document)

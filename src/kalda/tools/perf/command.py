@@ -69,3 +69,68 @@ def perf_produce(
     else:
         payload = payloads.monotonic_payload
     run_produce(tool, topic, num_records, payload, throughput, reporting_interval / 1000)
+
+
+@command("consume", perf)
+@_topic
+@click.option(
+    "--messages",
+    "--num-records",
+    "messages",
+    type=Integer(1),
+    required=True,
+    metavar="COUNT",
+    help="How many.",
+)
+@click.option("--group", metavar="GROUP", help="The group; by default a new one.")
+@click.option("--fetch-size", type=Integer(1), default=1_048_576, metavar="BYTES", help="Of one partition.")
+@click.option("--from-latest", is_flag=True, help="Without an offset of the group, start at the end.")
+@click.option("--timeout", type=Integer(1), default=10_000, metavar="MS", help="Between two records at most.")
+@_reporting_interval
+@click.option("--show-detailed-stats", is_flag=True, help="Print a line for each interval, not for the run.")
+@click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
+def perf_consume(
+    tool: Tool,
+    topic: str,
+    messages: int,
+    group: str | None,
+    fetch_size: int,
+    from_latest: bool,
+    timeout: int,
+    reporting_interval: int,
+    show_detailed_stats: bool,
+    hide_header: bool,
+) -> None:
+    """Read records and print rates, as `kafka-consumer-perf-test` does.
+
+    The columns that begin with fetch. leave out the time of rebalances.
+    """
+    import random
+
+    from kalda.tools.perf.consume_run import ConsumeRun
+
+    settings = {
+        "group.id": group or f"perf-consumer-{random.randrange(100_000)}",
+        "auto.offset.reset": "latest" if from_latest else "earliest",
+        "max.partition.fetch.bytes": str(fetch_size),
+        "check.crcs": "false",
+    }
+    run = ConsumeRun(tool, messages, timeout, reporting_interval, shows_intervals=show_detailed_stats)
+    run.consume(topic, settings, shows_header=not hide_header)
+
+
+@command("end-to-end", perf)
+@_topic
+@click.option("--num-records", type=Integer(1), default=1000, show_default=True, help="How many records.")
+@click.option(
+    "--acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="To wait for."
+)
+@click.option("--record-size", type=Integer(1), default=100, show_default=True, help="Bytes of a value.")
+def perf_end_to_end(tool: Tool, topic: str, num_records: int, acks: str, record_size: int) -> None:
+    """Measure the time from `send` until the record is consumed, one record at a time.
+
+    The topic is created with one partition if it does not exist.
+    """
+    from kalda.tools.perf.latency_run import run_end_to_end
+
+    run_end_to_end(tool, topic, num_records, acks, record_size)
