@@ -109,8 +109,8 @@ async def test_an_announced_size_takes_no_memory() -> None:
 
 
 async def test_a_large_answer_arrives_whole() -> None:
-    """It is 3 MB, larger than the first buffer, which grows twice."""
-    brokers = [MetadataResponseBroker(node_id=node, host="h" * 1000, port=1) for node in range(3000)]
+    """It is 18 MB, larger than the first buffer, which grows twice."""
+    brokers = [MetadataResponseBroker(node_id=node, host="h" * 30_000, port=1) for node in range(600)]
     async with FakeBroker(always(MetadataResponse(brokers=brokers))) as broker:
         connection = await connect(broker)
         response = await ask(connection)

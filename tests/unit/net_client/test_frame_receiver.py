@@ -32,7 +32,7 @@ SIZES = (
     SHARED_CAPACITY - 3,
     SHARED_CAPACITY,
     OWN_CAPACITY,
-    3 * OWN_CAPACITY + 1,
+    5 * OWN_CAPACITY + 1,
 )
 
 

@@ -77,8 +77,13 @@ class CommonClientConfig(SecurityConfig):
     send_buffer_bytes = integer(
         131_072, "The size of the socket's send buffer; -1 leaves it to the operating system.", at_least(-1)
     )
+    # Kafka's default is 65536. A fixed size takes the kernel's adaptation to the connection away, which more
+    # than doubled the CPU time of receiving a fetch of 4 MB; librdkafka leaves it to the kernel too.
     receive_buffer_bytes = integer(
-        65_536, "The size of the socket's receive buffer; -1 leaves it to the operating system.", at_least(-1)
+        -1,
+        "The size of the socket's receive buffer; -1 leaves it to the operating system, which adapts it to "
+        "the connection.",
+        at_least(-1),
     )
     reconnect_backoff_ms = long(
         50, "How long to wait before the second attempt to connect to a broker.", at_least(0), importance=LOW

@@ -19,16 +19,30 @@ it keeps 4 junk bytes from making a client wait for 2 GiB."""
 SHARED_CAPACITY: Final = 64 * 1024
 """Holds the responses to most requests; a fetch of records exceeds it."""
 
-OWN_CAPACITY: Final = 1024 * 1024
-"""The first size of a large frame's own buffer: a fetch of one partition (`max.partition.fetch.bytes`)."""
+OWN_CAPACITY: Final = 4 * 1024 * 1024
+"""The most that a large frame's own buffer has at first. Most fetches fit; each growth costs a copy."""
+
+_GROWTH: Final = 4
+"""How many times larger a buffer gets that is full: the bound on memory for each byte that arrived."""
 
 
 class FrameReceiver:
     """The buffer that a socket receives into: `room` returns its free part, `received` counts new bytes."""
 
-    __slots__ = ("_filled", "_frame_bytes_max", "_own", "_own_filled", "_own_size", "_shared", "_view")
+    __slots__ = (
+        "_filled",
+        "_frame_bytes_max",
+        "_own",
+        "_own_capacity",
+        "_own_filled",
+        "_own_size",
+        "_shared",
+        "_view",
+    )
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, own_capacity: int = OWN_CAPACITY) -> None:
+        assert own_capacity >= SHARED_CAPACITY, f"{own_capacity} would not hold what arrived before"
+        self._own_capacity: Final = own_capacity
         self._frame_bytes_max: Final = frame_bytes_max
         self._shared: Final = bytearray(SHARED_CAPACITY)
         self._view: Final = memoryview(self._shared)
@@ -60,7 +74,7 @@ class FrameReceiver:
             return [own]
         if filled == len(own):
             # A view of the buffer may still be alive and forbids to resize it.
-            grown = bytearray(min(self._own_size, 2 * filled))
+            grown = bytearray(min(self._own_size, _GROWTH * filled))
             grown[:filled] = own
             self._own = grown
         return []
@@ -90,7 +104,7 @@ class FrameReceiver:
         return frames
 
     def _begin_own(self, begun: memoryview, size: int) -> None:
-        own = bytearray(min(size, OWN_CAPACITY))
+        own = bytearray(min(size, self._own_capacity))
         own[: len(begun)] = begun
         self._own, self._own_size, self._own_filled = own, size, len(begun)
         self._filled = 0
