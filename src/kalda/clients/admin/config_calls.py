@@ -246,7 +246,7 @@ def _entry(setting: DescribeConfigsResourceResult) -> ConfigEntry:
         setting.read_only,
         synonyms,
         _config_type(setting.config_type),
-        setting.documentation,
+        setting.documentation or None,
     )
 
 

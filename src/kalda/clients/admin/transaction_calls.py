@@ -1,6 +1,6 @@
 """Implements the requests and responses of admin calls on transactions. Sans-IO."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
@@ -16,7 +16,7 @@ from kalda.clients.admin.transactions import (
     TransactionState,
 )
 from kalda.clients.coordinator_lookup import CoordinatorType
-from kalda.clients.errors import UnsupportedApiError
+from kalda.clients.errors import UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
@@ -75,20 +75,22 @@ class ListTransactions(AdminOperation[int, list[TransactionListing]]):
     ) -> Iterable[AdminRequest[int, list[TransactionListing]]]:
         """Ask one broker."""
         version = context.versions.latest(ApiKey.LIST_TRANSACTIONS)
-        for is_asked, first, name, release in (
-            (self._duration_ms is not None, _DURATION_FROM, "duration_ms", "3.8"),
-            (self._pattern is not None, _PATTERN_FROM, "transactional_id_pattern", "4.1"),
-        ):
-            if is_asked and version < first:
-                raise UnsupportedApiError(
-                    f"{self.title} {context.broker_id}: brokers before {release} do not filter by `{name}`; "
-                    "call without it"
-                )
+        if self._duration_ms is not None and version < _DURATION_FROM:
+            raise UnsupportedApiError(
+                f"{self.title} {context.broker_id}: brokers before 3.8 do not filter by `duration_ms`; "
+                "call without it"
+            )
+        # Older brokers do not know the pattern, so this client applies it.
+        pattern = self._pattern
+        matches: Callable[[str], bool] = _everything
+        if pattern is not None and version < _PATTERN_FROM:
+            matches = _matcher(pattern)
+            pattern = None
         message = ListTransactionsRequest(
             state_filters=[each.value for each in self._states],
             producer_id_filters=list(self._producer_ids),
             duration_filter=_NO_DURATION if self._duration_ms is None else self._duration_ms,
-            transactional_id_pattern=self._pattern,
+            transactional_id_pattern=pattern,
         )
 
         def read(response: ListTransactionsResponse, answers: Answers[int, list[TransactionListing]]) -> None:
@@ -101,10 +103,28 @@ class ListTransactions(AdminOperation[int, list[TransactionListing]]):
                     each.transactional_id, each.producer_id, TransactionState.of(each.transaction_state)
                 )
                 for each in response.transaction_states
+                if matches(each.transactional_id)
             ]
             answers.succeed(broker_id, listings)
 
         yield AdminRequest.of(message, ListTransactionsResponse, keys, read)
+
+
+def _everything(_transactional_id: str) -> bool:
+    return True
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return whether an id as a whole matches a pattern in RE2's syntax."""
+    # Imported here: only old brokers need it, and start-up time counts.
+    from kalda.common.regex import RegexError, compile_regex
+
+    try:
+        compiled = compile_regex(pattern)
+    except RegexError as error:
+        what = f"list transactions that match {pattern!r}"
+        raise error_for(ErrorCode.INVALID_REGULAR_EXPRESSION, what, str(error)) from None
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
 
 
 class DescribeTransactions(AdminOperation[str, TransactionDescription]):

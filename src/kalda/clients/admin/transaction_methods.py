@@ -33,7 +33,7 @@ class TransactionMethods(AdminMethods):
             states: Only ids whose transaction is in one of these states; empty for all.
             producer_ids: Only ids with one of these producer ids; empty for all.
             duration_ms: Only transactions that run for longer (brokers 3.8 and newer, KIP-994).
-            transactional_id_pattern: Only ids that match this RE2 pattern (brokers 4.1 and newer, KIP-1152).
+            transactional_id_pattern: Only ids that match this pattern as a whole, in RE2's syntax (KIP-1152).
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:

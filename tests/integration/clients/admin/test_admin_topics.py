@@ -117,7 +117,7 @@ def test_topics_are_deleted_by_name_and_by_id(admin: Admin, topic_name: TopicNam
     assert [by_name, topic_id] == list(deleted.results)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == deleted.errors[missing].code
     assert UUID(int=9) in deleted.errors
-    assert not {by_name, by_id} & admin.list_topics().keys()
+    wait_until(lambda: not {by_name, by_id} & admin.list_topics().keys())
 
 
 def test_partitions_are_added(
