@@ -25,6 +25,7 @@ from kalda.clients.errors import (
 from kalda.clients.first_success import first_success
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metadata_refresher import MetadataRefresher
+from kalda.clients.metrics.network_metrics import ConnectionMetrics, NetworkMetrics
 from kalda.clients.node_connection import NodeConnection
 from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
@@ -72,13 +73,21 @@ class NetworkClient:
         config: The settings of connections, time-outs and back-off.
         metadata: The metadata that this client keeps up to date.
         clock: The time of metadata; connections use the loop's.
+        metrics: Counts connections, requests and responses; None leaves that out.
     """
 
-    def __init__(self, config: CommonClientConfig, metadata: Metadata, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: CommonClientConfig,
+        metadata: Metadata,
+        clock: Clock | None = None,
+        metrics: NetworkMetrics | None = None,
+    ) -> None:
         self.config: Final = config
         self.metadata: Final = metadata
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.retry_backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._metrics: Final = metrics
         self._nodes: Final[dict[int, NodeConnection]] = {}
         self._bootstrap = config.bootstrap_addresses
         self._is_bootstrap_resolved = config.client_dns_lookup == "use_all_dns_ips"
@@ -272,7 +281,7 @@ class NetworkClient:
             del self._nodes[node_id]
             node = None
         if node is None:
-            self._nodes[node_id] = self._new_node(host, port)
+            self._nodes[node_id] = self._new_node(node_id, host, port)
         return node_id
 
     async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
@@ -367,7 +376,9 @@ class NetworkClient:
             raise BrokerConnectionError(f"broker {node_id} is not in the cluster's metadata")
         if node is not None:
             node.close()
-        node = self._nodes[node_id] = self._adopt_bootstrap(node_id, address) or self._new_node(*address)
+        node = self._nodes[node_id] = self._adopt_bootstrap(node_id, address) or self._new_node(
+            node_id, *address
+        )
         return node
 
     def _adopt_bootstrap(self, node_id: int, address: tuple[str, int]) -> NodeConnection | None:
@@ -376,11 +387,19 @@ class NetworkClient:
             return None
         for index, bootstrap_address in enumerate(self._bootstrap):
             if bootstrap_address == address:
-                return self._nodes.pop(_BOOTSTRAP_ID_BASE - index, None)
+                node = self._nodes.pop(_BOOTSTRAP_ID_BASE - index, None)
+                if node is not None:
+                    node.metrics = self._node_metrics(node_id)
+                return node
         return None
 
-    def _new_node(self, host: str, port: int) -> NodeConnection:
-        return NodeConnection(host, port, self.config, self.metadata.request_update)
+    def _new_node(self, node_id: int, host: str, port: int) -> NodeConnection:
+        return NodeConnection(
+            host, port, self.config, self.metadata.request_update, self._node_metrics(node_id)
+        )
+
+    def _node_metrics(self, node_id: int) -> ConnectionMetrics | None:
+        return None if self._metrics is None else self._metrics.node(node_id)
 
     def _address(self, node_id: int) -> tuple[str, int] | None:
         """Return where a node is now; None where the metadata does not have it."""

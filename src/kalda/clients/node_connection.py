@@ -11,6 +11,7 @@ from typing import Final
 
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
+from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import PipelinedConnection
@@ -26,15 +27,25 @@ class NodeConnection:
         config: The settings of connections.
         on_failure: Called when an attempt to connect fails or an open connection is lost: the metadata may be
             out of date.
+        metrics: Counts connections, requests and responses; None leaves that out.
     """
 
     def __init__(
-        self, host: str, port: int, config: CommonClientConfig, on_failure: Callable[[], object]
+        self,
+        host: str,
+        port: int,
+        config: CommonClientConfig,
+        on_failure: Callable[[], object],
+        metrics: ConnectionMetrics | None = None,
     ) -> None:
         self.address: Final = (host, port)
         self.peer: Final = address_text(host, port)
         self._config: Final = config
         self._on_failure: Final = on_failure
+        self.metrics = metrics
+        """Counts connections, requests and responses; None leaves that out."""
+        self._counted_bytes = 0
+        """Bytes received over the open connection that the metrics have."""
         self._backoff: Final = ExponentialBackoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
         )
@@ -98,7 +109,12 @@ class NodeConnection:
         connection = self._connection
         if connection is None:
             raise BrokerConnectionError(f"the connection to {self.peer} is closed")
+        sent_before = connection.bytes_sent
         future = connection.send(request, version, timeout_seconds)
+        metrics = self.metrics
+        if metrics is not None:
+            sent_at = metrics.request_sent(connection.bytes_sent - sent_before)
+            future.add_done_callback(lambda done: self._count_response(connection, done, sent_at))
         future.add_done_callback(self._heed_throttle)
         return future
 
@@ -140,6 +156,16 @@ class NodeConnection:
             # Several callers may raise this object; each starts with a traceback of its own.
             raise failure.with_traceback(None)
 
+    def _count_response(
+        self, connection: PipelinedConnection, done: "asyncio.Future[Message]", sent_at: float
+    ) -> None:
+        if self.metrics is None or done.cancelled() or done.exception() is not None:
+            return
+        # Responses that arrive together are counted with the first: their sum is right.
+        received = connection.bytes_received - self._counted_bytes
+        self._counted_bytes = connection.bytes_received
+        self.metrics.response_received(max(received, 0), sent_at)
+
     def _connect(self) -> "asyncio.Task[PipelinedConnection]":
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(
@@ -174,10 +200,15 @@ class NodeConnection:
             self._failures = 0
             self._not_before = 0.0
             self._connection = task.result()
+            self._counted_bytes = self._connection.bytes_received
+            if self.metrics is not None:
+                self.metrics.connection_created()
 
     def _on_closed(self, connection: PipelinedConnection) -> None:
         if self._connection is connection:
             self._connection = None
+            if self.metrics is not None:
+                self.metrics.connection_closed()
             self._failed()
 
     def _failed(self) -> None:

@@ -13,84 +13,89 @@ from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import Sensor
 
 
-class NodeMetrics:
-    """What is recorded for one broker: ``<kind>-node-metrics`` with the tag ``node-id``."""
-
-    __slots__ = ("latency", "received", "sent")
-
-    def __init__(self, metrics: ClientMetrics, group: str, node_id: int) -> None:
-        tags = {"node-id": f"node-{node_id}"}
-        self.sent: Final = metrics.sensor()
-        self.received: Final = metrics.sensor()
-        self.latency: Final = metrics.sensor()
-        _add_requests(metrics, group, self.sent, tags)
-        _add_responses(metrics, group, self.received, tags)
-        metrics.add_average_and_max(group, "request-latency", "request latency in ms", self.latency, tags)
-
-
 class NetworkMetrics:
     """What is recorded for all connections of one client; `kind` is ``producer``, ``consumer``, ..."""
 
     def __init__(self, metrics: ClientMetrics, kind: str) -> None:
-        self._metrics: Final = metrics
+        self.registry: Final = metrics
+        self.connection_count = 0
+        self.created: Final = metrics.sensor()
+        self.closed: Final = metrics.sensor()
+        self.sent: Final = metrics.sensor()
+        self.received: Final = metrics.sensor()
         self._node_group: Final = f"{kind}-node-metrics"
-        self._nodes: Final[dict[int, NodeMetrics]] = {}
-        self._connections = 0
-        group = self.group = f"{kind}-metrics"
-        self._created: Final = metrics.sensor()
-        self._closed: Final = metrics.sensor()
-        self._sent: Final = metrics.sensor()
-        self._received: Final = metrics.sensor()
+        self._nodes: Final[dict[int, ConnectionMetrics]] = {}
+        group = f"{kind}-metrics"
         metrics.add(
             group,
             "connection-count",
             "The current number of active connections.",
-            lambda _: float(self._connections),
+            lambda _: self.connection_count,
         )
-        metrics.add_meter(group, "connection-creation", "new connections established", self._created)
-        metrics.add_meter(group, "connection-close", "connections closed", self._closed)
-        _add_requests(metrics, group, self._sent, {})
-        _add_responses(metrics, group, self._received, {})
+        metrics.add_meter(group, "connection-creation", "new connections established", self.created)
+        metrics.add_meter(group, "connection-close", "connections closed", self.closed)
+        _add_requests(metrics, group, self.sent, {})
+        _add_responses(metrics, group, self.received, {})
         metrics.add(
             group,
             "network-io-rate",
             "The number of network operations (reads or writes) on all connections per second.",
-            lambda now: self._sent.count_rate(now) + self._received.count_rate(now),
+            lambda now: self.sent.count_rate(now) + self.received.count_rate(now),
         )
         metrics.add_total(
             group,
             "network-io-total",
             "The total number of network operations (reads or writes) on all connections.",
-            lambda _: self._sent.total_count + self._received.total_count,
+            lambda _: self.sent.total_count + self.received.total_count,
         )
 
-    def node(self, node_id: int) -> NodeMetrics:
-        """Return the metrics of a broker, registered at the first call."""
+    def node(self, node_id: int) -> "ConnectionMetrics":
+        """Return what is recorded for one node, registered at the first call."""
         found = self._nodes.get(node_id)
         if found is None:
-            found = self._nodes[node_id] = NodeMetrics(self._metrics, self._node_group, node_id)
+            found = self._nodes[node_id] = ConnectionMetrics(self, self._node_group, node_id)
         return found
+
+
+class ConnectionMetrics:
+    """What is recorded for one node: ``<kind>-node-metrics`` with the tag ``node-id``, and for all."""
+
+    __slots__ = ("_all", "_latency", "_received", "_sent")
+
+    def __init__(self, everything: NetworkMetrics, group: str, node_id: int) -> None:
+        metrics = everything.registry
+        tags = {"node-id": f"node-{node_id}"}
+        self._all: Final = everything
+        self._sent: Final = metrics.sensor()
+        self._received: Final = metrics.sensor()
+        self._latency: Final = metrics.sensor()
+        _add_requests(metrics, group, self._sent, tags)
+        _add_responses(metrics, group, self._received, tags)
+        metrics.add_average_and_max(group, "request-latency", "request latency in ms", self._latency, tags)
 
     def connection_created(self) -> None:
         """Count a connection that was opened."""
-        self._connections += 1
-        self._created.record(1, self._metrics.now())
+        self._all.connection_count += 1
+        self._all.created.record(1, self._all.registry.now())
 
     def connection_closed(self) -> None:
         """Count a connection that was closed, by either side."""
-        self._connections -= 1
-        self._closed.record(1, self._metrics.now())
+        self._all.connection_count -= 1
+        self._all.closed.record(1, self._all.registry.now())
 
-    def request_sent(self, node: NodeMetrics, request_bytes: int, now: float) -> None:
-        """Record a request that was handed to the socket."""
+    def request_sent(self, request_bytes: int) -> float:
+        """Record a request that was handed to the socket; return the time, for `response_received`."""
+        now = self._all.registry.now()
+        self._all.sent.record(request_bytes, now)
         self._sent.record(request_bytes, now)
-        node.sent.record(request_bytes, now)
+        return now
 
-    def response_received(self, node: NodeMetrics, response_bytes: int, latency_s: float, now: float) -> None:
-        """Record a response."""
+    def response_received(self, response_bytes: int, sent_at: float) -> None:
+        """Record the response to a request that was sent at `sent_at`."""
+        now = self._all.registry.now()
+        self._all.received.record(response_bytes, now)
         self._received.record(response_bytes, now)
-        node.received.record(response_bytes, now)
-        node.latency.record(latency_s * 1000, now)
+        self._latency.record((now - sent_at) * 1000, now)
 
 
 def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = None) -> None:

@@ -3,7 +3,8 @@
 The accumulator, the sender and the facade record, once for each batch or request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kalda.clients.metrics.registry import ClientMetrics
@@ -80,7 +81,7 @@ class ProducerMetrics:
         meter(GROUP, "batch-split", "batch splits", self._splits)
         meter(GROUP, "buffer-exhausted", "record sends that are dropped for want of buffer", self._exhausted)
         spread(GROUP, "batch-size", "number of bytes sent per partition per request", self._batch_size)
-        spread(GROUP, "record-size", "record size in bytes", self._record_size)
+        spread(GROUP, "record-size", "record size in bytes, a batch's records averaged", self._record_size)
         spread(GROUP, "record-queue-time", "time in ms batches spent in the send buffer", self._queue_time)
         spread(GROUP, "request-latency", "latency of produce requests in ms", self._latency)
         spread(
@@ -184,12 +185,12 @@ class ProducerMetrics:
         *,
         record_count: int,
         batch_bytes: int,
-        record_bytes_max: int,
-        compression_ratio: float,
+        uncompressed_bytes: int,
         queue_time_s: float,
     ) -> None:
         """Record a batch that goes out for the first time, or again."""
         now = self._metrics.now()
+        compression_ratio = batch_bytes / max(uncompressed_bytes, 1)
         found = self.topic(topic)
         found.records.record(record_count, now)
         found.bytes.record(batch_bytes, now)
@@ -197,7 +198,7 @@ class ProducerMetrics:
         self._batch_size.record(batch_bytes, now)
         self._compression.record(compression_ratio, now)
         self._queue_time.record(queue_time_s * 1000, now)
-        self._record_size.record(record_bytes_max, now)
+        self._record_size.record(uncompressed_bytes / max(record_count, 1), now)
 
     def request_sent(self, record_count: int) -> None:
         """Record a Produce request."""
@@ -227,16 +228,28 @@ class ProducerMetrics:
         """Record a batch that was split for its size."""
         self._splits.record(1, self._metrics.now())
 
-    def buffer_waited(self, seconds: float, *, is_exhausted: bool) -> None:
-        """Record that an appender waited for buffer memory, and whether it gave up."""
-        now = self._metrics.now()
-        self._buffer_wait.record(seconds, now)
-        if is_exhausted:
-            self._exhausted.record(1, now)
+    @contextmanager
+    def waiting_for_buffer(self) -> Iterator[None]:
+        """Record the time of a block in which an appender waits for buffer memory."""
+        started = self._metrics.now()
+        try:
+            yield
+        finally:
+            now = self._metrics.now()
+            self._buffer_wait.record(now - started, now)
 
-    def spent(self, name: str, seconds: float) -> None:
-        """Add to a ``<name>-time-ns-total``: ``flush``, ``txn-commit``, ``metadata-wait``, ..."""
-        self._times_ns[name] += round(seconds * 1e9)
+    def buffer_exhausted(self) -> None:
+        """Record a record that was refused for want of buffer memory."""
+        self._exhausted.record(1, self._metrics.now())
+
+    @contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        """Add the time of a block to ``<name>-time-ns-total``, e.g. of ``flush`` or ``txn-commit``."""
+        started = self._metrics.now()
+        try:
+            yield
+        finally:
+            self._times_ns[name] += round((self._metrics.now() - started) * 1e9)
 
     def _read_time(self, name: str) -> Callable[[float], float]:
         return lambda _: self._times_ns[name]

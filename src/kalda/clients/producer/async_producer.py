@@ -12,9 +12,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, NoReturn, Self, Unpack
+from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import PartitionMetadata
+from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.flush import await_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
@@ -158,8 +160,9 @@ class AsyncProducer(AsyncTransactionalProducer):
         results = core.accumulator.begin_flush()
         try:
             core.sender.wakeup()
-            async with asyncio.timeout(timeout_s):
-                await await_results(results)
+            with core.producer_metrics.timing("flush"):
+                async with asyncio.timeout(timeout_s):
+                    await await_results(results)
         except TimeoutError:
             raise RequestTimedOutError(
                 f"records were still under way after flush waited {timeout_s} s"
@@ -176,6 +179,18 @@ class AsyncProducer(AsyncTransactionalProducer):
         self._begin()
         partitions = (await self._core.partitions_for(topic)).partitions
         return [partitions[number] for number in sorted(partitions)]
+
+    # Observation.
+
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics; see `Producer.metrics`."""
+        return self._core.metrics.values()
+
+    async def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id by which the cluster's metrics name this producer; see
+        `Producer.client_instance_id`."""
+        self._begin()
+        return await self._core.client_instance_id(timeout_s)
 
     # The end.
 
@@ -243,8 +258,9 @@ class AsyncProducer(AsyncTransactionalProducer):
         try:
             self._core.sender.wakeup()
             try:
-                async with asyncio.timeout_at(deadline):
-                    await granted.wait()
+                with self._core.producer_metrics.waiting_for_buffer():
+                    async with asyncio.timeout_at(deadline):
+                        await granted.wait()
             except TimeoutError:
                 pass
             if accumulator.stop_waiting(waiter):

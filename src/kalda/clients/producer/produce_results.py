@@ -15,6 +15,7 @@ from typing import Final
 
 from kalda.clients.errors import BrokerResponseError, ClientError, RequestTimedOutError, error_for
 from kalda.clients.metadata import Metadata
+from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.transaction_manager import TransactionManager
@@ -94,6 +95,7 @@ class ProduceResults:
         transactions: The transaction manager; None without idempotence.
         retries: How often a batch may be sent again.
         keeps_order: Whether partitions are muted while a batch is in flight.
+        metrics: Counts retries, errors and splits; None leaves that out.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class ProduceResults:
         *,
         retries: int,
         keeps_order: bool,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
+        self._metrics: Final = metrics
         self.retry_count = 0
         """Records that had to be sent again."""
         self.error_count = 0
@@ -135,6 +139,8 @@ class ProduceResults:
             self._log_retry(batch, result)
             self._accumulator.reenqueue(batch, now)
             self.retry_count += batch.record_count
+            if self._metrics is not None:
+                self._metrics.batch_retried(batch.topic_partition.topic, batch.record_count)
         else:
             self._fail(batch, result)
         if code in STALE_METADATA:
@@ -166,11 +172,16 @@ class ProduceResults:
         """Fail a batch because the producer closes, the transaction ends, or nothing can be sent any more."""
         if batch.is_done:
             return
-        self.error_count += batch.record_count
+        self._count_errors(batch)
         if self._transactions is not None and batch.has_sequence:
             self._transactions.sequences.remove_in_flight(batch)
         batch.fail(error)
         self._accumulator.completed(batch)
+
+    def _count_errors(self, batch: ProducerBatch) -> None:
+        self.error_count += batch.record_count
+        if self._metrics is not None:
+            self._metrics.batch_failed(batch.topic_partition.topic, batch.record_count)
 
     def _is_duplicate(self, batch: ProducerBatch, code: ErrorCode) -> bool:
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -204,6 +215,8 @@ class ProduceResults:
             self._transactions.sequences.remove_in_flight(batch)
         parts = self._accumulator.split_and_reenqueue(batch)
         self.split_count += 1
+        if self._metrics is not None:
+            self._metrics.batch_split()
         logger.warning(
             "%s refused a batch of %d bytes as too large; it is sent again in %d parts. Lower batch.size, "
             "or raise max.message.bytes of the topic.",
@@ -237,7 +250,7 @@ class ProduceResults:
             if self._transactions is not None:
                 self._transactions.sequences.remove_in_flight(batch)
             return
-        self.error_count += batch.record_count
+        self._count_errors(batch)
         transactions = self._transactions
         if transactions is not None:
             # Renumbering what is in flight is right only if the broker surely has none of it. (Java's client

@@ -15,10 +15,12 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
+from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
+from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
@@ -171,7 +173,9 @@ class Producer(TransactionalProducer):
         results = core.accumulator.begin_flush()
         try:
             core.sender.wakeup()
-            if not wait_for_results(results, timeout_s, time.monotonic):
+            with core.producer_metrics.timing("flush"):
+                is_done = wait_for_results(results, timeout_s, time.monotonic)
+            if not is_done:
                 raise RequestTimedOutError(f"records were still under way after flush waited {timeout_s} s")
         finally:
             core.accumulator.end_flush()
@@ -185,6 +189,24 @@ class Producer(TransactionalProducer):
         self._check_usable()
         partitions = self._thread.call(self._core.partitions_for(topic)).partitions
         return [partitions[number] for number in sorted(partitions)]
+
+    # Observation.
+
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics, by Kafka's groups and names.
+
+        For example ``producer.metrics().value("producer-metrics", "record-send-total")``.
+        """
+        return self._core.metrics.values()
+
+    def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id by which the cluster's metrics of clients name this producer (KIP-714).
+
+        Raises:
+            IllegalStateError: `enable.metrics.push` is false, or the producer is closed.
+            RequestTimedOutError: the cluster gave none in time; it may not collect metrics of clients.
+        """
+        return self._thread.call(self._core.client_instance_id(timeout_s))
 
     # The end.
 
@@ -262,7 +284,8 @@ class Producer(TransactionalProducer):
         try:
             self._check_may_block("send, which has to wait for memory,")
             self._core.sender.wakeup()
-            granted.acquire(timeout=max(0.0, deadline - time.monotonic()))
+            with self._core.producer_metrics.waiting_for_buffer():
+                granted.acquire(timeout=max(0.0, deadline - time.monotonic()))
             if accumulator.stop_waiting(waiter):
                 return size
         except BaseException:

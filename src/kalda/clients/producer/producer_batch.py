@@ -82,6 +82,7 @@ class ProducerBatch:
         "room",
         "sequence_has_been_reset",
         "topic_partition",
+        "uncompressed_bytes",
     )
 
     def __init__(
@@ -109,6 +110,8 @@ class ProducerBatch:
         self.room = reserved - HEADER_SIZE
         """Bytes of records that may still be added."""
         self.record_count = 0
+        self.uncompressed_bytes = 0
+        """The size before compression of a batch that was closed, for metrics; 0 where it is not known."""
         self.is_closed = False
         """Whether it takes no more records."""
         self.is_split = False
@@ -206,7 +209,9 @@ class ProducerBatch:
 
     def close(self) -> int:
         """Take no more records, compress them, and return the size of the batch."""
-        self.is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self.uncompressed_bytes = self.uncompressed_size
         return self.size
 
     def set_producer_state(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import time_ns
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.errors import (
     BufferExhaustedError,
@@ -23,6 +24,10 @@ from kalda.clients.errors import (
     error_for,
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
+from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
+from kalda.clients.metrics.producer_metrics import ProducerMetrics
+from kalda.clients.metrics.registry import ClientMetrics
+from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner, as_partitioner
@@ -44,6 +49,8 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
+from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -96,7 +103,17 @@ class ProducerCore:
         self.metadata: Final = Metadata(
             allow_auto_topic_creation=True, topic_idle_seconds=config.metadata_max_idle_ms / 1000
         )
-        self.client: Final = NetworkClient(config, self.metadata, self.clock)
+        self.metrics: Final = ClientMetrics(
+            {"client-id": config.client_id},
+            SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
+            self.clock,
+        )
+        self.producer_metrics: Final = ProducerMetrics(self.metrics)
+        self.client: Final = NetworkClient(
+            config, self.metadata, self.clock, NetworkMetrics(self.metrics, "producer")
+        )
+        self.telemetry: Final = _telemetry(config, self.client, self.metrics)
+        self._metadata_at = self.clock.monotonic()
         self.transactions: Final = _transactions(config)
         self.accumulator: Final = RecordAccumulator(
             _accumulator_settings(config),
@@ -110,12 +127,27 @@ class ProducerCore:
             self.transactions,
             retries=config.retries,
             keeps_order=config.max_in_flight_requests_per_connection == 1,
+            metrics=self.producer_metrics,
         )
         self.sender: Final = Sender(
-            _sender_settings(config), self.client, self.accumulator, self.results, self.transactions
+            _sender_settings(config),
+            self.client,
+            self.accumulator,
+            self.results,
+            self.transactions,
+            self.producer_metrics,
+        )
+        pool = self.accumulator.pool
+        self.producer_metrics.watch_buffer(pool.total, lambda: pool.available, lambda: pool.waiter_count)
+        self.producer_metrics.watch_sender(
+            lambda: self.sender.in_flight_count, lambda: self.clock.monotonic() - self._metadata_at
         )
         self.transaction_calls: Final = TransactionCalls(
-            self.transactions, self.accumulator, self.sender, config.max_block_ms / 1000
+            self.transactions,
+            self.accumulator,
+            self.sender,
+            self.producer_metrics,
+            config.max_block_ms / 1000,
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
         self.max_block_s: Final = config.max_block_ms / 1000
@@ -141,6 +173,9 @@ class ProducerCore:
         self.metadata.on_update.append(self._on_metadata)
         self.client.start()
         self.sender.start()
+        add_loop_thread(self.metrics, "producer-metrics")
+        if self.telemetry is not None:
+            self.telemetry.start()
 
     # One record: any thread.
 
@@ -203,6 +238,10 @@ class ProducerCore:
             RequestTimedOutError: the time is up.
             BrokerResponseError: the topic's name is not allowed, or the client may not see it.
         """
+        with self.producer_metrics.timing("metadata-wait"):
+            await self._wait_for_metadata(topic, partition, timeout_s)
+
+    async def _wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while not self.has_metadata(topic, partition):
@@ -308,6 +347,7 @@ class ProducerCore:
     def buffer_exhausted(self, size: int) -> BufferExhaustedError:
         """Return the error of a caller that waited for memory in vain."""
         pool = self.accumulator.pool
+        self.producer_metrics.buffer_exhausted()
         return BufferExhaustedError(
             f"no {size} bytes of `buffer.memory`={pool.total} were free within `max.block.ms`="
             f"{self.config.max_block_ms}; send slower, raise one of the two, or see why brokers take so long"
@@ -320,6 +360,12 @@ class ProducerCore:
         await self.wait_for_metadata(topic, None, self.max_block_s)
         return self.metadata.snapshot.topics[topic]
 
+    async def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id that the cluster assigned for metrics; raises as `TelemetryReporter` does."""
+        if self.telemetry is None:
+            raise IllegalStateError("client_instance_id needs `enable.metrics.push`=true")
+        return await self.telemetry.client_instance_id(timeout_s)
+
     async def close(self, timeout_s: float) -> None:
         """Send what is there for up to `timeout_s` seconds, abort an open transaction, and end everything."""
         self.accumulator.close()
@@ -330,6 +376,8 @@ class ProducerCore:
                 await self.sender.wait_idle()
         except TimeoutError:
             pass
+        if self.telemetry is not None:
+            await self.telemetry.close(TELEMETRY_CLOSE_TIMEOUT_S)
         await self.sender.close(IllegalStateError("the producer was closed before the record was sent"))
         await self.client.close()
         self.interceptors.close()
@@ -352,6 +400,7 @@ class ProducerCore:
             self.sender.wakeup()
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        self._metadata_at = self.clock.monotonic()
         self._partition_counts = {
             name: len(topic.partitions)
             for name, topic in snapshot.topics.items()
@@ -399,6 +448,16 @@ class ProducerCore:
         return RequestTimedOutError(
             f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"
         )
+
+
+def _telemetry(
+    config: ProducerConfig, client: NetworkClient, metrics: ClientMetrics
+) -> TelemetryReporter | None:
+    if not config.enable_metrics_push:
+        return None
+    transactional_id = config.transactional_id
+    resource = {} if transactional_id is None else {"transactional_id": transactional_id}
+    return TelemetryReporter(client, metrics, resource)
 
 
 def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:

@@ -23,6 +23,7 @@ from kalda.clients.errors import (
     UnsupportedApiError,
 )
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.produce_results import PartitionResult, ProduceResults
 from kalda.clients.producer.producer_batch import ProducerBatch
@@ -73,7 +74,9 @@ class Sender:
         accumulator: RecordAccumulator,
         results: ProduceResults,
         transactions: TransactionManager | None,
+        metrics: ProducerMetrics | None = None,
     ) -> None:
+        self._metrics: Final = metrics
         self._settings: Final = settings
         self._client: Final = client
         self._accumulator: Final = accumulator
@@ -140,6 +143,11 @@ class Sender:
             self._transactions.close()
         self._abort_all(error)
         self._wake_idle_waiters()
+
+    @property
+    def in_flight_count(self) -> int:
+        """Produce requests whose responses have not arrived."""
+        return len(self._in_flight)
 
     @property
     def _has_transaction_request(self) -> bool:
@@ -254,7 +262,9 @@ class Sender:
             return
         self.request_count += 1
         self._in_flight.append(in_flight)
-        response.add_done_callback(lambda done: self._on_response(node, in_flight, done))
+        response.add_done_callback(lambda done: self._on_response(node, in_flight, done, now))
+        if self._metrics is not None:
+            _count_request(self._metrics, batches, now)
 
     @property
     def _version_max(self) -> int | None:
@@ -278,7 +288,9 @@ class Sender:
             topic_data=list(topics.values()),
         )
 
-    def _on_response(self, node: int, in_flight: InFlight, done: "asyncio.Future[Message]") -> None:
+    def _on_response(
+        self, node: int, in_flight: InFlight, done: "asyncio.Future[Message]", sent_at: float
+    ) -> None:
         self._in_flight.remove(in_flight)
         if done.cancelled():
             return
@@ -297,6 +309,8 @@ class Sender:
         else:
             response = done.result()
             assert isinstance(response, ProduceResponse), f"a {type(response).__name__} answers Produce"
+            if self._metrics is not None:
+                self._metrics.response_received(now - sent_at, response.throttle_time_ms)
             self._apply_response(node, in_flight, response, now)
         self.wakeup()
 
@@ -391,3 +405,15 @@ def _fault(error: BaseException) -> ClientError:
     )
     fault.__cause__ = error
     return fault
+
+
+def _count_request(metrics: ProducerMetrics, batches: list[ProducerBatch], now: float) -> None:
+    for batch in batches:
+        metrics.batch_sent(
+            batch.topic_partition.topic,
+            record_count=batch.record_count,
+            batch_bytes=batch.size,
+            uncompressed_bytes=batch.uncompressed_bytes or batch.size,
+            queue_time_s=now - batch.created,
+        )
+    metrics.request_sent(sum(batch.record_count for batch in batches))

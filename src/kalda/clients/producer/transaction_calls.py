@@ -10,6 +10,7 @@ from typing import Final
 
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError, TransactionError
+from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.producer.flush import await_results
 from kalda.clients.producer.producer_identity import PreparedTxnState
 from kalda.clients.producer.record_accumulator import RecordAccumulator
@@ -31,8 +32,10 @@ class TransactionCalls:
         transactions: TransactionManager | None,
         accumulator: RecordAccumulator,
         sender: Sender,
+        metrics: ProducerMetrics,
         max_block_s: float,
     ) -> None:
+        self._metrics: Final = metrics
         self._transactions: Final = transactions
         self._accumulator: Final = accumulator
         self._sender: Final = sender
@@ -41,12 +44,14 @@ class TransactionCalls:
     async def initialize(self, *, keep_prepared: bool) -> PreparedTxnState:
         """Get a producer id; return the token of the transaction that was kept, if any."""
         manager = self._manager("init_transactions")
-        await self._wait(manager.initialize_transactions(keep_prepared=keep_prepared))
+        with self._metrics.timing("txn-init"):
+            await self._wait(manager.initialize_transactions(keep_prepared=keep_prepared))
         return manager.prepared_state
 
     async def begin(self) -> None:
         """Begin a transaction."""
-        self._manager("begin_transaction").begin_transaction()
+        with self._metrics.timing("txn-begin"):
+            self._manager("begin_transaction").begin_transaction()
 
     async def send_offsets(self, offsets: Offsets, group: ConsumerGroupMetadata | str) -> None:
         """Commit positions with the transaction."""
@@ -59,7 +64,8 @@ class TransactionCalls:
             if position.offset < 0:
                 raise ValueError(f"offset {position.offset} of {partition} is negative; offsets begin at 0")
         member = ConsumerGroupMetadata(group) if isinstance(group, str) else group
-        await self._wait(manager.send_offsets_to_transaction(positions, member))
+        with self._metrics.timing("txn-send-offsets"):
+            await self._wait(manager.send_offsets_to_transaction(positions, member))
 
     async def prepare(self) -> PreparedTxnState:
         """Wait until all records are written; return the token of the prepared transaction."""
@@ -67,8 +73,9 @@ class TransactionCalls:
         results = self._accumulator.begin_flush()
         self._sender.wakeup()
         try:
-            async with asyncio.timeout(self._max_block_s):
-                await await_results(results)
+            with self._metrics.timing("txn-prepare"):
+                async with asyncio.timeout(self._max_block_s):
+                    await await_results(results)
         except TimeoutError:
             raise self._timed_out("prepare_transaction") from None
         finally:
@@ -83,11 +90,13 @@ class TransactionCalls:
 
     async def commit(self) -> None:
         """Commit; all records are sent first."""
-        await self._wait(self._manager("commit_transaction").begin_commit())
+        with self._metrics.timing("txn-commit"):
+            await self._wait(self._manager("commit_transaction").begin_commit())
 
     async def abort(self) -> None:
         """Abort; records that were not sent are dropped."""
-        await self._wait(self._manager("abort_transaction").begin_abort())
+        with self._metrics.timing("txn-abort"):
+            await self._wait(self._manager("abort_transaction").begin_abort())
 
     async def leave_block(self, failure: BaseException | None) -> None:
         """End the transaction of a ``with`` block: commit, or abort after an exception.

@@ -95,6 +95,8 @@ class TransactionManager(ProducerState):
         self._pending: _PendingTransition | None = None
         self._transaction_started = False
         """Whether the coordinator may know the transaction; without that, EndTxn is not sent."""
+        self._is_next_v2 = False
+        """Whether the transaction after the one that is being ended follows KIP-890."""
         self._features_epoch = -1
         self._features_version = 0
         self._authorization_error: ClientError | None = None
@@ -410,7 +412,7 @@ class TransactionManager(ProducerState):
         if request.is_epoch_bump:
             self.sequences.reset()
         elif self.is_transactional:
-            self.is_transaction_v2 = self._features_version >= TRANSACTION_V2
+            self.is_transaction_v2 = self._is_next_v2 = self._features_version >= TRANSACTION_V2
         self.prepared_state = PreparedTxnState(
             response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
         )
@@ -555,8 +557,8 @@ class TransactionManager(ProducerState):
 
     def _adopt_features(self) -> None:
         """Let the next transaction follow the protocol that the cluster has finalized meanwhile."""
-        was_v2, self.is_transaction_v2 = self.is_transaction_v2, self._features_version >= TRANSACTION_V2
-        if self.is_transaction_v2 and not was_v2:
+        self._is_next_v2 = self._features_version >= TRANSACTION_V2
+        if self._is_next_v2 and not self.is_transaction_v2:
             # Late batches of the last V1 transaction must not enter the first V2 one.
             self._epoch_bump_required = True
 
@@ -572,6 +574,7 @@ class TransactionManager(ProducerState):
         self._transaction_started = False
         self._epoch_bump_required = False
         self.prepared_state = PreparedTxnState()
+        self.is_transaction_v2 = self._is_next_v2
 
     @property
     def _id(self) -> str:

@@ -20,13 +20,21 @@ from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.telemetry.otlp import encode_metrics
 from kalda.clients.telemetry.telemetry_collector import TelemetryCollector
-from kalda.clients.telemetry.telemetry_state import ClientTelemetryState, Push, Subscription
+from kalda.clients.telemetry.telemetry_state import (
+    ClientTelemetryState,
+    Push,
+    Subscription,
+    TelemetryState,
+)
 from kalda.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, compress
 
 logger: Final = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S: Final = 1.0
+"""How long a client that closes waits for the last push."""
 
 R = TypeVar("R", bound=Message)
 
@@ -109,6 +117,8 @@ class TelemetryReporter:
         task = self._task
         if task is None or self._is_closing.is_set():
             return
+        if self._state.state is TelemetryState.SUBSCRIPTION_NEEDED:
+            timeout_s = 0.0  # nothing will be pushed, so there is no response worth a wait
         self._network.metadata.on_update.remove(self._on_metadata)
         self._is_closing.set()
         self._has_metadata.set()

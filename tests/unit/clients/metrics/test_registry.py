@@ -42,17 +42,18 @@ def test_what_a_producer_did() -> None:
     producer = ProducerMetrics(metrics)
     producer.watch_buffer(1000, lambda: 400, lambda: 2)
     producer.watch_sender(lambda: 3, lambda: 1.5)
-    producer.batch_sent(
-        "t", record_count=10, batch_bytes=600, record_bytes_max=80, compression_ratio=0.5, queue_time_s=0.01
-    )
+    producer.batch_sent("t", record_count=10, batch_bytes=600, uncompressed_bytes=1200, queue_time_s=0.01)
     producer.request_sent(10)
     producer.response_received(0.02, 5)
     producer.batch_retried("t", 10)
     producer.batch_failed("t", 4)
     producer.batch_split()
-    producer.buffer_waited(3.0, is_exhausted=True)
-    producer.spent("flush", 0.001)
-    clock.advance(10)
+    producer.buffer_exhausted()
+    with producer.waiting_for_buffer():
+        clock.advance(3.0)
+    with producer.timing("flush"):
+        clock.advance(0.001)
+    clock.advance(6.999)
 
     values = metrics.values()
 
@@ -62,7 +63,7 @@ def test_what_a_producer_did() -> None:
         "records-per-request-avg": 10.0,
         "batch-size-avg": 600.0,
         "batch-size-max": 600.0,
-        "record-size-max": 80.0,
+        "record-size-max": 120.0,
         "compression-rate-avg": 0.5,
         "record-queue-time-avg": 10.0,
         "request-latency-avg": 20.0,
@@ -94,12 +95,13 @@ def test_what_connections_did() -> None:
     metrics, clock = registry()
     network = NetworkMetrics(metrics, "consumer")
     node = network.node(3)
-    network.connection_created()
-    network.connection_created()
-    network.connection_closed()
-    network.request_sent(node, 100, clock.monotonic())
-    network.request_sent(network.node(4), 300, clock.monotonic())
-    network.response_received(node, 50, 0.004, clock.monotonic())
+    node.connection_created()
+    node.connection_created()
+    node.connection_closed()
+    sent_at = node.request_sent(100)
+    network.node(4).request_sent(300)
+    clock.advance(0.004)
+    node.response_received(50, sent_at)
 
     values = metrics.values()
 
