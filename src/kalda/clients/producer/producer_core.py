@@ -137,11 +137,7 @@ class ProducerCore:
             self.transactions,
             self.producer_metrics,
         )
-        pool = self.accumulator.pool
-        self.producer_metrics.watch_buffer(pool.total, lambda: pool.available, lambda: pool.waiter_count)
-        self.producer_metrics.watch_sender(
-            lambda: self.sender.in_flight_count, lambda: self.clock.monotonic() - self._metadata_at
-        )
+        self._watch()
         self.transaction_calls: Final = TransactionCalls(
             self.transactions,
             self.accumulator,
@@ -167,6 +163,14 @@ class ProducerCore:
         )
         self._partition_counts: dict[str, int] = {}
         self._try_append: Final = self.accumulator.try_append
+
+    def _watch(self) -> None:
+        """Register the metrics that are read from the parts."""
+        pool, sender = self.accumulator.pool, self.sender
+        self.producer_metrics.watch_buffer(pool.total, lambda: pool.available, lambda: pool.waiter_count)
+        self.producer_metrics.watch_sender(
+            lambda: sender.in_flight_count, lambda: self.clock.monotonic() - self._metadata_at
+        )
 
     def start(self) -> None:
         """Begin to connect and to send; needs the running loop."""
