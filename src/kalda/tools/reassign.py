@@ -369,7 +369,11 @@ async def _move_directories(admin: "AsyncAdmin", log_dirs: Mapping[Replica, str]
         # A replica that is new on its broker can only move when the broker has created it.
         refused = [error for error in late.values() if error.code is not ErrorCode.REPLICA_NOT_AVAILABLE]
         if refused:
-            raise ToolError(str(refused[0])) from refused[0]
+            names = ", ".join(str(each) for each, error in sorted(late.items()) if error in refused)
+            raise ToolError(
+                f"the directory of replica {names} could not be chosen: {refused[0]}; "
+                "moves between brokers go on"
+            ) from refused[0]
         waiting = {each: waiting[each] for each in late}
         if not waiting:
             return
