@@ -23,10 +23,6 @@ from kalda.common.types import random_uuid, uuid_to_text
 KAFKA_VERSION: Final = "4.1.0"
 CACHE_DIRECTORY: Final = Path(__file__).resolve().parent.parent / ".cache"
 
-_KAFKA_COORDINATES: Final = (
-    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
-)
 JVM_OPTIONS: Final = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -103,13 +99,17 @@ def maven_jars(name: str, coordinates: tuple[str, ...], *, transitive: bool = Tr
     return jars
 
 
-def kafka_jars() -> Path:
-    """Return a directory with the jars of a broker, fetched if need be.
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """Return a directory with the jars of a broker of a release, fetched if need be.
 
     Raises:
         NotAvailableError: they cannot be had.
     """
-    return maven_jars(f"kafka-{KAFKA_VERSION}", _KAFKA_COORDINATES)
+    # Releases before 4.0 log through log4j 1, whose successor reload4j Maven brings with the broker.
+    logging = "org.slf4j:slf4j-reload4j:1.7.36"
+    if int(version.partition(".")[0]) >= 4:
+        logging = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+    return maven_jars(f"kafka-{version}", (f"org.apache.kafka:kafka_2.13:{version}", logging))
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
@@ -132,7 +132,10 @@ class ApacheKafka:
             producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap})
     """
 
-    def __init__(self, *, settings: dict[str, str] | None = None, heap: str = "1g") -> None:
+    def __init__(
+        self, *, version: str = KAFKA_VERSION, settings: dict[str, str] | None = None, heap: str = "1g"
+    ) -> None:
+        self._version: Final = version
         self._settings: Final = dict(settings or {})
         self._heap: Final = heap
         self._process: subprocess.Popen[bytes] | None = None
@@ -167,7 +170,7 @@ class ApacheKafka:
         java = shutil.which("java")
         if java is None:
             raise NotAvailableError("Apache Kafka needs Java 17 or newer and there is no 'java' on the PATH")
-        jars = kafka_jars()
+        jars = kafka_jars(self._version)
         self._directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         try:
             self._start(java, jars, self._directory)
@@ -187,7 +190,32 @@ class ApacheKafka:
         assert self._directory is not None, "a broker that runs has a directory"
         stop_process(self._process)
         meanwhile()
-        self._launch(java, kafka_jars(), self._directory)
+        self._launch(java, kafka_jars(self._version), self._directory)
+
+    def kill(self) -> None:
+        """End the JVM with SIGKILL; `start_again` brings the broker back with its data."""
+        assert self._process is not None, "the broker was not started"
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        """Stop the JVM without ending it (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused JVM go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def start_again(self) -> None:
+        """Start a killed broker on its port and directory.
+
+        Raises:
+            NotAvailableError: the broker does not come up.
+        """
+        java = shutil.which("java")
+        assert java is not None, "it was found at the start"
+        assert self._directory is not None, "the broker was not started"
+        self._launch(java, kafka_jars(self._version), self._directory)
 
     @property
     def data(self) -> Path:

@@ -10,8 +10,14 @@ import pytest
 from kalda.common import invariants
 from tests.leftovers import Belongings
 
-_ONE_WORKER = ("tests/spark/",)
-"""The tests under each path share something slow to start (a JVM), so they run on one worker."""
+_ONE_WORKER = (
+    "tests/spark/",
+    "tests/behaviour/test_producer.py",
+    "tests/behaviour/test_consumer.py",
+    "tests/behaviour/test_admin.py",
+    "tests/behaviour/test_faults.py",
+)
+"""The tests under each path share something slow to start (a JVM, clusters), so they run on one worker."""
 
 _HAS_FAILED = pytest.StashKey[bool]()
 
@@ -23,6 +29,15 @@ hypothesis.settings.load_profile("kalda")
 
 
 _WORKERS_MAX = 8
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--targets`, which must be known before the arguments are read."""
+    parser.addoption(
+        "--targets",
+        default="kalda-1,kalda-3",
+        help="the clusters of tests/behaviour: kalda-1, kalda-3, apache-3.9.1, apache-4.1.0, with commas",
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,0 +1,355 @@
+"""How the consumer behaves, the same on every cluster."""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from kalda import AsyncConsumer, Consumer, Producer, TopicPartition
+from kalda.clients.errors import ClientError, RecordDeserializationError
+from tests.behaviour.conftest import Topics, fill, read_all
+from tests.behaviour.targets import Target
+
+
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+
+
+def test_a_new_group_starts_where_the_reset_policy_says(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = topics()
+    fill(target, topic, 10)
+    with Consumer(
+        topic,
+        bootstrap_servers=target.bootstrap,
+        group_id=group,
+        group_protocol=group_protocol,
+        auto_offset_reset="latest",
+    ) as consumer:
+        wait_until("an assignment", lambda: bool(consumer.poll(timeout_s=0.2) or consumer.assignment()))
+        assert 10 == consumer.position(TopicPartition(topic, 0))
+        fill(target, topic, 1, start=10)
+        found: list[bytes | None] = []
+        wait_until("the record", lambda: found.extend(r.value for r in consumer.poll(0.5)) or bool(found))
+        assert [b"10"] == found
+
+
+def test_a_group_goes_on_where_it_committed(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = topics()
+    fill(target, topic, 30)
+
+    def consume(count: int) -> list[bytes | None]:
+        with Consumer(
+            topic,
+            bootstrap_servers=target.bootstrap,
+            group_id=group,
+            group_protocol=group_protocol,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer:
+            values: list[bytes | None] = []
+            for record in consumer:
+                values.append(record.value)
+                if len(values) == count:
+                    break
+            # Only what the program took counts: iteration may have fetched more.
+            consumer.commit()
+        return values
+
+    assert [b"%d" % number for number in range(12)] == consume(12)
+    assert [b"%d" % number for number in range(12, 30)] == consume(18)
+
+
+def test_auto_commit_at_close_loses_and_repeats_nothing(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = topics(partitions=2)
+    fill(target, topic, 40, partitions=2)
+    values: list[bytes | None] = []
+    while len(values) < 40:
+        with Consumer(
+            topic,
+            bootstrap_servers=target.bootstrap,
+            group_id=group,
+            group_protocol=group_protocol,
+            auto_offset_reset="earliest",
+        ) as consumer:
+            got: list[bytes | None] = []
+            wait_until(
+                "records",
+                lambda: got.extend(r.value for r in consumer.poll(0.5, max_records=13)) or bool(got),
+            )
+            values += got
+
+    assert sorted(b"%d" % number for number in range(40)) == sorted(value or b"" for value in values)
+
+
+def test_members_share_the_partitions_and_take_over(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = topics(partitions=4)
+    options = {
+        "bootstrap_servers": target.bootstrap,
+        "group_id": group,
+        "group_protocol": group_protocol,
+        "auto_offset_reset": "earliest",
+    }
+    revoked: list[TopicPartition] = []
+    assigned: list[TopicPartition] = []
+
+    class Listener:
+        def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+            revoked.extend(partitions)
+
+        def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+            assigned.extend(partitions)
+
+        def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+            revoked.extend(partitions)
+
+    with Consumer(**options) as first:
+        first.subscribe([topic], listener=Listener())
+        wait_until("all partitions", lambda: first.poll(0.1) is not None and len(first.assignment()) == 4)
+        with Consumer(topic, **options) as second:
+
+            def shared() -> bool:
+                first.poll(0.1)
+                second.poll(0.1)
+                return len(first.assignment()) == 2 and len(second.assignment()) == 2
+
+            wait_until("an even share", shared)
+            assert not set(first.assignment()) & set(second.assignment())
+            assert revoked
+        wait_until("all again", lambda: first.poll(0.1) is not None and len(first.assignment()) == 4)
+        assert set(first.assignment()) == set(assigned)
+
+
+def test_a_pattern_finds_topics_that_appear_later(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    first = topics()
+    fill(target, first, 1)
+    with Consumer(
+        bootstrap_servers=target.bootstrap,
+        group_id=group,
+        group_protocol=group_protocol,
+        auto_offset_reset="earliest",
+        metadata_max_age_ms=500,
+    ) as consumer:
+        consumer.subscribe(re.compile(f"^{re.escape(first)}|^{re.escape(group)}-later"))
+        seen: set[str] = set()
+        wait_until("the first topic", lambda: seen.update(r.topic for r in consumer.poll(0.2)) or bool(seen))
+        with Producer(bootstrap_servers=target.bootstrap) as producer:
+            producer.send(f"{group}-later", value=b"v").result(30)  # created automatically
+        wait_until(
+            "the later topic", lambda: seen.update(r.topic for r in consumer.poll(0.2)) or len(seen) == 2
+        )
+        assert {first, f"{group}-later"} == seen
+
+
+def test_seek_goes_to_offsets_times_and_ends(target: Target, topics: Topics) -> None:
+    topic = topics()
+    partition = TopicPartition(topic, 0)
+    with Producer(bootstrap_servers=target.bootstrap) as producer:
+        for number in range(20):
+            producer.send(topic, value=b"%d" % number, timestamp_ms=1_700_000_000_000 + 1000 * number)
+    with Consumer(bootstrap_servers=target.bootstrap) as consumer:
+        consumer.assign([partition])
+
+        def first() -> bytes | None:
+            records = []
+            wait_until("records", lambda: records.extend(consumer.poll(0.5)) or bool(records))
+            return records[0].value
+
+        consumer.seek(partition, 7)
+        assert b"7" == first()
+        found = consumer.offsets_for_times({partition: 1_700_000_000_000 + 12_500})[partition]
+        assert found is not None
+        assert (13, 1_700_000_013_000) == (found.offset, found.timestamp_ms)
+        consumer.seek(partition, found.offset)
+        assert b"13" == first()
+        consumer.seek_to_beginning([partition])
+        assert b"0" == first()
+        consumer.seek_to_end([partition])
+        assert 20 == consumer.position(partition)
+        assert {partition: 0} == consumer.beginning_offsets([partition])
+        assert {partition: 20} == consumer.end_offsets([partition])
+        assert {partition: 0} == consumer.lag()
+        late = consumer.offsets_for_times({partition: 1_800_000_000_000})[partition]
+        assert late is None
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(target: Target, topics: Topics) -> None:
+    topic = topics(partitions=2)
+    fill(target, topic, 20, partitions=2)
+    with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(2)]
+        consumer.assign(partitions)
+        consumer.pause([partitions[0]])
+        seen: list[int] = []
+        wait_until("partition 1", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) >= 10)
+        assert {1} == set(seen)
+        consumer.resume([partitions[0]])
+        wait_until("both", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) == 20)
+
+
+def test_a_record_that_cannot_be_deserialized_can_be_skipped(target: Target, topics: Topics) -> None:
+    """KIP-334: the error names the record, and the position stays, so that the program can seek past it."""
+    topic = topics()
+    partition = TopicPartition(topic, 0)
+    with Producer(bootstrap_servers=target.bootstrap) as producer:
+        for value in (b"1", b"junk", b"3"):
+            producer.send(topic, value=value)
+    with Consumer(
+        bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", value_deserializer=int
+    ) as consumer:
+        consumer.assign([partition])
+        values: list[int] = []
+        errors: list[RecordDeserializationError] = []
+
+        def step() -> bool:
+            try:
+                values.extend(record.value for record in consumer.poll(0.5))
+            except RecordDeserializationError as error:
+                errors.append(error)
+                consumer.seek(error.topic_partition, error.offset + 1)
+            return len(values) == 2
+
+        wait_until("both good records", step)
+        assert [1, 3] == values
+        assert [(partition, 1)] == [(each.topic_partition, each.offset) for each in errors]
+
+
+def test_an_offset_outside_the_log_follows_the_policy(target: Target, topics: Topics) -> None:
+    topic = topics()
+    partition = TopicPartition(topic, 0)
+    fill(target, topic, 5)
+    with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 1000)
+        values: list[bytes | None] = []
+        wait_until("a reset", lambda: values.extend(r.value for r in consumer.poll(0.5)) or bool(values))
+        assert b"0" == values[0]
+    with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="none") as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 1000)
+        with pytest.raises(ClientError, match=re.escape(str(partition))):
+            wait_until("an error", lambda: bool(consumer.poll(0.5)), seconds=20)
+
+
+def test_columns_hold_what_records_hold(target: Target, topics: Topics) -> None:
+    topic = topics(partitions=2)
+    with Producer(bootstrap_servers=target.bootstrap, compression_type="zstd", linger_ms=20) as producer:
+        for number in range(2_000):
+            producer.send(
+                topic,
+                value=None if number % 9 == 0 else b"v%d" % number,
+                key=b"k%d" % number,
+                partition=number % 2,
+                headers=[("h", b"%d" % number)],
+            )
+    expected = {(r.partition, r.offset): r for r in read_all(target, topic, 2_000)}
+    rows: list[dict[str, object]] = []
+    with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, number) for number in range(2)])
+
+        def step() -> bool:
+            batch = consumer.poll_arrow(timeout_s=0.5, max_records=700)
+            if batch is not None:
+                assert batch.num_rows <= 700
+                rows.extend(batch.to_pylist())
+            return len(rows) == 2_000
+
+        wait_until("all rows", step)
+    for row in rows:
+        record = expected[row["partition"], row["offset"]]  # type: ignore[index]
+        assert (record.key, record.value) == (row["key"], row["value"])
+
+
+def test_wakeup_ends_a_poll(target: Target, topics: Topics) -> None:
+    from kalda.clients.errors import WakeupError
+
+    with Consumer(bootstrap_servers=target.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topics(), 0)])
+        timer = threading.Timer(0.5, consumer.wakeup)
+        timer.start()
+        begin = time.monotonic()
+        with pytest.raises(WakeupError):
+            consumer.poll(timeout_s=30)
+        assert time.monotonic() - begin < 10
+        timer.join()
+
+
+async def test_the_asynchronous_consumer_iterates(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = await asyncio.to_thread(topics)
+    await asyncio.to_thread(fill, target, topic, 50)
+    async with AsyncConsumer(
+        topic,
+        bootstrap_servers=target.bootstrap,
+        group_id=group,
+        group_protocol=group_protocol,
+        auto_offset_reset="earliest",
+    ) as consumer:
+        values: list[bytes | None] = []
+        async for record in consumer:
+            values.append(record.value)
+            if len(values) == 50:
+                break
+        await consumer.commit()
+        committed = await consumer.committed([TopicPartition(topic, 0)])
+
+    assert [b"%d" % number for number in range(50)] == values
+    found = committed[TopicPartition(topic, 0)]
+    assert found is not None
+    assert 50 == found.offset
+
+
+def test_a_static_member_comes_back_without_a_rebalance(
+    target: Target, topics: Topics, group: str, group_protocol: str
+) -> None:
+    topic = topics(partitions=2)
+    moved: list[str] = []
+
+    class Listener:
+        def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+            moved.append("revoked")
+
+        def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+            moved.append("assigned")
+
+        def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+            moved.append("lost")
+
+    options = {"bootstrap_servers": target.bootstrap, "group_id": group, "group_protocol": group_protocol}
+    if group_protocol == "classic":
+        options["session_timeout_ms"] = "10000"
+    with Consumer(**options, group_instance_id="a") as first:
+        first.subscribe([topic], listener=Listener())
+        second = Consumer(topic, **options, group_instance_id="b")
+        try:
+
+            def shared() -> bool:
+                first.poll(0.1)
+                second.poll(0.1)
+                return len(first.assignment()) == 1 and len(second.assignment()) == 1
+
+            wait_until("a share each", shared)
+            before = first.assignment(), second.assignment()
+            moved.clear()
+        finally:
+            second.close()
+        with Consumer(topic, **options, group_instance_id="b") as again:
+            wait_until("the same share", lambda: again.poll(0.1) is not None and bool(again.assignment()))
+            first.poll(0.5)
+            assert before == (first.assignment(), again.assignment())
+            assert "revoked" not in moved
