@@ -20,7 +20,13 @@ _TIMEOUT_SECONDS: Final = 180
 COUNTS: Final = {100: 200_000, 1_000: 100_000}
 """Records of one run, by the size of their values."""
 
-PRODUCERS: Final = ("kalda send", "kafka-python send", "aiokafka send", "kalda send_arrow", "confluent produce")
+PRODUCERS: Final = (
+    "kalda send",
+    "kafka-python send",
+    "aiokafka send",
+    "kalda send_arrow",
+    "confluent produce",
+)
 CONSUMERS: Final = (
     "kalda records",
     "kafka-python records",
@@ -63,7 +69,17 @@ def run(bootstrap: str) -> list[Figure]:
 def child(client: str, verb: str, bootstrap: str, topic: str, size: int, count: int) -> dict[str, float]:
     """Run one measurement in a process of its own; return its figures."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.clients_child", client, verb, bootstrap, topic, str(size), str(count)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.clients_child",
+            client,
+            verb,
+            bootstrap,
+            topic,
+            str(size),
+            str(count),
+        ],
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_SECONDS,

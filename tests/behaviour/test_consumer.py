@@ -195,7 +195,9 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(target: Target, to
         consumer.assign(partitions)
         consumer.pause([partitions[0]])
         seen: list[int] = []
-        wait_until("partition 1", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) >= 10)
+        wait_until(
+            "partition 1", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) >= 10
+        )
         assert {1} == set(seen)
         consumer.resume([partitions[0]])
         wait_until("both", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) == 20)

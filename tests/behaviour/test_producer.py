@@ -196,9 +196,7 @@ def test_a_second_producer_of_the_id_fences_the_first(target: Target, topics: To
             old.send(topic, value=b"late").result(30)
             old.commit_transaction()
 
-    assert [b"new"] == [
-        each.value for each in read_all(target, topic, 1, isolation_level="read_committed")
-    ]
+    assert [b"new"] == [each.value for each in read_all(target, topic, 1, isolation_level="read_committed")]
 
 
 def test_offsets_go_with_the_transaction(

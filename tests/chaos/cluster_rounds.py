@@ -32,8 +32,9 @@ from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVA
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
 from tests.chaos.copier_clients import LIBRDKAFKA, PEERS, copier_command
 from tests.chaos.copies import COPIES, CopierProcess, Copies
-from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
+from tests.chaos.ordered_load import Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
+from tests.chaos.rounds_clients import CLIENTS
 from tests.integration import real_zookeeper
 
 TOPIC = "ordered"
@@ -89,6 +90,8 @@ class Options:
     copiers: tuple[tuple[str, ...], ...] = ()
     """The command of each copier; their stderr is kept beside the brokers'."""
     protocol: str = "classic"
+    client: str = LIBRDKAFKA
+    """What the load and the readers run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +263,9 @@ def run(options: Options) -> Report:
 def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) -> Report:
     ledger = Ledger(PARTITIONS)
     create_topics(cluster.bootstrap)
-    load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
-    reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
+    clients = CLIENTS[options.client]
+    load = clients.load(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
+    reader = clients.reader(cluster.bootstrap, TOPIC, ledger)
     copies = Copies(
         cluster.bootstrap,
         TOPIC,
@@ -269,6 +273,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         options.directory,
         commands=options.copiers,
         protocol=options.protocol,
+        reader=clients.reader,
     )
     report = Report(options.seed, Counter(), 0, [], [], copies.late_seconds, Counter())
     chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
@@ -359,10 +364,10 @@ def wait_in_sync(bootstrap: str) -> None:
         time.sleep(0.2)
 
 
-def copier_commands(count: int, peers: Sequence[str], debug: str) -> tuple[tuple[str, ...], ...]:
-    """Return the commands of `count` copiers on librdkafka and one on each available client of `peers`."""
-    librdkafka = (*copier_command(LIBRDKAFKA), *(("--debug", debug) if debug else ()))
-    commands = [librdkafka] * count
+def copier_commands(client: str, count: int, peers: Sequence[str], debug: str) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of `count` copiers on `client` and one on each available client of `peers`."""
+    command = (*copier_command(client), *(("--debug", debug) if debug else ()))
+    commands = [command] * count
     for peer in peers:
         try:
             commands.append(tuple(copier_command(peer)))
@@ -373,7 +378,7 @@ def copier_commands(count: int, peers: Sequence[str], debug: str) -> tuple[tuple
 
 def main() -> None:
     """Run from the command line."""
-    parser = cluster_parser(__doc__, rounds=100, copiers=3, copiers_help="how many copiers on librdkafka")
+    parser = cluster_parser(__doc__, rounds=100, copiers=3, copiers_help="how many copiers on the client")
     parser.add_argument(
         "--peers", default=",".join(PEERS), help="other clients, with one copier on each (empty: none)"
     )
@@ -382,7 +387,7 @@ def main() -> None:
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     peers = [each for each in given.peers.split(",") if each]
-    copiers = copier_commands(given.copiers, peers, given.copier_debug)
+    copiers = copier_commands(given.client, given.copiers, peers, given.copier_debug)
     with tempfile.TemporaryDirectory(prefix="kalda-cluster-chaos-") as temporary:
         report = run(
             Options(
@@ -392,6 +397,7 @@ def main() -> None:
                 given.real_zookeeper,
                 copiers,
                 given.protocol,
+                given.client,
             )
         )
     for name, count in sorted(report.faults.items()):

@@ -4,6 +4,8 @@ import argparse
 import random
 from pathlib import Path
 
+from tests.chaos.copier_clients import KALDA, LIBRDKAFKA
+
 
 def rounds_parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with the number of rounds and the seed that replays a run's choices."""
@@ -20,5 +22,11 @@ def cluster_parser(
     parser = rounds_parser(description, rounds)
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
     parser.add_argument("--copiers", type=int, default=copiers, help=copiers_help)
+    parser.add_argument(
+        "--client",
+        choices=(LIBRDKAFKA, KALDA),
+        default=LIBRDKAFKA,
+        help="what the load, the readers and the copiers run on",
+    )
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     return parser

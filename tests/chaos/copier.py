@@ -60,8 +60,9 @@ class Watchdog:
     stands still does not count.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, program: str = "tests.chaos.copier") -> None:
         self._number = number
+        self._program = program
         self._call = ""
         self._seconds = 0.0
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
@@ -81,7 +82,7 @@ class Watchdog:
             self._seconds += WATCH_SECONDS
         say(self._number, f"{HANGS} {self._call}: begins anew")
         faulthandler.dump_traceback()
-        begin_anew()
+        os.execv(sys.executable, [sys.executable, "-m", self._program, *sys.argv[1:]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The clients that copiers run on, as commands: librdkafka in Python, Apache Kafka's in Java, franz-go.
+"""The clients that copiers run on, as commands: librdkafka and Kalda's in Python, Apache Kafka's in Java, franz-go.
 
 Java's needs Maven and a JDK, franz-go's needs Go; a run without them says what it skips.
 """
@@ -13,8 +13,9 @@ from benchmarks.apache_kafka import CACHE_DIRECTORY, KAFKA_VERSION, NotAvailable
 from tests.compat.go_toolchain import go_programs
 
 LIBRDKAFKA: Final = "librdkafka"
+KALDA: Final = "kalda"
 PEERS: Final = ("java", "franz-go")
-"""Clients beside librdkafka's; one copier of each joins the group."""
+"""Clients in other languages; one copier of each joins the group."""
 
 _JAVA_SOURCE: Final = Path(__file__).parent / "java" / "Copier.java"
 _JVM_OPTIONS: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -30,11 +31,13 @@ def copier_command(client: str) -> list[str]:
     """
     if client == LIBRDKAFKA:
         return [sys.executable, "-m", "tests.chaos.copier"]
+    if client == KALDA:
+        return [sys.executable, "-m", "tests.chaos.kalda_copier"]
     if client == "java":
         return _java()
     if client == "franz-go":
         return [str(go_programs() / "copier")]
-    raise ValueError(f"copiers run on {LIBRDKAFKA}, {', '.join(PEERS)}, not on {client!r}")
+    raise ValueError(f"copiers run on {LIBRDKAFKA}, {KALDA}, {', '.join(PEERS)}, not on {client!r}")
 
 
 def _java() -> list[str]:

@@ -22,7 +22,7 @@ import confluent_kafka.admin
 
 from tests.chaos.copier import COMMON, GROUP, HANG_SECONDS, HANGS, SESSION_TIMEOUT_MS, client_id
 from tests.chaos.group_look import look
-from tests.chaos.ordered_load import CheckingReader, Ledger
+from tests.chaos.ordered_load import CheckingReader, Ledger, LibrdkafkaReader
 
 COPIES = "copied"
 STABLE_SECONDS = SESSION_TIMEOUT_MS / 1000 + 2
@@ -197,6 +197,7 @@ class Copies:
         *,
         commands: Sequence[Sequence[str]],
         protocol: str,
+        reader: Callable[..., CheckingReader] = LibrdkafkaReader,
     ) -> None:
         """`commands` are those of the copiers, one each; see `tests.chaos.copier_clients.copier_command`."""
         self._bootstrap = bootstrap
@@ -212,7 +213,7 @@ class Copies:
         self._hangs_excused = 0
         self._standstill = Standstill(partitions)
         self.ledger = Ledger(partitions, is_dense=False)
-        self.reader = CheckingReader(bootstrap, COPIES, self.ledger)
+        self.reader = reader(bootstrap, COPIES, self.ledger)
         self.offsets = OffsetsWatch(bootstrap, source, partitions)
 
     @property

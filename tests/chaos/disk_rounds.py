@@ -39,8 +39,9 @@ from tests.chaos.cluster_rounds import (
 from tests.chaos.command_line import cluster_parser
 from tests.chaos.copier_clients import LIBRDKAFKA, copier_command
 from tests.chaos.copies import COPIES, Copies
-from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
+from tests.chaos.ordered_load import Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
+from tests.chaos.rounds_clients import CLIENTS, RoundsClients
 from tests.integration import real_zookeeper
 
 DISKS = 2
@@ -301,7 +302,7 @@ def run(rounds: int, seed: int, directory: Path, copiers: int, *, is_zookeeper_r
             cluster.broker(broker).settings["log.dirs"] = ",".join(str(disk.path) for disk in own)
         stack.enter_context(cluster)
         faults = [each for each in FAULTS if not (zookeeper and "coordination" in each.name)]
-        _run(rounds, seed, directory, cluster, disks, copiers, faults)
+        _run(rounds, seed, directory, cluster, disks, copiers, faults, CLIENTS[client])
 
 
 def _run(
@@ -312,13 +313,22 @@ def _run(
     every_disk: Sequence[Sequence[Disk]],
     copiers: int,
     faults: Sequence[Fault],
+    clients: RoundsClients,
 ) -> None:
     ledger = Ledger(PARTITIONS)
     create_topics(cluster.bootstrap)
-    load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
-    reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
-    commands = [copier_command(LIBRDKAFKA)] * copiers
-    copies = Copies(cluster.bootstrap, TOPIC, PARTITIONS, directory, commands=commands, protocol="classic")
+    load = clients.load(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
+    reader = clients.reader(cluster.bootstrap, TOPIC, ledger)
+    commands = [copier_command(clients.name)] * copiers
+    copies = Copies(
+        cluster.bootstrap,
+        TOPIC,
+        PARTITIONS,
+        directory,
+        commands=commands,
+        protocol="classic",
+        reader=clients.reader,
+    )
     disks = Disks(cluster, every_disk, load, random.Random(seed))
     counts: Counter[str] = Counter()
     returns: list[float] = []
@@ -435,6 +445,7 @@ def main() -> None:
             given.keep or Path(temporary),
             given.copiers,
             is_zookeeper_real=given.real_zookeeper,
+            client=given.client,
         )
 
 

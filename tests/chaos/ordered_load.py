@@ -2,12 +2,13 @@
 
 Each partition gets its own sequence of numbers from idempotent producers with acks=all, so that what a reader
 must see is known exactly: 0, 1, 2, … in every partition, each once, in order, whatever happened to brokers.
-`Ledger` is the judgement, without a client in sight; `OrderedLoad` and `CheckingReader` are librdkafka's
-producer and consumer in threads of their own that report to it.
+`Ledger` is the judgement, without a client in sight. `OrderedLoad` and `CheckingReader` run a producer and a
+consumer in threads of their own and report to it; `LibrdkafkaLoad` and `LibrdkafkaReader` do so with librdkafka's.
 """
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -112,36 +113,16 @@ class Ledger:
             self.violations.append(what)
 
 
-class OrderedLoad:
-    """An idempotent producer that never gives up, in a thread of its own."""
+class OrderedLoad(ABC):
+    """An idempotent producer that never gives up, in a thread of its own; a subclass brings the client."""
 
-    def __init__(
-        self,
-        bootstrap: str,
-        topic: str,
-        ledger: Ledger,
-        *,
-        records_per_second: int,
-        settings: Mapping[str, object] | None = None,
-    ) -> None:
+    def __init__(self, topic: str, ledger: Ledger, *, records_per_second: int) -> None:
         self._topic = topic
         self._ledger = ledger
         self._pause_seconds = len(ledger.acknowledged) / records_per_second
         self._next = [0] * len(ledger.acknowledged)
         self.errors: list[str] = []
         self._stop = threading.Event()
-        self._producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "message.timeout.ms": 0,
-                "queue.buffering.max.messages": 20_000,
-                **_RECONNECT,
-                **(settings or {}),
-            }
-        )
         self._thread = threading.Thread(target=self._run, name=f"load {topic}")
 
     @property
@@ -156,7 +137,7 @@ class OrderedLoad:
     def stop(self) -> None:
         """Stop producing and wait until each record is acknowledged; what is not counts as an error."""
         self.abandon()
-        left = self._producer.flush(FINAL_FLUSH_SECONDS)
+        left = self._flush(FINAL_FLUSH_SECONDS)
         if left:
             self.errors.append(f"{left} records got no answer in {FINAL_FLUSH_SECONDS} s")
 
@@ -189,56 +170,82 @@ class OrderedLoad:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            for partition in range(len(self._next)):
-                self._produce(partition)
-            self._producer.poll(self._pause_seconds)
+            for partition, number in enumerate(self._next):
+                if self._produce(partition, number, b"%d" % number + b" " * 100):
+                    self._next[partition] = number + 1
+            self._pause(self._pause_seconds)
 
-    def _produce(self, partition: int) -> None:
-        number = self._next[partition]
-        try:
-            self._producer.produce(
-                self._topic,
-                value=b"%d" % number + b" " * 100,
-                partition=partition,
-                on_delivery=lambda error, message: self._delivered(number, error, message),
-            )
-        except BufferError:
-            return
-        self._next[partition] = number + 1
+    @abstractmethod
+    def _produce(self, partition: int, number: int, value: bytes) -> bool:
+        """Hand a record to the client; return whether it was taken, which a full buffer prevents."""
 
-    def _delivered(self, number: int, error: Any, message: Any) -> None:
+    @abstractmethod
+    def _pause(self, seconds: float) -> None:
+        """Let time go by, and callbacks run."""
+
+    @abstractmethod
+    def _flush(self, seconds: float) -> int:
+        """Wait for acknowledgements; return how many records have none."""
+
+    def _delivered(self, partition: int, number: int, offset: int | None, error: object) -> None:
+        """Take the answer to one record; an offset below 0 or None is not known."""
         if error is not None:
-            self.errors.append(f"partition {message.partition()} number {number}: {error}")
+            self.errors.append(f"partition {partition} number {number}: {error}")
         else:
-            offset = message.offset()
             known = UNKNOWN_OFFSET if offset is None or offset < 0 else offset
-            self._ledger.acknowledge(Record(message.partition(), known, number))
+            self._ledger.acknowledge(Record(partition, known, number))
 
 
-class CheckingReader:
-    """A consumer that reads along from the first record on and reports each record to the ledger."""
+class LibrdkafkaLoad(OrderedLoad):
+    """The load from librdkafka's producer."""
 
     def __init__(
-        self, bootstrap: str, topic: str, ledger: Ledger, *, isolation: str = "read_committed"
+        self,
+        bootstrap: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        records_per_second: int,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
+        super().__init__(topic, ledger, records_per_second=records_per_second)
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 0,
+                "queue.buffering.max.messages": 20_000,
+                **_RECONNECT,
+                **(settings or {}),
+            }
+        )
+
+    def _produce(self, partition: int, number: int, value: bytes) -> bool:
+        def delivered(error: Any, message: Any) -> None:
+            self._delivered(partition, number, message.offset(), error)
+
+        try:
+            self._producer.produce(self._topic, value=value, partition=partition, on_delivery=delivered)
+        except BufferError:
+            return False
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+
+    def _flush(self, seconds: float) -> int:
+        return int(self._producer.flush(seconds))
+
+
+class CheckingReader(ABC):
+    """A consumer that reads along from the first record on and reports each record to the ledger."""
+
+    def __init__(self, topic: str, ledger: Ledger) -> None:
         self._ledger = ledger
         self.errors: list[str] = []
         self._stop = threading.Event()
-        self._consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                # A position that the log does not have is a loss; it must not be mended by a jump.
-                "auto.offset.reset": "error",
-                "isolation.level": isolation,
-                "check.crcs": True,
-                "fetch.error.backoff.ms": 20,
-                **_RECONNECT,
-            }
-        )
-        partitions = range(len(ledger.acknowledged))
-        self._consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
         self._thread = threading.Thread(target=self._run, name=f"reader {topic}")
 
     def start(self) -> None:
@@ -261,16 +268,53 @@ class CheckingReader:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._consumer.close()
+        self._close()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            message = self._consumer.poll(0.1)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                self._ledger.read(Record(message.partition(), message.offset(), int(message.value())))
-            elif error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET or error.fatal():
-                self.errors.append(str(error))
-                return
+        while not self._stop.is_set() and not self.errors:
+            self._read_some()
+
+    @abstractmethod
+    def _read_some(self) -> None:
+        """Read what has come within a tenth of a second; report it to the ledger, or to `errors`."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the client."""
+
+
+class LibrdkafkaReader(CheckingReader):
+    """The reader on librdkafka's consumer."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, ledger: Ledger, *, isolation: str = "read_committed"
+    ) -> None:
+        super().__init__(topic, ledger)
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                # A position that the log does not have is a loss; it must not be mended by a jump.
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "check.crcs": True,
+                "fetch.error.backoff.ms": 20,
+                **_RECONNECT,
+            }
+        )
+        partitions = range(len(ledger.acknowledged))
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
+
+    def _read_some(self) -> None:
+        message = self._consumer.poll(0.1)
+        if message is None:
+            return
+        error = message.error()
+        if error is None:
+            self._ledger.read(Record(message.partition(), message.offset(), int(message.value())))
+        elif error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET or error.fatal():
+            self.errors.append(str(error))
+
+    def _close(self) -> None:
+        self._consumer.close()

@@ -12,7 +12,7 @@ import pytest
 
 from kalda.testing import ProcessCluster
 from tests.chaos.cluster_rounds import wait_in_sync
-from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
+from tests.chaos.ordered_load import Ledger, LibrdkafkaLoad, LibrdkafkaReader, OrderedLoad
 from tests.chaos.replica_check import check_replicas
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
 
@@ -48,8 +48,8 @@ def loaded_cluster(directory: Path) -> Iterator[Loaded]:
     ledger = Ledger(PARTITIONS)
     with ProcessCluster(directory, brokers=BROKERS, settings=SETTINGS) as cluster:
         create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS)
-        load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
-        reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
+        load = LibrdkafkaLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=RECORDS_PER_SECOND)
+        reader = LibrdkafkaReader(cluster.bootstrap, TOPIC, ledger)
         try:
             reader.start()
             load.start()

@@ -8,7 +8,7 @@ import pytest
 
 from kalda.common.types import TopicPartition
 from kalda.testing import Cluster
-from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad
+from tests.chaos.ordered_load import Ledger, LibrdkafkaLoad, LibrdkafkaReader
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
 
 TOPIC = "ordered"
@@ -55,8 +55,8 @@ def test_leaderships_leave_a_full_disk_at_once_and_come_back_with_room(cluster: 
     """The full broker is the controller too, which moves its own leaderships."""
     create_topic(cluster.bootstrap, TOPIC, partitions=PARTITIONS)
     ledger = Ledger(PARTITIONS)
-    load = OrderedLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=300)
-    reader = CheckingReader(cluster.bootstrap, TOPIC, ledger)
+    load = LibrdkafkaLoad(cluster.bootstrap, TOPIC, ledger, records_per_second=300)
+    reader = LibrdkafkaReader(cluster.bootstrap, TOPIC, ledger)
     try:
         reader.start()
         load.start()

@@ -1,0 +1,88 @@
+"""The load and the reader on Kalda's own producer and consumer."""
+
+from kalda import Consumer, Producer, TopicPartition
+from kalda.clients.errors import ClientError, RequestTimedOutError
+from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad, Record
+
+SETTINGS = {
+    "retry_backoff_ms": 20,
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 200,
+    "metadata_max_age_ms": 10_000,
+    "request_timeout_ms": 10_000,
+}
+"""The same patience as librdkafka's in `ordered_load`."""
+_FOR_EVER_MS = 2**31 - 1
+
+
+class KaldaLoad(OrderedLoad):
+    """The load from Kalda's producer."""
+
+    def __init__(self, bootstrap: str, topic: str, ledger: Ledger, *, records_per_second: int) -> None:
+        super().__init__(topic, ledger, records_per_second=records_per_second)
+        self._producer = Producer(
+            bootstrap_servers=bootstrap,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=2,
+            delivery_timeout_ms=_FOR_EVER_MS,
+            buffer_memory=4_000_000,
+            max_block_ms=1_000,
+            **SETTINGS,
+        )
+
+    def _produce(self, partition: int, number: int, value: bytes) -> bool:
+        def delivered(metadata: object, error: BaseException | None) -> None:
+            offset = None if metadata is None else getattr(metadata, "offset", None)
+            self._delivered(partition, number, offset, error)
+
+        try:
+            self._producer.send(self._topic, value, partition=partition, on_delivery=delivered)
+        except RequestTimedOutError:
+            # The buffer is full, or no broker has answered for metadata yet.
+            return False
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+
+    def _flush(self, seconds: float) -> int:
+        try:
+            self._producer.flush(timeout_s=seconds)
+        except RequestTimedOutError:
+            return sum(self.produced) - self._ledger.acknowledged_count
+        finally:
+            self._producer.close(timeout_s=5)
+        return 0
+
+
+class KaldaReader(CheckingReader):
+    """The reader on Kalda's consumer."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, ledger: Ledger, *, isolation: str = "read_committed"
+    ) -> None:
+        super().__init__(topic, ledger)
+        self._consumer = Consumer(
+            bootstrap_servers=bootstrap,
+            # A position that the log does not have is a loss; it must not be mended by a jump.
+            auto_offset_reset="none",
+            isolation_level=isolation,
+            **SETTINGS,
+        )
+        partitions = [TopicPartition(topic, number) for number in range(len(ledger.acknowledged))]
+        self._consumer.assign(partitions)
+        for partition in partitions:
+            self._consumer.seek(partition, 0)
+
+    def _read_some(self) -> None:
+        try:
+            records = self._consumer.poll(0.1)
+        except ClientError as error:
+            self.errors.append(f"{type(error).__name__}: {error}")
+            return
+        for record in records:
+            self._ledger.read(Record(record.partition, record.offset, int(record.value or b"")))
+
+    def _close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,157 @@
+"""A transactional copier on Kalda's own clients; see `tests.chaos.copier`, which takes the same arguments."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+from kalda import Consumer, ConsumerRecord, Producer, TopicPartition
+from kalda.clients.errors import ClientError
+from tests.chaos.copier import (
+    CALL_SECONDS,
+    GROUP,
+    HEARTBEAT_INTERVAL_MS,
+    MESSAGES_PER_TRANSACTION,
+    PAUSE_SECONDS,
+    SESSION_TIMEOUT_MS,
+    TRANSACTION_TIMEOUT_MS,
+    Options,
+    Watchdog,
+    client_id,
+    say,
+)
+from tests.chaos.kalda_clients import SETTINGS
+
+
+class KaldaCopier:
+    """One life of a consumer and a transactional producer; a fenced or failed one is thrown away."""
+
+    def __init__(self, options: Options, watchdog: Watchdog) -> None:
+        self._number = options.number
+        self._target = options.target
+        self._watchdog = watchdog
+        self._is_rebalanced = False
+        group_settings = (
+            {}
+            if options.protocol == "consumer"
+            else {"session_timeout_ms": SESSION_TIMEOUT_MS, "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS}
+        )
+        self._consumer = Consumer(
+            bootstrap_servers=options.bootstrap,
+            group_id=GROUP,
+            group_protocol=options.protocol,
+            client_id=client_id(options.number, options.life),
+            # A copier that hangs in a call must not hold up the others' rebalance.
+            max_poll_interval_ms=SESSION_TIMEOUT_MS,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            **group_settings,
+            **SETTINGS,
+        )
+        self._producer = Producer(
+            bootstrap_servers=options.bootstrap,
+            transactional_id=f"copier-{options.number}",
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            linger_ms=2,
+            max_block_ms=int(CALL_SECONDS * 1000),
+            delivery_timeout_ms=TRANSACTION_TIMEOUT_MS + 2,
+            **SETTINGS,
+        )
+        with watchdog.watched("init_transactions"):
+            self._producer.init_transactions()
+        self._consumer.subscribe([options.source], listener=self)
+
+    def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that records in hand may belong to another member by now."""
+        self._is_rebalanced = True
+
+    on_partitions_revoked = on_partitions_assigned
+    on_partitions_lost = on_partitions_assigned
+
+    def close(self) -> None:
+        """Leave the group; the producer's transaction, if any, is left to be fenced."""
+        with self._watchdog.watched("close"):
+            self._producer.close(timeout_s=0)
+            self._consumer.close(timeout_s=CALL_SECONDS)
+
+    def copy_some(self) -> int:
+        """Copy what has come, as one transaction; return how many records.
+
+        Raises:
+            ClientError: this life is over.
+        """
+        self._is_rebalanced = False
+        with self._watchdog.watched("poll"):
+            records = self._consumer.poll(0.2, max_records=MESSAGES_PER_TRANSACTION)
+        if not records:
+            return 0
+        self._producer.begin_transaction()
+        try:
+            self._copy(records)
+        except ClientError as error:
+            if not error.is_abortable:
+                raise
+            say(self._number, f"aborts: {type(error).__name__}: {error}")
+            with self._watchdog.watched("abort_transaction"):
+                self._producer.abort_transaction()
+            self._go_back()
+            return 0
+        return len(records)
+
+    def _copy(self, records: Iterable[ConsumerRecord]) -> None:
+        ends: dict[TopicPartition, int] = {}
+        for record in records:
+            self._producer.send(self._target, record.value, partition=record.partition)
+            ends[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        with self._watchdog.watched("send_offsets_to_transaction"):
+            self._producer.send_offsets_to_transaction(ends, self._consumer.group_metadata())
+        with self._watchdog.watched("commit_transaction"):
+            self._producer.commit_transaction()
+
+    def _go_back(self) -> None:
+        """Read again what the aborted transaction had read."""
+        assigned = list(self._consumer.assignment())
+        if not assigned:
+            return
+        with self._watchdog.watched("committed"):
+            committed = self._consumer.committed(assigned)
+        for partition, found in committed.items():
+            if found is None:
+                self._consumer.seek_to_beginning([partition])
+            else:
+                self._consumer.seek(partition, found.offset)
+
+
+def run(options: Options) -> None:
+    """Copy until this life is over."""
+    watchdog = Watchdog(options.number, "tests.chaos.kalda_copier")
+    copier: KaldaCopier | None = None
+    try:
+        copier = KaldaCopier(options, watchdog)
+        while True:
+            copier.copy_some()
+    except ClientError as error:
+        say(options.number, f"begins anew: {type(error).__name__}: {error}")
+        if copier is not None:
+            copier.close()
+    time.sleep(PAUSE_SECONDS)
+    os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.kalda_copier", *sys.argv[1:]])
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--number", type=int, required=True)
+    parser.add_argument("--life", type=int, default=0, help="tells the members of a copier's lives apart")
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
+    parser.add_argument("--debug", default="", help="taken as librdkafka's copier takes it, and not used")
+    run(Options(**vars(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
