@@ -1,8 +1,9 @@
 """Kalda's clients beside kafka-python, aiokafka and confluent-kafka, on one broker at 100 B and 1 KB.
 
-Every measurement is a process of its own (`clients_child`), so that no client pays for another one's threads or
-garbage. All clients use ``acks=1``, ``linger.ms=5`` and their own defaults for batches. Each figure is the median
-of several runs, taken in turn over the clients, so that a slow minute of the machine falls on all of them.
+Every measurement is a process of its own (`clients_child`), so that no client pays for another one's threads
+or garbage. All clients use ``acks=1``, ``linger.ms=5`` and their own defaults for batches. Each figure is the
+median of several runs, taken in turn over the clients, so that a slow minute of the machine falls on all of
+them.
 """
 
 import json

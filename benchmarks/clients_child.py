@@ -1,6 +1,7 @@
 """One measurement of one client, in a process of its own: ``CLIENT VERB BOOTSTRAP TOPIC SIZE COUNT``.
 
-It prints one JSON object: ``seconds`` of ``produce`` and ``consume``, ``p50_ms`` and ``p99_ms`` of ``latency``.
+It prints one JSON object: ``seconds`` of ``produce`` and ``consume``, ``p50_ms`` and ``p99_ms`` of
+``latency``.
 """
 
 import asyncio
@@ -142,9 +143,7 @@ def kalda_records(bootstrap: str, topic: str, _size: int, count: int) -> float:
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         begin = time.perf_counter()
-        found = 0
-        for _record in consumer:
-            found += 1
+        for found, _record in enumerate(consumer, 1):
             if found == count:
                 break
         return time.perf_counter() - begin
@@ -157,9 +156,7 @@ def kafka_python_records(bootstrap: str, topic: str, _size: int, count: int) -> 
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
     consumer.assign([TopicPartition(topic, 0)])
     begin = time.perf_counter()
-    found = 0
-    for _record in consumer:
-        found += 1
+    for found, _record in enumerate(consumer, 1):
         if found == count:
             break
     seconds = time.perf_counter() - begin

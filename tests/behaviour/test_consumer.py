@@ -82,12 +82,10 @@ def test_auto_commit_at_close_loses_and_repeats_nothing(
             group_protocol=group_protocol,
             auto_offset_reset="earliest",
         ) as consumer:
-            got: list[bytes | None] = []
-            wait_until(
-                "records",
-                lambda: got.extend(r.value for r in consumer.poll(0.5, max_records=13)) or bool(got),
-            )
-            values += got
+            deadline = time.monotonic() + 60
+            while not (got := consumer.poll(0.5, max_records=13)):
+                assert time.monotonic() < deadline, "no records within 60 s"
+            values += [record.value for record in got]
 
     assert sorted(b"%d" % number for number in range(40)) == sorted(value or b"" for value in values)
 

@@ -193,8 +193,7 @@ def test_a_second_producer_of_the_id_fences_the_first(target: Target, topics: To
         with new.transaction():
             new.send(topic, value=b"new")
         with pytest.raises(ClientError):
-            old.send(topic, value=b"late").result(30)
-            old.commit_transaction()
+            _commit_late(old, topic)
 
     assert [b"new"] == [each.value for each in read_all(target, topic, 1, isolation_level="read_committed")]
 
@@ -254,3 +253,8 @@ async def test_the_asynchronous_producer_delivers_in_order(target: Target, topic
 
 class _Abort(Exception):
     pass
+
+
+def _commit_late(producer: Producer, topic: str) -> None:
+    producer.send(topic, value=b"late").result(30)
+    producer.commit_transaction()

@@ -1,4 +1,5 @@
-"""The clients that copiers run on, as commands: librdkafka and Kalda's in Python, Apache Kafka's in Java, franz-go.
+"""The clients that copiers run on, as commands: librdkafka and Kalda's in Python, Apache Kafka's in Java,
+franz-go.
 
 Java's needs Maven and a JDK, franz-go's needs Go; a run without them says what it skips.
 """

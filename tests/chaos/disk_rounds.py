@@ -37,7 +37,7 @@ from tests.chaos.cluster_rounds import (
     wait_in_sync,
 )
 from tests.chaos.command_line import cluster_parser
-from tests.chaos.copier_clients import LIBRDKAFKA, copier_command
+from tests.chaos.copier_clients import copier_command
 from tests.chaos.copies import COPIES, Copies
 from tests.chaos.ordered_load import Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
@@ -280,7 +280,9 @@ def _unbalanced(bootstrap: str) -> str:
     return "" if all(led[broker] == share for broker in range(BROKERS)) else f"leaders are {dict(led)}"
 
 
-def run(rounds: int, seed: int, directory: Path, copiers: int, *, is_zookeeper_real: bool) -> None:
+def run(
+    rounds: int, seed: int, directory: Path, copiers: int, *, is_zookeeper_real: bool, client: str
+) -> None:
     """Run the rounds; an AssertionError or TimeoutError names what went wrong."""
     with contextlib.ExitStack() as stack:
         zookeeper = None

@@ -3,7 +3,8 @@
 Each partition gets its own sequence of numbers from idempotent producers with acks=all, so that what a reader
 must see is known exactly: 0, 1, 2, … in every partition, each once, in order, whatever happened to brokers.
 `Ledger` is the judgement, without a client in sight. `OrderedLoad` and `CheckingReader` run a producer and a
-consumer in threads of their own and report to it; `LibrdkafkaLoad` and `LibrdkafkaReader` do so with librdkafka's.
+consumer in threads of their own and report to it; `LibrdkafkaLoad` and `LibrdkafkaReader` do so with
+librdkafka's.
 """
 
 import threading
