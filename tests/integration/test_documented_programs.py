@@ -1,4 +1,4 @@
-"""The programs on the documentation's home page run as they are printed, each with its own client."""
+"""The programs in the documentation run as they are printed."""
 
 import re
 import subprocess
@@ -11,7 +11,8 @@ import pytest
 
 from kalda.testing import Cluster
 
-HOME = Path(__file__).parents[2] / "docs/index.md"
+DOCS = Path(__file__).parents[2] / "docs"
+HOME = DOCS / "index.md"
 TAB = re.compile(r'^=== "(?P<name>[^"]+)"\n\n    ```python\n(?P<code>.*?)^    ```$', re.MULTILINE | re.DOTALL)
 PROGRAMS = {match["name"]: textwrap.dedent(match["code"]) for match in TAB.finditer(HOME.read_text())}
 
@@ -37,5 +38,22 @@ def test_the_home_page_tests_an_application_with_a_cluster() -> None:
     program = PROGRAMS["In a test"] + "\n\ntest_my_application()\n"
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert 0 == run.returncode, run.stderr
+
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["produce", "consume", "transactions", "arrow", "asyncio"])
+def test_a_pages_programs_run_one_after_another(page: str, cluster: Cluster) -> None:
+    """A reader copies the blocks of a page from the first to the last."""
+    blocks = BLOCK.findall((DOCS / "how-to" / f"{page}.md").read_text())
+    assert blocks
+    program = "\n".join(blocks).replace("127.0.0.1:9092", cluster.bootstrap)
+
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=100
+    )
 
     assert 0 == run.returncode, run.stderr
