@@ -5,12 +5,12 @@ fails when they differ from the declarations.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG, TOPIC_SYNONYMS
-from kalda.common.config_def import ConfigDef, ConfigKey
+from kalda.common.config_def import ConfigKey
+from kalda.common.config_tables import config_table, effect
 
 BROKER_PAGE: Final = "broker-configs.md"
 TOPIC_PAGE: Final = "topic-configs.md"
@@ -42,12 +42,12 @@ they are accepted and listed.
 
 def broker_page() -> str:
     """Return the page of the broker's settings."""
-    return f"{_BROKER_INTRODUCTION}\n{_table(BROKER_CONFIG, 'Update', _update_mode)}"
+    return f"{_BROKER_INTRODUCTION}\n{config_table(BROKER_CONFIG, {'Update': _update_mode, 'Effect': effect})}"
 
 
 def topic_page() -> str:
     """Return the page of topics' settings."""
-    return f"{_TOPIC_INTRODUCTION}\n{_table(TOPIC_CONFIG, 'Broker setting', _synonyms)}"
+    return f"{_TOPIC_INTRODUCTION}\n{config_table(TOPIC_CONFIG, {'Broker setting': _synonyms, 'Effect': effect})}"
 
 
 def write_pages(directory: Path) -> None:
@@ -59,39 +59,6 @@ def write_pages(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / BROKER_PAGE).write_text(broker_page(), encoding="utf-8")
     (directory / TOPIC_PAGE).write_text(topic_page(), encoding="utf-8")
-
-
-def _table(definitions: ConfigDef, title: str, extra: Callable[[ConfigKey], str]) -> str:
-    lines = [
-        f"| Setting | Default | Takes | {title} | Effect | What it does |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for key in sorted(definitions, key=lambda key: key.name):
-        if key.internal:
-            continue
-        cells = (
-            f"`{key.name}`",
-            _default(key),
-            key.allowed,
-            extra(key),
-            _effect(key),
-            key.documentation,
-        )
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _effect(key: ConfigKey) -> str:
-    if key.without_effect is None:
-        return "**yes**"
-    return f"refused: {key.requires.name}" if key.requires is not None else f"no: {key.without_effect}"
-
-
-def _default(key: ConfigKey) -> str:
-    text = key.format(key.default)
-    if text is None:
-        return "not set"
-    return f"`{text}`" if text else "empty"
 
 
 def _update_mode(key: ConfigKey) -> str:

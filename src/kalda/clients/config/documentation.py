@@ -1,0 +1,69 @@
+"""Writes the reference page of the clients' settings from their declarations.
+
+Run it as ``python -m kalda.clients.config.documentation docs/reference``. The page is committed, and a test
+fails when it differs from the declarations.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from kalda.clients.admin.admin_config import AdminConfig
+from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.config.security_config import SecurityConfig
+from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.common.config_def import ConfigKey
+from kalda.common.config_tables import config_table
+from kalda.common.settings import Settings
+
+CLIENT_PAGE: Final = "client-configs.md"
+
+_INTRODUCTION: Final = """\
+# Client settings
+
+Names, defaults and bounds are those of Apache Kafka's clients 4.x. Give them as keyword arguments with
+underscores (`Producer(linger_ms=5)`), or with Kafka's names (`Producer.from_config({"linger.ms": "5"})`), so
+that a `client.properties` file works. The command-line tools read such a file with `--command-config`. A name
+that is not in these tables is an error, and the message has the nearest name.
+
+Serializers, deserializers, partitioners, interceptors and listeners are Python objects; they are arguments of
+the [classes](python.md), not settings.
+"""
+
+_SECURITY: Final = """\ The settings of TLS and SASL have no effect yet. Their defaults are accepted; a value
+that asks for protection is refused, so that a connection never seems encrypted when it is not.
+"""
+
+
+def client_page() -> str:
+    """Return the page of the settings of producer, consumer and admin client."""
+    security = _declared(SecurityConfig, ())
+    common = _declared(CommonClientConfig, (SecurityConfig,))
+    parts = [_INTRODUCTION]
+    for title, config in (("Producer", ProducerConfig), ("Consumer", ConsumerConfig), ("Admin", AdminConfig)):
+        parts.append(f"## {title}\n\n{config_table(_declared(config, (CommonClientConfig,)), {})}")
+    parts.append(f"## All clients\n\n{config_table(common, {})}")
+    parts.append(f"## Security\n\n{_SECURITY}\n{config_table(security, {})}")
+    return "\n".join(parts)
+
+
+def write_page(directory: Path) -> None:
+    """Write the page.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / CLIENT_PAGE).write_text(client_page(), encoding="utf-8")
+
+
+def _declared(config: type[Settings], bases: Iterable[type[Settings]]) -> list[ConfigKey]:
+    """Return what a class declares beyond some of its bases."""
+    known = {name for base in bases for name in base.definitions()}
+    return [key for name, key in config.definitions().items() if name not in known]
+
+
+if __name__ == "__main__":
+    write_page(Path(sys.argv[1]))
