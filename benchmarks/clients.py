@@ -64,6 +64,25 @@ def run(bootstrap: str) -> list[Figure]:
         figures.append((f"{client}, one in flight, p50", found["p50_ms"], "ms"))
         figures.append((f"{client}, one in flight, p99", found["p99_ms"], "ms"))
         delete_topic(bootstrap, topic)
+    return [*figures, *_outages()]
+
+
+def _outages() -> list[Figure]:
+    """Measure a producer whose broker, one of its own, is gone for a minute."""
+    figures: list[Figure] = []
+    for size in COUNTS:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.clients_outage", str(size)],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=True,
+        )
+        found: dict[str, float] = json.loads(done.stdout)
+        lost = found["sent"] - found["delivered"]
+        grown = found["most_mb"] - found["before_mb"]
+        figures.append((f"kalda, brokers gone for a minute, {size} B: memory grown", grown, "MB"))
+        figures.append((f"kalda, brokers gone for a minute, {size} B: records lost", lost, "records"))
     return figures
 
 
