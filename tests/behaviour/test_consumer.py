@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from kalda import AsyncConsumer, Consumer, Producer, TopicPartition
-from kalda.clients.errors import ClientError, RecordDeserializationError
+from kalda.clients.errors import ClientError
+from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from tests.behaviour.conftest import Topics, fill, read_all
 from tests.behaviour.targets import Target
 
@@ -275,7 +276,7 @@ def test_columns_hold_what_records_hold(target: Target, topics: Topics) -> None:
 
 
 def test_wakeup_ends_a_poll(target: Target, topics: Topics) -> None:
-    from kalda.clients.errors import WakeupError
+    from kalda.clients.consumer.consumer_errors import WakeupError
 
     with Consumer(bootstrap_servers=target.bootstrap) as consumer:
         consumer.assign([TopicPartition(topics(), 0)])
