@@ -7,6 +7,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def _skip_unsupported(request: pytest.FixtureRequest) -> None:
 
 def read_all(
     target: Target, topic: str, count: int, *, isolation_level: str = "read_uncommitted"
-) -> list[ConsumerRecord]:
+) -> list[ConsumerRecord[Any, Any]]:
     """Read `count` records of a topic from the beginning; fail when there are fewer, or more after them."""
     with Consumer(
         bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", isolation_level=isolation_level
@@ -87,7 +88,7 @@ def read_all(
         consumer.assign(
             [TopicPartition(topic, number) for number in range(len(consumer.partitions_for(topic)))]
         )
-        records: list[ConsumerRecord] = []
+        records: list[ConsumerRecord[Any, Any]] = []
         deadline = time.monotonic() + 60
         while len(records) < count:
             assert time.monotonic() < deadline, f"{len(records)} of {count} records within 60 s"

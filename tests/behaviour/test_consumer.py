@@ -4,15 +4,25 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
 
-from kalda import AsyncConsumer, Consumer, Producer, TopicPartition
-from kalda.clients.errors import ClientError
+from kalda import AsyncConsumer, Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
+from kalda.clients.errors import ClientError
 from tests.behaviour.conftest import Topics, fill, read_all
 from tests.behaviour.targets import Target
+
+
+def polled(
+    consumer: Consumer, found: list[ConsumerRecord[Any, Any]], timeout_s: float = 0.3
+) -> list[ConsumerRecord[Any, Any]]:
+    """Poll once, add what came to `found`, and return that."""
+    found += consumer.poll(timeout_s)
+    return found
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -36,9 +46,9 @@ def test_a_new_group_starts_where_the_reset_policy_says(
         wait_until("an assignment", lambda: bool(consumer.poll(timeout_s=0.2) or consumer.assignment()))
         assert 10 == consumer.position(TopicPartition(topic, 0))
         fill(target, topic, 1, start=10)
-        found: list[bytes | None] = []
-        wait_until("the record", lambda: found.extend(r.value for r in consumer.poll(0.5)) or bool(found))
-        assert [b"10"] == found
+        found: Records = []
+        wait_until("the record", lambda: bool(polled(consumer, found)))
+        assert [b"10"] == [record.value for record in found]
 
 
 def test_a_group_goes_on_where_it_committed(
@@ -95,7 +105,7 @@ def test_members_share_the_partitions_and_take_over(
     target: Target, topics: Topics, group: str, group_protocol: str
 ) -> None:
     topic = topics(partitions=4)
-    options = {
+    options: ConsumerOptions = {
         "bootstrap_servers": target.bootstrap,
         "group_id": group,
         "group_protocol": group_protocol,
@@ -104,14 +114,14 @@ def test_members_share_the_partitions_and_take_over(
     revoked: list[TopicPartition] = []
     assigned: list[TopicPartition] = []
 
-    class Listener:
-        def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
             revoked.extend(partitions)
 
-        def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             assigned.extend(partitions)
 
-        def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
             revoked.extend(partitions)
 
     with Consumer(**options) as first:
@@ -144,14 +154,12 @@ def test_a_pattern_finds_topics_that_appear_later(
         metadata_max_age_ms=500,
     ) as consumer:
         consumer.subscribe(re.compile(f"^{re.escape(first)}|^{re.escape(group)}-later"))
-        seen: set[str] = set()
-        wait_until("the first topic", lambda: seen.update(r.topic for r in consumer.poll(0.2)) or bool(seen))
+        found: Records = []
+        wait_until("the first topic", lambda: bool(polled(consumer, found)))
         with Producer(bootstrap_servers=target.bootstrap) as producer:
             producer.send(f"{group}-later", value=b"v").result(30)  # created automatically
-        wait_until(
-            "the later topic", lambda: seen.update(r.topic for r in consumer.poll(0.2)) or len(seen) == 2
-        )
-        assert {first, f"{group}-later"} == seen
+        wait_until("the later topic", lambda: len(polled(consumer, found)) == 2)
+        assert {first, f"{group}-later"} == {record.topic for record in found}
 
 
 def test_seek_goes_to_offsets_times_and_ends(target: Target, topics: Topics) -> None:
@@ -163,10 +171,10 @@ def test_seek_goes_to_offsets_times_and_ends(target: Target, topics: Topics) -> 
     with Consumer(bootstrap_servers=target.bootstrap) as consumer:
         consumer.assign([partition])
 
-        def first() -> bytes | None:
-            records = []
-            wait_until("records", lambda: records.extend(consumer.poll(0.5)) or bool(records))
-            return records[0].value
+        def first() -> bytes:
+            records: Records = []
+            wait_until("records", lambda: bool(polled(consumer, records)))
+            return bytes(records[0].value)
 
         consumer.seek(partition, 7)
         assert b"7" == first()
@@ -193,13 +201,11 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(target: Target, to
         partitions = [TopicPartition(topic, number) for number in range(2)]
         consumer.assign(partitions)
         consumer.pause([partitions[0]])
-        seen: list[int] = []
-        wait_until(
-            "partition 1", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) >= 10
-        )
-        assert {1} == set(seen)
+        found: Records = []
+        wait_until("partition 1", lambda: len(polled(consumer, found)) >= 10)
+        assert {1} == {record.partition for record in found}
         consumer.resume([partitions[0]])
-        wait_until("both", lambda: seen.extend(r.partition for r in consumer.poll(0.2)) or len(seen) == 20)
+        wait_until("both", lambda: len(polled(consumer, found)) == 20)
 
 
 def test_a_record_that_cannot_be_deserialized_can_be_skipped(target: Target, topics: Topics) -> None:
@@ -236,9 +242,9 @@ def test_an_offset_outside_the_log_follows_the_policy(target: Target, topics: To
     with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([partition])
         consumer.seek(partition, 1000)
-        values: list[bytes | None] = []
-        wait_until("a reset", lambda: values.extend(r.value for r in consumer.poll(0.5)) or bool(values))
-        assert b"0" == values[0]
+        found: Records = []
+        wait_until("a reset", lambda: bool(polled(consumer, found)))
+        assert b"0" == found[0].value
     with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign([partition])
         consumer.seek(partition, 1000)
@@ -258,7 +264,7 @@ def test_columns_hold_what_records_hold(target: Target, topics: Topics) -> None:
                 headers=[("h", b"%d" % number)],
             )
     expected = {(r.partition, r.offset): r for r in read_all(target, topic, 2_000)}
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(2)])
 
@@ -271,7 +277,7 @@ def test_columns_hold_what_records_hold(target: Target, topics: Topics) -> None:
 
         wait_until("all rows", step)
     for row in rows:
-        record = expected[row["partition"], row["offset"]]  # type: ignore[index]
+        record = expected[row["partition"], row["offset"]]
         assert (record.key, record.value) == (row["key"], row["value"])
 
 
@@ -321,22 +327,30 @@ def test_a_static_member_comes_back_without_a_rebalance(
     topic = topics(partitions=2)
     moved: list[str] = []
 
-    class Listener:
-        def on_partitions_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
             moved.append("revoked")
 
-        def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
             moved.append("assigned")
 
-        def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
             moved.append("lost")
 
-    options = {"bootstrap_servers": target.bootstrap, "group_id": group, "group_protocol": group_protocol}
-    if group_protocol == "classic":
-        options["session_timeout_ms"] = "10000"
-    with Consumer(**options, group_instance_id="a") as first:
+    def member(instance: str) -> ConsumerOptions:
+        options: ConsumerOptions = {
+            "bootstrap_servers": target.bootstrap,
+            "group_id": group,
+            "group_protocol": group_protocol,
+            "group_instance_id": instance,
+        }
+        if group_protocol == "classic":
+            options["session_timeout_ms"] = 10_000
+        return options
+
+    with Consumer(**member("a")) as first:
         first.subscribe([topic], listener=Listener())
-        second = Consumer(topic, **options, group_instance_id="b")
+        second = Consumer(topic, **member("b"))
         try:
 
             def shared() -> bool:
@@ -349,7 +363,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
             moved.clear()
         finally:
             second.close()
-        with Consumer(topic, **options, group_instance_id="b") as again:
+        with Consumer(topic, **member("b")) as again:
             wait_until("the same share", lambda: again.poll(0.1) is not None and bool(again.assignment()))
             first.poll(0.5)
             assert before == (first.assignment(), again.assignment())

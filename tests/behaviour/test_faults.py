@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from kalda import Consumer, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import ConsumerOptions
 from tests.behaviour.conftest import Topics, read_all
 from tests.behaviour.targets import Target
 
@@ -85,19 +86,20 @@ def test_a_group_reads_on_after_the_fault(
                 time.sleep(0.002)
             producer.flush(timeout_s=60)
 
+    member_options: ConsumerOptions = {
+        "bootstrap_servers": target.bootstrap,
+        "group_id": group,
+        "group_protocol": group_protocol,
+        "request_timeout_ms": 5_000,
+        "auto_offset_reset": "earliest",
+    }
+    if group_protocol == "classic":
+        member_options["session_timeout_ms"] = 10_000
     values: dict[int, list[int]] = {0: [], 1: [], 2: []}
     producing = threading.Thread(target=produce)
     producing.start()
     try:
-        with Consumer(
-            topic,
-            bootstrap_servers=target.bootstrap,
-            group_id=group,
-            group_protocol=group_protocol,
-            auto_offset_reset="earliest",
-            request_timeout_ms=5_000,
-            **({"session_timeout_ms": 10_000} if group_protocol == "classic" else {}),
-        ) as consumer:
+        with Consumer(topic, **member_options) as consumer:
             begin = time.monotonic()
             with fault(target, kind, target.brokers - 1, 3.0):
                 while time.monotonic() - begin < 6.0:

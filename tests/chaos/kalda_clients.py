@@ -1,10 +1,11 @@
 """The load and the reader on Kalda's own producer and consumer."""
 
 from kalda import Consumer, Producer, TopicPartition
+from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.errors import ClientError, RequestTimedOutError
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad, Record
 
-SETTINGS = {
+SETTINGS: CommonClientOptions = {
     "retry_backoff_ms": 20,
     "reconnect_backoff_ms": 20,
     "reconnect_backoff_max_ms": 200,

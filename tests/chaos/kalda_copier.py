@@ -4,10 +4,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from kalda import Consumer, ConsumerRecord, Producer, TopicPartition
-from kalda.clients.errors import ClientError
+from kalda import Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.errors import ClientError, TransactionAbortableError
 from tests.chaos.copier import (
     CALL_SECONDS,
     GROUP,
@@ -24,7 +26,7 @@ from tests.chaos.copier import (
 from tests.chaos.kalda_clients import SETTINGS
 
 
-class KaldaCopier:
+class KaldaCopier(ConsumerRebalanceListener):
     """One life of a consumer and a transactional producer; a fenced or failed one is thrown away."""
 
     def __init__(self, options: Options, watchdog: Watchdog) -> None:
@@ -32,7 +34,7 @@ class KaldaCopier:
         self._target = options.target
         self._watchdog = watchdog
         self._is_rebalanced = False
-        group_settings = (
+        group_settings: ConsumerOptions = (
             {}
             if options.protocol == "consumer"
             else {"session_timeout_ms": SESSION_TIMEOUT_MS, "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS}
@@ -63,7 +65,7 @@ class KaldaCopier:
             self._producer.init_transactions()
         self._consumer.subscribe([options.source], listener=self)
 
-    def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Note that records in hand may belong to another member by now."""
         self._is_rebalanced = True
 
@@ -90,9 +92,7 @@ class KaldaCopier:
         self._producer.begin_transaction()
         try:
             self._copy(records)
-        except ClientError as error:
-            if not error.is_abortable:
-                raise
+        except TransactionAbortableError as error:
             say(self._number, f"aborts: {type(error).__name__}: {error}")
             with self._watchdog.watched("abort_transaction"):
                 self._producer.abort_transaction()
@@ -100,7 +100,7 @@ class KaldaCopier:
             return 0
         return len(records)
 
-    def _copy(self, records: Iterable[ConsumerRecord]) -> None:
+    def _copy(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
         ends: dict[TopicPartition, int] = {}
         for record in records:
             self._producer.send(self._target, record.value, partition=record.partition)

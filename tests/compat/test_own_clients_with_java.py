@@ -1,4 +1,5 @@
-"""What Kalda's producer wrote is read by Java's consumer, and the reverse: every codec, transactions included."""
+"""What Kalda's producer wrote is read by Java's consumer, and the reverse: every codec, transactions
+included."""
 
 import pytest
 
@@ -58,9 +59,7 @@ def test_we_read_what_java_wrote(codec: str, kalda: KaldaProcess, java_tool: Jav
     )
     found = _records(kalda.bootstrap, "t", COUNT)
 
-    assert [
-        (b"key-%d" % n, b"value-%d" % n, [("h", b"%d" % n)]) for n in range(COUNT)
-    ] == found
+    assert [(b"key-%d" % n, b"value-%d" % n, [("h", b"%d" % n)]) for n in range(COUNT)] == found
 
 
 def test_java_reads_our_committed_transactions_only(kalda: KaldaProcess, java_tool: JavaTool) -> None:
