@@ -10,7 +10,6 @@ from typing import Final
 
 from benchmarks import (
     cleaner,
-    clients,
     columnar,
     coordination,
     coordinators,
@@ -32,7 +31,6 @@ from kalda.testing import KaldaProcess
 _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
     "end_to_end": end_to_end.run,
     "request_rate": request_rate.run,
-    "clients": clients.run,
     "spark_read": spark_read.run,
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {

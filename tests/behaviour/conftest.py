@@ -103,3 +103,10 @@ def fill(target: Target, topic: str, count: int, *, start: int = 0, partitions: 
     with Producer(bootstrap_servers=target.bootstrap) as producer:
         for number in range(start, start + count):
             producer.send(topic, value=b"%d" % number, partition=number % partitions)
+
+
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Call `condition` until it is true; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"

@@ -4,7 +4,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,22 +13,16 @@ from kalda import AsyncConsumer, Consumer, ConsumerRebalanceListener, ConsumerRe
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from kalda.clients.errors import ClientError
-from tests.behaviour.conftest import Topics, fill, read_all
+from tests.behaviour.conftest import Topics, fill, wait_until
 from tests.behaviour.targets import Target
 
+Records = list[ConsumerRecord[Any, Any]]
 
-def polled(
-    consumer: Consumer, found: list[ConsumerRecord[Any, Any]], timeout_s: float = 0.3
-) -> list[ConsumerRecord[Any, Any]]:
+
+def polled(consumer: Consumer, found: Records, timeout_s: float = 0.3) -> Records:
     """Poll once, add what came to `found`, and return that."""
     found += consumer.poll(timeout_s)
     return found
-
-
-def wait_until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
 
 
 def test_a_new_group_starts_where_the_reset_policy_says(
@@ -250,35 +244,6 @@ def test_an_offset_outside_the_log_follows_the_policy(target: Target, topics: To
         consumer.seek(partition, 1000)
         with pytest.raises(ClientError, match=re.escape(str(partition))):
             wait_until("an error", lambda: bool(consumer.poll(0.5)), seconds=20)
-
-
-def test_columns_hold_what_records_hold(target: Target, topics: Topics) -> None:
-    topic = topics(partitions=2)
-    with Producer(bootstrap_servers=target.bootstrap, compression_type="zstd", linger_ms=20) as producer:
-        for number in range(2_000):
-            producer.send(
-                topic,
-                value=None if number % 9 == 0 else b"v%d" % number,
-                key=b"k%d" % number,
-                partition=number % 2,
-                headers=[("h", b"%d" % number)],
-            )
-    expected = {(r.partition, r.offset): r for r in read_all(target, topic, 2_000)}
-    rows: list[dict[str, Any]] = []
-    with Consumer(bootstrap_servers=target.bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(topic, number) for number in range(2)])
-
-        def step() -> bool:
-            batch = consumer.poll_arrow(timeout_s=0.5, max_records=700)
-            if batch is not None:
-                assert batch.num_rows <= 700
-                rows.extend(batch.to_pylist())
-            return len(rows) == 2_000
-
-        wait_until("all rows", step)
-    for row in rows:
-        record = expected[row["partition"], row["offset"]]
-        assert (record.key, record.value) == (row["key"], row["value"])
 
 
 def test_wakeup_ends_a_poll(target: Target, topics: Topics) -> None:

@@ -4,12 +4,11 @@ import asyncio
 import threading
 import time
 
-import pyarrow as pa
 import pytest
 
 from kalda import AsyncProducer, Consumer, Producer, TopicPartition
 from kalda.clients.errors import ClientError, RecordTooLargeError
-from tests.behaviour.conftest import Topics, read_all
+from tests.behaviour.conftest import Topics, fill, read_all
 from tests.behaviour.targets import Target
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -45,6 +44,9 @@ def test_records_come_back_as_they_were_sent(target: Target, topics: Topics, cod
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_each_level_of_acks_delivers(target: Target, topics: Topics, acks: int | str) -> None:
     topic = topics()
+    if acks == 0:
+        # A broker that is not the leader yet can refuse a record, and with acks=0 nobody hears of it.
+        fill(target, topic, 1)
     with Producer(
         bootstrap_servers=target.bootstrap, acks=acks, enable_idempotence=acks == "all"
     ) as producer:
@@ -52,7 +54,8 @@ def test_each_level_of_acks_delivers(target: Target, topics: Topics, acks: int |
     if acks != 0:  # without a response nobody knows the offset
         assert list(range(20)) == offsets
 
-    assert [b"%d" % number for number in range(20)] == [each.value for each in read_all(target, topic, 20)]
+    found = [each.value for each in read_all(target, topic, 21 if acks == 0 else 20)]
+    assert [b"%d" % number for number in range(20)] == found[-20:]
 
 
 def test_a_key_always_goes_to_the_same_partition(target: Target, topics: Topics) -> None:
@@ -128,33 +131,6 @@ def test_threads_share_a_producer(target: Target, topics: Topics) -> None:
     for thread_number in range(3):
         mine = [each.value for each in records if each.partition == thread_number]
         assert [b"%d-%d" % (thread_number, number) for number in range(300)] == mine
-
-
-def test_an_arrow_batch_is_read_back(target: Target, topics: Topics) -> None:
-    topic = topics(partitions=3)
-    count = 5_000
-    batch = pa.record_batch(
-        {
-            "value": pa.array([b"v%d" % number for number in range(count)], pa.binary()),
-            "key": pa.array(
-                [None if number % 4 == 0 else b"k%d" % (number % 50) for number in range(count)], pa.binary()
-            ),
-        }
-    )
-    with Producer(bootstrap_servers=target.bootstrap, compression_type="lz4") as producer:
-        producer.send_arrow(topic, batch).result(30)
-        where = {
-            key: producer.send(topic, value=b"probe", key=key).result(30).partition
-            for key in (b"k1", b"k2", b"k3", b"k49")
-        }
-
-    records = read_all(target, topic, count + 4)
-    assert {b"v%d" % number for number in range(count)} == {
-        each.value for each in records if each.value != b"probe"
-    }
-    for record in records:
-        if record.key in where:
-            assert where[record.key] == record.partition
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])

@@ -1,11 +1,23 @@
 """The load and the reader on Kalda's own producer and consumer."""
 
+from typing import TypedDict
+
 from kalda import Consumer, Producer, TopicPartition
-from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.errors import ClientError, RequestTimedOutError
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad, Record
 
-SETTINGS: CommonClientOptions = {
+
+class Patience(TypedDict):
+    """How soon and how long a client tries again."""
+
+    retry_backoff_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    metadata_max_age_ms: int
+    request_timeout_ms: int
+
+
+SETTINGS: Patience = {
     "retry_backoff_ms": 20,
     "reconnect_backoff_ms": 20,
     "reconnect_backoff_max_ms": 200,

@@ -5,10 +5,9 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from kalda import Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
-from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.errors import ClientError, TransactionAbortableError
 from tests.chaos.copier import (
     CALL_SECONDS,
@@ -26,6 +25,11 @@ from tests.chaos.copier import (
 from tests.chaos.kalda_clients import SETTINGS
 
 
+class _GroupTimes(TypedDict, total=False):
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
 class KaldaCopier(ConsumerRebalanceListener):
     """One life of a consumer and a transactional producer; a fenced or failed one is thrown away."""
 
@@ -34,7 +38,7 @@ class KaldaCopier(ConsumerRebalanceListener):
         self._target = options.target
         self._watchdog = watchdog
         self._is_rebalanced = False
-        group_settings: ConsumerOptions = (
+        group_settings: _GroupTimes = (
             {}
             if options.protocol == "consumer"
             else {"session_timeout_ms": SESSION_TIMEOUT_MS, "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS}

@@ -110,7 +110,7 @@ class AsyncProducer(AsyncTransactionalProducer):
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Sequence[Header] = NO_HEADERS,
+        headers: Sequence[Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: Delivery | None = None,
@@ -120,6 +120,8 @@ class AsyncProducer(AsyncTransactionalProducer):
         Waits up to `max.block.ms` while the topic is not known or `buffer.memory` is full. Arguments and
         exceptions are those of `Producer.send`; `on_delivery` is called on the event loop.
         """
+        if headers is None:
+            headers = NO_HEADERS
         future = self._core.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future

@@ -123,7 +123,7 @@ class Producer(TransactionalProducer):
         topic: str,
         value: object = None,
         key: object = None,
-        headers: Sequence[Header] = NO_HEADERS,
+        headers: Sequence[Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: Delivery | None = None,
@@ -135,7 +135,7 @@ class Producer(TransactionalProducer):
         Args:
             topic: The topic; the cluster may create it.
             value, key: Bytes, None, or what the serializers take.
-            headers: Pairs of a name and bytes or None.
+            headers: Pairs of a name and bytes or None; none if not given.
             partition: None leaves the choice to the partitioner.
             timestamp_ms: Milliseconds since the epoch; None for now.
             on_delivery: Called once with the metadata and the error or None, on the producer's thread; keep
@@ -148,6 +148,8 @@ class Producer(TransactionalProducer):
             from. TransactionAbortableError, FatalTransactionError: the transaction, or the producer, has
             failed.
         """
+        if headers is None:
+            headers = NO_HEADERS
         future = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
