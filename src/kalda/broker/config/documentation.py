@@ -42,7 +42,9 @@ they are accepted and listed.
 
 def broker_page() -> str:
     """Return the page of the broker's settings."""
-    return f"{_BROKER_INTRODUCTION}\n{config_table(BROKER_CONFIG, {'Update': _update_mode, 'Effect': effect})}"
+    return (
+        f"{_BROKER_INTRODUCTION}\n{config_table(BROKER_CONFIG, {'Update': _update_mode, 'Effect': effect})}"
+    )
 
 
 def topic_page() -> str:

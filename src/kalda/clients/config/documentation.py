@@ -32,8 +32,9 @@ Serializers, deserializers, partitioners, interceptors and listeners are Python 
 the [classes](python.md), not settings.
 """
 
-_SECURITY: Final = """\ The settings of TLS and SASL have no effect yet. Their defaults are accepted; a value
-that asks for protection is refused, so that a connection never seems encrypted when it is not.
+_SECURITY: Final = """\
+The settings of TLS and SASL have no effect yet. Their defaults are accepted; a value that asks for protection
+is refused, so that a connection never seems encrypted when it is not.
 """
 
 
