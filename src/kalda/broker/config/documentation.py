@@ -49,7 +49,8 @@ def broker_page() -> str:
 
 def topic_page() -> str:
     """Return the page of topics' settings."""
-    return f"{_TOPIC_INTRODUCTION}\n{config_table(TOPIC_CONFIG, {'Broker setting': _synonyms, 'Effect': effect})}"
+    columns = {"Broker setting": _synonyms, "Effect": effect}
+    return f"{_TOPIC_INTRODUCTION}\n{config_table(TOPIC_CONFIG, columns)}"
 
 
 def write_pages(directory: Path) -> None:
