@@ -1,6 +1,6 @@
 """Writes the reference page of the clients' settings from their declarations.
 
-Run it as ``python -m kalda.clients.config.documentation docs/reference``. The page is committed, and a test
+Run it as ``python -m kalda.clients.documentation docs/reference``. The page is committed, and a test
 fails when it differs from the declarations.
 """
 
