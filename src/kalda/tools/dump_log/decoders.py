@@ -5,17 +5,11 @@ internal topic is often that one of its records is damaged.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from kalda.coordinator.coordinator_record import (
-    CoordinatorRecord,
-    RecordTypes,
-    decode_key,
-    decode_value,
-    read_version,
-)
-from kalda.coordinator.transaction.transaction_log import decode
+from kalda.coordinator.coordinator_record import RecordTypes, decode_key, decode_value, read_version
+from kalda.coordinator.transaction.transaction_log import RECORD_TYPES as TRANSACTION_RECORD_TYPES
 from kalda.protocol import codec
 from kalda.protocol.messages import consumer_group_records as consumers
 from kalda.protocol.messages import group_records as groups
@@ -59,22 +53,31 @@ OFFSETS_RECORD_TYPES: Final[RecordTypes] = {
 
 def decode_offsets(record: Record) -> Decoded:
     """Decode a record of ``__consumer_offsets``."""
+    return _decode(OFFSETS_RECORD_TYPES, record)
+
+
+def decode_transactions(record: Record) -> Decoded:
+    """Decode a record of ``__transaction_state``."""
+    return _decode(TRANSACTION_RECORD_TYPES, record)
+
+
+def _decode(types: RecordTypes, record: Record) -> Decoded:
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. The record has no key.", None
     try:
         version = read_version(record.key)
-        found = decode_key(OFFSETS_RECORD_TYPES, record.key)
+        found = decode_key(types, record.key)
         if found is None:
             return f"Unknown record type {version} at offset {record.offset}, skipping.", None
         key: JsonValue = {"type": str(version), "data": message_json(found[1], version)}
         if record.value is None:
             return key, DELETE
-        return key, _offsets_value(OFFSETS_RECORD_TYPES[version][1], record.value)
+        return key, _value(types[version][1], record.value)
     except ProtocolError as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
 
 
-def _offsets_value(value_class: type[Message], data: bytes) -> JsonValue:
+def _value(value_class: type[Message], data: bytes) -> JsonValue:
     version = read_version(data)
     message = decode_value(value_class, data)
     fields = message_json(message, version)
@@ -98,35 +101,6 @@ def _replace(shown: dict[str, JsonValue], name: str, kind: type[Message], data: 
         return
 
 
-def decode_transactions(record: Record) -> Decoded:
-    """Decode a record of ``__transaction_state``."""
-    if record.key is None:
-        return f"Error at offset {record.offset}, skipping. The record has no key.", None
-    try:
-        found = decode(CoordinatorRecord(record.key, record.value))
-        if found is None:
-            return f"unknown::version={read_version(record.key)}", None
-    except ProtocolError as error:
-        return f"Error at offset {record.offset}, skipping. {error}", None
-    transactional_id, metadata = found
-    key = f"transaction_metadata::transactionalId={transactional_id}"
-    if metadata is None:
-        return key, DELETE
-    partitions = ",".join(str(each) for each in sorted(metadata.partitions))
-    return key, (
-        f"producerId:{metadata.producer_id},producerEpoch:{metadata.producer_epoch},"
-        f"state={metadata.state.title},partitions=[{partitions}],"
-        f"txnLastUpdateTimestamp={metadata.update_ms},txnTimeoutMs={metadata.timeout_ms}"
-    )
-
-
 def decoded_text(value: JsonValue) -> str:
     """Return the plain form of a decoded key or value: text as it is, an object as compact JSON."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-
-
-DECODERS: Final[Mapping[str, Decoder]] = {
-    "__consumer_offsets": decode_offsets,
-    "__transaction_state": decode_transactions,
-}
-"""By the topic whose records they decode."""

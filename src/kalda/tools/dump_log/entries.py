@@ -72,6 +72,8 @@ def entry_text(entry: Entry) -> str:
             parts.append(f"{name}: {_text(value)}")
     for name, data in entry.texts.items():
         parts.append(f"{name}: {readable(data)}")
+    if parts == [RECORD_INDENT]:
+        return ""  # a marker without its metadata: an empty line, as Kafka's tool prints it
     return " ".join(parts)
 
 

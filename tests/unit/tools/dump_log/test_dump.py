@@ -307,5 +307,5 @@ def test_transaction_tombstones_are_decoded(tmp_path: Path) -> None:
         )
     )
 
-    expected = "| key: transaction_metadata::transactionalId=x payload: <DELETE>"
+    expected = '| key: {"type":"0","data":{"transactionalId":"x"}} payload: <DELETE>'
     assert expected == texts(list(dump(segment(tmp_path, bytes(data)), options)))[-1]
