@@ -3,6 +3,7 @@
 import json
 import subprocess
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +17,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def topic(kalda: Commands, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name.removeprefix("test_"))[:100]
+    name = f"{request.node.name.removeprefix('test_')[:100]}-{uuid.uuid4().hex[:6]}"
     kalda("topics", "create", name, "--partitions", 2, "--replication-factor", 1)
     return name
 

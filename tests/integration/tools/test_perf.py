@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.integration.tools.commands import Commands
 
 @pytest.fixture
 def topic(kalda: Commands, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name.removeprefix("test_"))[:100]
+    name = f"{request.node.name.removeprefix('test_')[:100]}-{uuid.uuid4().hex[:6]}"
     kalda("topics", "create", name, "--partitions", 2, "--replication-factor", 1)
     return name
 

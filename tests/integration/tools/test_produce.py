@@ -1,6 +1,7 @@
 """`kalda produce`: what lines become, read back by another client."""
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,9 @@ Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 @pytest.fixture
 def topic(kalda: Commands, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.removeprefix("test_")[:100].replace("[", "-").replace("]", "")
+    name = f"{request.node.name.removeprefix('test_')[:100]}-{uuid.uuid4().hex[:6]}"
     kalda("topics", "create", name, "--partitions", 2, "--replication-factor", 1)
-    return str(name)
+    return name
 
 
 @pytest.fixture

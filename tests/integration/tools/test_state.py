@@ -45,10 +45,11 @@ def fill(bootstrap: str) -> None:
         admin.alter_consumer_group_offsets(
             {"billing": offsets, "team/ä #1": {TopicPartition("topic-2", 2): 5}}
         ).raise_for_errors()
+        broker = admin.describe_cluster().nodes[0].id
         admin.incremental_alter_configs(
             {
                 ConfigResource.broker(): [AlterConfigOp.set("log.retention.ms", 90_000_000)],
-                ConfigResource.broker(0): [AlterConfigOp.set("log.cleaner.threads", 2)],
+                ConfigResource.broker(broker): [AlterConfigOp.set("log.cleaner.threads", 2)],
             }
         ).raise_for_errors()
 

@@ -186,7 +186,7 @@ async def _connect(zookeeper: str, connection_timeout_ms: int) -> "EnsembleClien
             creates_chroot=False,  # a typing error in an address must not leave znodes behind
         )
     except ZooKeeperError as error:
-        raise ToolError(str(error)) from error
+        raise ToolError(_with_options(str(error))) from error
     try:
         if await client.exists("/") is None:
             raise ToolError(f"--zookeeper={zookeeper}: the chroot does not exist on these servers")
@@ -194,3 +194,9 @@ async def _connect(zookeeper: str, connection_timeout_ms: int) -> "EnsembleClien
         await client.close()
         raise
     return client
+
+
+def _with_options(message: str) -> str:
+    """Return a message of the client, which names a broker's settings, with this tool's options instead."""
+    named = message.replace("`zookeeper.connect`", "--zookeeper")
+    return named.replace("`zookeeper.connection.timeout.ms`", "--connection-timeout-ms")
