@@ -171,6 +171,8 @@ def run_kalda(options: dict[str, Any]) -> None:
     consumer = Consumer.from_config(config)
     consumer.subscribe([options["topic"]])
     teller = Teller()
+    # A cooperative member goes on with its partitions in a rebalance; a later commit covers these records.
+    processed: list[Any] = []
     while not _is_ended:
         try:
             records = consumer.poll(timeout_s=POLL_SECONDS)
@@ -180,9 +182,16 @@ def run_kalda(options: dict[str, Any]) -> None:
             try:
                 if not options.get("auto_commit"):
                     consumer.commit()
-            except (CommitFailedError, RebalanceInProgressError) as error:
-                tell(refused=type(error).__name__)
+            except RebalanceInProgressError:
+                tell(refused="rebalance in progress")
+                processed += records
+            except CommitFailedError:
+                tell(refused="removed from the group")
+                processed.clear()
             else:
+                kept = set(consumer.assignment())
+                records = [each for each in processed if each.topic_partition in kept] + list(records)
+                processed.clear()
                 tell(records=[[each.partition, each.offset, each.value.decode()] for each in records])
         teller.assigned(sorted(each.partition for each in consumer.assignment()))
     consumer.close()
