@@ -350,8 +350,9 @@ class NetworkClient:
         has_failed = False
         for host, port in self.config.bootstrap_addresses:
             try:
-                resolved += await canonical_addresses(host, port)
-            except OSError:
+                async with asyncio.timeout(self.config.socket_connection_setup_timeout_ms / 1000):
+                    resolved += await canonical_addresses(host, port)
+            except OSError:  # a time-out is one
                 has_failed = True
                 resolved.append((host, port))
         self._bootstrap = tuple(dict.fromkeys(resolved))
