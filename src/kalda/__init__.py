@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
     from kalda.clients.consumer.subscription_state import SubscriptionPattern
     from kalda.clients.errors import ClientError
+    from kalda.clients.producer.arrow_future import ArrowFuture, ArrowMetadata
     from kalda.clients.producer.async_producer import AsyncProducer
     from kalda.clients.producer.producer import Producer
     from kalda.clients.producer.producer_record import ProducerRecord
@@ -111,6 +112,8 @@ __all__ = [
     "Admin",
     "AlterConfigOp",
     "AlterConfigOpType",
+    "ArrowFuture",
+    "ArrowMetadata",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
@@ -190,6 +193,8 @@ _MODULES: Final = {
     "Admin": "kalda.clients.admin.admin",
     "AlterConfigOp": "kalda.clients.admin.configs",
     "AlterConfigOpType": "kalda.clients.admin.configs",
+    "ArrowFuture": "kalda.clients.producer.arrow_future",
+    "ArrowMetadata": "kalda.clients.producer.arrow_future",
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",

@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
@@ -20,7 +20,7 @@ from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.flush import await_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
-from kalda.clients.producer.producer_core import NO_HEADERS, PendingRecord, ProducerCore, ProducerObjects
+from kalda.clients.producer.producer_core import NO_HEADERS, ProducerCore, ProducerObjects
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
@@ -29,6 +29,11 @@ from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
 from kalda.records.record import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kalda.clients.producer.arrow_future import ArrowFuture
 
 CLOSE_TIMEOUT_S: Final = 30.0
 
@@ -146,10 +151,31 @@ class AsyncProducer(AsyncTransactionalProducer):
                 return future
             # Once for each batch: the sender gets its turn.
             await asyncio.sleep(0)
-            return core.append(pending, await self._reserve(pending, deadline))
+            size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
+            return core.append(pending, await self._reserve(size, deadline))
         except Exception as error:
             core.refused(record, error)
             raise
+
+    async def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
+        """Send the rows of an Arrow record batch; return one future for all of them. See
+        `Producer.send_arrow`.
+
+        The rows are encoded on a thread of the loop's default executor.
+        """
+        from kalda.clients.producer.arrow_future import ArrowFuture
+
+        loop = self._begin()
+        core = self._core
+        rows = core.read_arrow(topic, batch)
+        partition = rows.partition_max if rows.partition_max >= 0 else None
+        if not core.has_metadata(topic, partition):
+            await core.wait_for_metadata(topic, partition, core.max_block_s)
+        batches = []
+        for chunk in core.arrow_chunks(topic, rows):
+            size = await self._reserve(chunk.size_bound, loop.time() + core.max_block_s)
+            batches.append(await asyncio.to_thread(core.append_arrow, topic, chunk, size))
+        return ArrowFuture(topic, batches)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all records without lingering and wait until each has its result; errors are in the futures.
@@ -249,10 +275,9 @@ class AsyncProducer(AsyncTransactionalProducer):
         self._core.start()
         return loop
 
-    async def _reserve(self, record: PendingRecord, deadline: float) -> int:
-        """Reserve memory for a new batch; wait for it in the order of the callers."""
+    async def _reserve(self, size: int, deadline: float) -> int:
+        """Reserve memory for a new batch and return it; wait for it in the order of the callers."""
         accumulator = self._core.accumulator
-        size = accumulator.memory_for(record.key, record.value, record.headers)
         granted = asyncio.Event()
         waiter = accumulator.reserve(size, granted.set)
         if waiter is None:

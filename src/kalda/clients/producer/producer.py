@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
@@ -24,7 +24,7 @@ from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
-from kalda.clients.producer.producer_core import NO_HEADERS, PendingRecord, ProducerCore, ProducerObjects
+from kalda.clients.producer.producer_core import NO_HEADERS, ProducerCore, ProducerObjects
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
@@ -33,6 +33,11 @@ from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.records.record import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kalda.clients.producer.arrow_future import ArrowFuture
 
 T = TypeVar("T")
 
@@ -163,6 +168,34 @@ class Producer(TransactionalProducer):
         self._check_usable()
         return self._send(record, on_delivery)
 
+    def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
+        """Send the rows of an Arrow record batch; return one future for all of them. Needs ``kalda[arrow]``.
+
+        The columns are ``value``, and if wanted ``key``, ``headers`` (``list<struct<key, value>>``),
+        ``partition`` and ``timestamp`` (a timestamp, or integer milliseconds); null means none. Rows go to
+        the partitions that `send` would choose. Serializers and interceptors do not see them. Blocks up to
+        `max.block.ms` for each part of the batch that does not fit into `buffer.memory`.
+
+        Raises:
+            ValueError: a column is missing, unknown or of another type; no row was sent.
+            RecordTooLargeError: a row is too large; no row was sent.
+            RequestTimedOutError, IllegalStateError, TransactionAbortableError, FatalTransactionError: as
+                `send`; earlier rows may have been sent.
+        """
+        from kalda.clients.producer.arrow_future import ArrowFuture
+
+        self._check_usable()
+        core = self._core
+        rows = core.read_arrow(topic, batch)
+        partition = rows.partition_max if rows.partition_max >= 0 else None
+        if not core.has_metadata(topic, partition):
+            self._thread.call(core.wait_for_metadata(topic, partition, core.max_block_s))
+        batches = []
+        for chunk in core.arrow_chunks(topic, rows):
+            size = self._reserve(chunk.size_bound, time.monotonic() + core.max_block_s)
+            batches.append(core.append_arrow(topic, chunk, size))
+        return ArrowFuture(topic, batches)
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Send all records without lingering and wait until each has its result; errors are in the futures.
 
@@ -269,15 +302,15 @@ class Producer(TransactionalProducer):
             future = core.append_to_open_batch(pending)
             if future is not None:
                 return future
-            return core.append(pending, self._reserve(pending, deadline))
+            size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
+            return core.append(pending, self._reserve(size, deadline))
         except Exception as error:
             core.refused(record, error)
             raise
 
-    def _reserve(self, record: PendingRecord, deadline: float) -> int:
-        """Reserve memory for a new batch; wait for it in the order of the callers."""
+    def _reserve(self, size: int, deadline: float) -> int:
+        """Reserve memory for a new batch and return it; wait for it in the order of the callers."""
         accumulator = self._core.accumulator
-        size = accumulator.memory_for(record.key, record.value, record.headers)
         granted = threading.Lock()
         granted.acquire()
         waiter = accumulator.reserve(size, granted.release)

@@ -9,11 +9,11 @@ for many records belongs there.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from time import time_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kalda.clients.errors import (
@@ -37,7 +37,7 @@ from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor, ProducerInterceptors
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_accumulator import AccumulatorSettings, RecordAccumulator
-from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
 from kalda.clients.producer.sender import Sender, SenderSettings
 from kalda.clients.producer.serializers import (
@@ -56,6 +56,11 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kalda.clients.producer.arrow_send import ArrowChunk, ArrowRows
 
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
@@ -307,7 +312,7 @@ class ProducerCore:
             now=self.clock.monotonic(),
             snapshot=self.metadata.snapshot,
         )
-        self._appended(appended.future)
+        self._add_to_transaction(appended.future.topic_partition)
         if appended.is_sendable:
             self.sender.wakeup()
         return appended.future
@@ -324,7 +329,7 @@ class ProducerCore:
             record.on_delivery,
         )
         if future is not None:
-            self._appended(future)
+            self._add_to_transaction(future.topic_partition)
         return future
 
     def with_interceptors(self, on_delivery: Delivery | None) -> Delivery | None:
@@ -356,6 +361,64 @@ class ProducerCore:
             f"no {size} bytes of `buffer.memory`={pool.total} were free within `max.block.ms`="
             f"{self.config.max_block_ms}; send slower, raise one of the two, or see why brokers take so long"
         )
+
+    # Arrow: one record batch.
+
+    def read_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowRows":
+        """Check the rows of an Arrow batch; the metadata need not be there.
+
+        Raises:
+            ValueError: a column is missing, unknown or of another type.
+            RecordTooLargeError: a row is above `max.request.size` or `buffer.memory`.
+            ClientError: the state of the transaction does not allow records.
+        """
+        from kalda.clients.producer.arrow_send import ArrowRows
+
+        if self.transactions is not None:
+            self.transactions.check_ready_to_send()
+        rows = ArrowRows.read(batch, self.clock.time_ms())
+        self._check_size(topic, rows.largest_row)
+        return rows
+
+    def arrow_chunks(self, topic: str, rows: "ArrowRows") -> "Iterator[ArrowChunk]":
+        """Return the rows as future batches; the metadata must be there."""
+        from kalda.clients.producer.arrow_send import CHUNK_BYTES_MAX
+
+        settings = self.accumulator.settings
+        chunk_bytes = min(
+            settings.max_request_size, settings.buffer_memory, max(CHUNK_BYTES_MAX, settings.batch_size)
+        )
+        snapshot = self.metadata.snapshot
+        self.metadata.add_topic(topic, self.clock.monotonic())
+        return rows.chunks(
+            topic,
+            len(snapshot.topics[topic].partitions),
+            self._available(snapshot, topic),
+            self._partitioner,
+            uses_keys=self._uses_keys,
+            chunk_bytes=chunk_bytes - HEADER_SIZE,
+        )
+
+    def append_arrow(self, topic: str, chunk: "ArrowChunk", reserved: int) -> tuple[BatchResult, int]:
+        """Encode and append rows for which memory is reserved; return their result and their number."""
+        settings = self.accumulator.settings
+        try:
+            encoded = chunk.encode(settings.compression, settings.compression_level)
+        except BaseException:
+            self.accumulator.release(reserved)
+            raise
+        result = self.accumulator.append_encoded(
+            topic,
+            chunk.partition,
+            encoded,
+            chunk.record_count,
+            reserved=reserved,
+            now=self.clock.monotonic(),
+            snapshot=self.metadata.snapshot,
+        )
+        self._add_to_transaction(TopicPartition(result.topic, result.partition))
+        self.sender.wakeup()
+        return result, chunk.record_count
 
     # Topics and the end.
 
@@ -397,10 +460,10 @@ class ProducerCore:
                 transactions.begin_abort()
             self.sender.wakeup()
 
-    def _appended(self, future: RecordFuture) -> None:
+    def _add_to_transaction(self, topic_partition: TopicPartition) -> None:
         if self.transactions is not None and self.transactions.is_transactional:
             # The partition is known only now. The sender holds the batch back until it is in the transaction.
-            self.transactions.maybe_add_partition(future.topic_partition)
+            self.transactions.maybe_add_partition(topic_partition)
             self.sender.wakeup()
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
@@ -427,9 +490,7 @@ class ProducerCore:
     ) -> int | None:
         partitions = snapshot.topics[topic].partitions
         if self._partitioner is not None:
-            available = [
-                number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers
-            ]
+            available = self._available(snapshot, topic)
             chosen = self._partitioner.partition(topic, key, value, len(partitions), available)
             if chosen not in partitions:
                 raise ValueError(
@@ -439,6 +500,11 @@ class ProducerCore:
         if key is not None and self._uses_keys:
             return partition_for_key(key, len(partitions))
         return None
+
+    def _available(self, snapshot: ClusterMetadata, topic: str) -> list[int]:
+        """Return the partitions that have a leader, in order."""
+        partitions = snapshot.topics[topic].partitions
+        return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
     def _metadata_timeout(self, topic: str, partition: int | None, timeout_s: float) -> RequestTimedOutError:
         found = self.metadata.snapshot.topics.get(topic)

@@ -204,6 +204,11 @@ class RecordAccumulator:
         with self.lock:
             self.pool.cancel(waiter)
 
+    def release(self, size: int) -> None:
+        """Give reserved memory back that no batch took over."""
+        with self.lock:
+            self.pool.release(size)
+
     def stop_waiting(self, waiter: MemoryWaiter) -> bool:
         """End a wait whose time is over; return whether the memory was granted in the last moment.
 
@@ -268,21 +273,41 @@ class RecordAccumulator:
                 queues.partitioner.produced_bytes += batch.uncompressed_size
             return Appended(future, True)
 
-    def append_encoded(self, batches: Iterable[ProducerBatch]) -> None:
-        """Add whole batches, each behind what is queued for its partition; their memory is reserved.
+    def append_encoded(
+        self,
+        topic: str,
+        partition: int | None,
+        encoded: bytearray,
+        record_count: int,
+        *,
+        reserved: int,
+        now: float,
+        snapshot: ClusterMetadata,
+    ) -> BatchResult:
+        """Add a whole batch behind what is queued for its partition; takes over the `reserved` bytes.
 
         Raises:
-            IllegalStateError: the producer is closed; nothing was added.
+            IllegalStateError: the producer is closed.
         """
         with self.lock:
-            if self._is_closed:
-                raise _closed()
-            for batch in batches:
-                queues = self._topic(batch.topic_partition.topic)
-                queue = queues.queue(batch.topic_partition.partition)
-                if queue.batches:
-                    self._close_batch(queue.batches[-1], queues.ratio)
-                self._enqueue(queue, batch)
+            queues = self._topic(topic)
+            try:
+                if self._is_closed:
+                    raise _closed()
+                queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
+                batch = ProducerBatch.encoded(queue.topic_partition, encoded, record_count, now, reserved)
+            except BaseException:
+                self.pool.release(reserved)
+                raise
+            if queue.batches:
+                self._close_batch(queue.batches[-1], queues.ratio)
+            self._enqueue(queue, batch)
+            if len(encoded) < reserved:
+                self.pool.release(reserved - len(encoded))
+                batch.reserved = len(encoded)
+            if partition is None:
+                queues.partitioner.produced_bytes += len(encoded)
+            return batch.result
 
     # Draining: the loop's thread.
 

@@ -95,6 +95,13 @@ class BatchResult:
         """The results that have taken the place of this one; empty without a split."""
         return () if self._splits is None else self._splits[1]
 
+    def successor_ranges(self, count: int) -> "list[tuple[BatchResult, int, int]]":
+        """Return each successor with its first index and the one after its last, of `count` records."""
+        if self._splits is None:
+            return []
+        first_indexes, successors = self._splits
+        return list(zip(successors, first_indexes, [*first_indexes[1:], count], strict=True))
+
     def error_of(self, index: int) -> Exception | None:
         """Return the error of the record at `index`, None where it was written."""
         if self._record_errors is None:
@@ -218,7 +225,7 @@ class RecordFuture:
         if not result.is_done:
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
-            self._result.add_callback(self._index, lambda: _wake(loop, waiter))
+            self._result.add_callback(self._index, lambda: set_from_any_thread(loop, waiter))
             yield from waiter
         return self.result(0)
 
@@ -238,7 +245,8 @@ class FailedFuture(RecordFuture):
         super().__init__(result, 0, NO_TIMESTAMP, -1, -1)
 
 
-def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+def set_from_any_thread(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:
+    """Complete a future of `loop`; without effect once it is done or its loop closed."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
