@@ -126,6 +126,7 @@ class ArrowPoll:
             return None
         data = bytes(fetch.records)
         decoded = self._decode_good(fetch, data)
+        fetch.consumed_count += len(decoded)
         self._buffer.remove(fetch)
         scan = scan_batches(fetch.records, fetch.fetch_offset)
         rest = _Rest(fetch, _rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
@@ -148,6 +149,7 @@ class ArrowPoll:
         ):
             self._subscription.refetch(fetch.partition, fetch.generation)
             return None
+        self._buffer.count_lag(fetch.partition)
         if not is_all:
             rest.rows, rest.position = rows.slice(count), moved
             self._rest = rest

@@ -16,6 +16,7 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordD
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH
 from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
+from kalda.clients.metrics.consumer_metrics import ResponseMetrics
 from kalda.common.types import TopicPartition
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, read_header, validate
@@ -36,6 +37,7 @@ class CompletedFetch:
         records: Whole batches, and perhaps a part of one more; kept alive by this object.
         aborted: (producer id, first offset) of aborted transactions; empty under read_uncommitted.
         check_crcs: Whether to check the CRC of each batch.
+        response_metrics: Counts what the response brought.
     """
 
     __slots__ = (
@@ -48,11 +50,13 @@ class CompletedFetch:
         "_resume_at",
         "_returned",
         "aborted",
+        "consumed_count",
         "fetch_offset",
         "generation",
         "last_epoch",
         "next_offset",
         "partition",
+        "response_metrics",
         "size",
     )
 
@@ -65,12 +69,17 @@ class CompletedFetch:
         aborted: Sequence[tuple[int, int]],
         *,
         check_crcs: bool,
+        response_metrics: ResponseMetrics | None = None,
     ) -> None:
         self.partition: Final = partition
         self.generation: Final = generation
         self.fetch_offset: Final = fetch_offset
         self.aborted: Final = aborted
         self.size: Final = len(records)
+        self.consumed_count = 0
+        """Records that were given out, for metrics."""
+        self.response_metrics = response_metrics
+        """Where to count them once; None after that, or without metrics."""
         self.next_offset = fetch_offset
         """The position after what was taken so far."""
         self.last_epoch = NO_LEADER_EPOCH
@@ -84,6 +93,12 @@ class CompletedFetch:
         # Records that iteration took and did not hand out, and the next offset and epoch behind them.
         self._returned: list[ConsumerRecord[Any, Any]] = []
         self._resume_at = (fetch_offset, NO_LEADER_EPOCH)
+
+    def count_consumed(self) -> None:
+        """Count, at the end of this fetch, what was given out of it; harmless twice."""
+        metrics, self.response_metrics = self.response_metrics, None
+        if metrics is not None:
+            metrics.drained(self.partition.topic, self.size, self.consumed_count)
 
     @property
     def is_consumed(self) -> bool:

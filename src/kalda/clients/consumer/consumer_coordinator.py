@@ -31,6 +31,7 @@ from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
 from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -72,6 +73,7 @@ class ConsumerCoordinator(GroupMembership):
         exclude_internal_topics: bool,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
+        metrics: CoordinatorMetrics | None = None,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
@@ -88,6 +90,7 @@ class ConsumerCoordinator(GroupMembership):
             exclude_internal_topics=exclude_internal_topics,
             wake=wake,
             on_committed=on_committed,
+            metrics=metrics,
         )
         self._assignors: Final = list(assignors)
         self._protocol: Final = common_protocol(assignors)

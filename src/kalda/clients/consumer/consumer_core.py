@@ -13,7 +13,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata, OffsetAndTimestamp
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
@@ -30,7 +32,13 @@ from kalda.clients.consumer.subscription_state import (
 )
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.metrics.consumer_metrics import FetchMetrics, PollMetrics
+from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
+from kalda.clients.metrics.registry import ClientMetrics
+from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
+from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import TopicPartition
 
@@ -62,12 +70,32 @@ class ConsumerCore:
         self.config: Final = config
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         self.subscription: Final = SubscriptionState(config.offset_reset)
-        self.buffer: Final = FetchBuffer(self.subscription)
+        self.metrics: Final = ClientMetrics(
+            {"client-id": config.client_id},
+            SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
+            self.clock,
+        )
+        self.poll_metrics: Final = PollMetrics(self.metrics)
+        self.fetch_metrics: Final = FetchMetrics(self.metrics)
+        self.buffer: Final = FetchBuffer(
+            self.subscription,
+            self.fetch_metrics,
+            read_committed=config.isolation is IsolationLevel.READ_COMMITTED,
+        )
         self.metadata: Final = Metadata(allow_auto_topic_creation=config.allow_auto_create_topics)
-        self.network: Final = NetworkClient(config, self.metadata, self.clock)
+        self.network: Final = NetworkClient(
+            config, self.metadata, self.clock, NetworkMetrics(self.metrics, "consumer")
+        )
+        self.telemetry: Final = _telemetry(config, self.network, self.metrics)
         self.offset_fetcher: Final = OffsetFetcher(config, self.network, self.subscription)
         self.fetcher: Final = Fetcher(
-            config, self.network, self.subscription, self.buffer, on_ready=on_ready, on_error=self.add_error
+            config,
+            self.network,
+            self.subscription,
+            self.buffer,
+            on_ready=on_ready,
+            on_error=self.add_error,
+            metrics=self.fetch_metrics,
         )
         self.group: GroupPort | None = None
         self.is_poll_due = False
@@ -88,6 +116,9 @@ class ConsumerCore:
         self.group = group
         self.metadata.on_update.append(self._on_metadata)
         self.network.start()
+        add_loop_thread(self.metrics, "consumer-metrics")
+        if self.telemetry is not None:
+            self.telemetry.start()
         if group is not None:
             group.start()
         self._positions_task = self._loop.create_task(self._keep_positions(), name="consumer positions")
@@ -105,8 +136,16 @@ class ConsumerCore:
             if self._positions_task is not None:
                 self._positions_task.cancel()
                 await asyncio.gather(self._positions_task, return_exceptions=True)
+            if self.telemetry is not None:
+                await self.telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, timeout_s))
             await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
             await self.network.close(max(deadline - self._loop.time(), 0.1))
+
+    async def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id that the cluster assigned for metrics; raises as `TelemetryReporter` does."""
+        if self.telemetry is None:
+            raise IllegalStateError("client_instance_id needs `enable.metrics.push`=true")
+        return await self.telemetry.client_instance_id(timeout_s)
 
     # The group's view of poll
 
@@ -349,3 +388,20 @@ class ConsumerCore:
         if retry_at is not None:
             delay = max(retry_at - self._loop.time(), 0.01)
             self._positions_timer = self._loop.call_later(delay, self._positions_needed.set)
+
+
+def _telemetry(
+    config: ConsumerConfig, network: NetworkClient, metrics: ClientMetrics
+) -> TelemetryReporter | None:
+    if not config.enable_metrics_push:
+        return None
+    resource = {
+        name: value
+        for name, value in (
+            ("group_id", config.group_id),
+            ("group_instance_id", config.group_instance_id),
+            ("client_rack", config.client_rack),
+        )
+        if value
+    }
+    return TelemetryReporter(network, metrics, resource)

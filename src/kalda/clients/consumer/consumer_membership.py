@@ -30,6 +30,7 @@ from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
 from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError, UnsupportedApiError
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -66,6 +67,7 @@ class ConsumerMembership(GroupMembership):
         exclude_internal_topics: bool,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
+        metrics: CoordinatorMetrics | None = None,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
@@ -81,6 +83,7 @@ class ConsumerMembership(GroupMembership):
             exclude_internal_topics=exclude_internal_topics,
             wake=wake,
             on_committed=on_committed,
+            metrics=metrics,
         )
         self._rebalance_timeout_ms: Final = max_poll_interval_ms
         self._member: Final = ConsumerMember(

@@ -15,6 +15,7 @@ from kalda.clients.consumer.group_port import GroupPort, Offsets
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.errors import ClientConfigError
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 
 OffsetLike = int | OffsetAndMetadata
@@ -86,6 +87,7 @@ def create_group(
     config = core.config
     if not config.group_id:
         return None
+    metrics = CoordinatorMetrics(core.metrics, lambda: len(core.subscription.assigned()))
     auto_commit_interval_ms = config.auto_commit_interval_ms if config.has_auto_commit else None
     if config.is_consumer_protocol:
         return ConsumerMembership(
@@ -102,6 +104,7 @@ def create_group(
             exclude_internal_topics=config.exclude_internal_topics,
             wake=core.wake_poll,
             on_committed=on_committed,
+            metrics=metrics,
         )
     return ConsumerCoordinator(
         core.network,
@@ -118,6 +121,7 @@ def create_group(
         exclude_internal_topics=config.exclude_internal_topics,
         wake=core.wake_poll,
         on_committed=on_committed,
+        metrics=metrics,
     )
 
 

@@ -16,7 +16,8 @@ from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
-from kalda.clients.errors import ClientError
+from kalda.clients.errors import ClientError, IllegalStateError
+from kalda.clients.metrics.consumer_metrics import FetchMetrics
 from kalda.common.types import TopicPartition
 
 
@@ -33,8 +34,16 @@ class Chunk:
 class FetchBuffer:
     """Fetched records that the user has not got yet. How much it holds is bounded by what is fetched."""
 
-    def __init__(self, subscription: SubscriptionState) -> None:
+    def __init__(
+        self,
+        subscription: SubscriptionState,
+        metrics: FetchMetrics | None = None,
+        *,
+        read_committed: bool = False,
+    ) -> None:
         self._subscription: Final = subscription
+        self._metrics: Final = metrics
+        self._read_committed: Final = read_committed
         self._lock: Final = threading.Lock()
         self._fetches: deque[CompletedFetch] = deque()
 
@@ -61,9 +70,12 @@ class FetchBuffer:
         """Drop what a seek, a reset or a rebalance made useless."""
         is_current = self._subscription.is_current
         with self._lock:
-            self._fetches = deque(
-                fetch for fetch in self._fetches if is_current(fetch.partition, fetch.generation)
-            )
+            fetches, self._fetches = self._fetches, deque()
+            for fetch in fetches:
+                if is_current(fetch.partition, fetch.generation):
+                    self._fetches.append(fetch)
+                else:
+                    fetch.count_consumed()
 
     def clear(self) -> None:
         """Drop everything."""
@@ -116,6 +128,7 @@ class FetchBuffer:
             position = FetchPosition(last.offset + 1, epoch, position.leader)
         if self._subscription.rewind(fetch.partition, fetch.generation, position):
             fetch.put_back(chunk.records[handed_out:], position.offset)
+            fetch.consumed_count -= len(chunk.records) - handed_out
             with self._lock:
                 if fetch not in self._fetches:
                     self._fetches.appendleft(fetch)
@@ -140,9 +153,22 @@ class FetchBuffer:
         if moved.offset != position.offset and not self._subscription.advance(partition, generation, moved):
             self.drop(fetch)
             return False
+        self.count_lag(partition)
         if fetch.is_consumed:
             self.remove(fetch)
         return True
+
+    def count_lag(self, partition: TopicPartition) -> None:
+        """Record how far the position is from both ends of the log, after it has moved."""
+        metrics = self._metrics
+        if metrics is None:
+            return
+        try:
+            lag = self._subscription.lag(partition, read_committed=self._read_committed)
+            lead = self._subscription.lead(partition)
+        except IllegalStateError:
+            return  # the partition was revoked meanwhile
+        metrics.position_moved(partition, lag=lag, lead=lead)
 
     def _take_from(
         self, fetch: CompletedFetch, count: int, deserializers: Deserializers
@@ -152,6 +178,7 @@ class FetchBuffer:
             self.drop(fetch)
             return []
         records = fetch.take(count, deserializers)
+        fetch.consumed_count += len(records)
         return records if self.advance(fetch, position) else []
 
     def _next(self, parked: list[CompletedFetch]) -> CompletedFetch | None:
@@ -162,7 +189,7 @@ class FetchBuffer:
             while fetches:
                 fetch = fetches[0]
                 if not subscription.is_current(fetch.partition, fetch.generation):
-                    fetches.popleft()
+                    fetches.popleft().count_consumed()
                 elif not subscription.is_fetchable(fetch.partition):
                     parked.append(fetches.popleft())
                 else:
@@ -176,6 +203,7 @@ class FetchBuffer:
 
     def remove(self, fetch: CompletedFetch) -> None:
         """Drop a fetch that has been read."""
+        fetch.count_consumed()
         with self._lock:
             # The loop may have dropped it meanwhile.
             if fetch in self._fetches:

@@ -30,6 +30,7 @@ from kalda.clients.consumer.fetch_session import FetchSession, SessionRequest
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import BrokerConnectionError, ClientError, error_for
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.metrics.consumer_metrics import FetchMetrics, ResponseMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -57,6 +58,7 @@ class Fetcher:
         buffer: Where fetched records go.
         on_ready: Called on the loop when the buffer has new records.
         on_error: Called on the loop with an error that the user's next `poll` raises.
+        metrics: Counts requests, records and lag; None leaves that out.
     """
 
     def __init__(
@@ -68,7 +70,9 @@ class Fetcher:
         *,
         on_ready: Callable[[], None],
         on_error: Callable[[ClientError], None],
+        metrics: FetchMetrics | None = None,
     ) -> None:
+        self._metrics: Final = metrics
         self.needs_room = False
         """Whether something is not fetched before the user has read some records; see `wake`."""
         self._config: Final = config
@@ -179,7 +183,8 @@ class Fetcher:
             self._failed(node, session, error)
             return
         self._in_flight[node] = future
-        future.add_done_callback(lambda done: self._on_response(node, session, fetch, done))
+        sent_at = self._loop.time()
+        future.add_done_callback(lambda done: self._on_response(node, session, fetch, done, sent_at))
 
     def _request(self, request: SessionRequest, bytes_max: int) -> FetchRequest:
         config = self._config
@@ -196,7 +201,12 @@ class Fetcher:
         )
 
     def _on_response(
-        self, node: int, session: FetchSession, fetch: NodeFetch, future: "asyncio.Future[Message]"
+        self,
+        node: int,
+        session: FetchSession,
+        fetch: NodeFetch,
+        future: "asyncio.Future[Message]",
+        sent_at: float,
     ) -> None:
         if self._is_closed:
             if not future.cancelled():
@@ -211,6 +221,8 @@ class Fetcher:
             return
         response = future.result()
         assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
+        if self._metrics is not None:
+            self._metrics.response_received(self._loop.time() - sent_at, response.throttle_time_ms)
         found = session.received(response)
         if found is None:
             if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
@@ -224,12 +236,13 @@ class Fetcher:
         self, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
     ) -> None:
         has_new = False
+        response_metrics = self._response_metrics(found)
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         for partition, data in found.items():
             asked = fetch.asked[partition]
             code = ErrorCode.of(data.error_code)
             if code == ErrorCode.NONE:
-                has_new |= self._take_records(partition, asked, data)
+                has_new |= self._take_records(partition, asked, data, response_metrics)
                 continue
             if data.current_leader.leader_id >= 0 and data.current_leader.leader_epoch >= 0:
                 leaders[partition] = data.current_leader.leader_id, data.current_leader.leader_epoch
@@ -244,10 +257,35 @@ class Fetcher:
         if has_new:
             self._on_ready()
 
-    def _take_records(self, partition: TopicPartition, asked: Asked, data: PartitionData) -> bool:
+    def _response_metrics(self, found: dict[TopicPartition, PartitionData]) -> ResponseMetrics | None:
+        with_data = sum(1 for data in found.values() if data.records)
+        return None if self._metrics is None or not with_data else ResponseMetrics(self._metrics, with_data)
+
+    def _take_records(
+        self,
+        partition: TopicPartition,
+        asked: Asked,
+        data: PartitionData,
+        response_metrics: ResponseMetrics | None,
+    ) -> bool:
+        fetch = self._completed(partition, asked, data, response_metrics)
+        if fetch is not None:
+            self._buffer.add(fetch)
+        elif response_metrics is not None and data.records:
+            response_metrics.drained(partition.topic, 0, 0)
+        return fetch is not None
+
+    def _completed(
+        self,
+        partition: TopicPartition,
+        asked: Asked,
+        data: PartitionData,
+        response_metrics: ResponseMetrics | None,
+    ) -> CompletedFetch | None:
+        """Return the records of one partition; None if there are none that are wanted."""
         subscription = self._subscription
         if not self._planner.is_wanted(partition, asked):
-            return False
+            return None
         subscription.update_end(
             partition,
             high_watermark=data.high_watermark,
@@ -259,26 +297,26 @@ class Fetcher:
             subscription.set_preferred_replica(
                 partition, data.preferred_read_replica, self._loop.time() + lease
             )
+            if self._metrics is not None:
+                self._metrics.read_replica(partition, data.preferred_read_replica)
         records = data_of(data)
         if not records:
-            return False
+            return None
         if not self._planner.received(partition, asked, records):
             self._planner.failed(partition, self._loop.time() + self._retry_seconds)
             reason = f"the broker sent {len(records)} bytes without a whole batch"
             self._on_error(FetchCorruptionError(partition, asked.offset, reason))
-            return False
+            return None
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-        self._buffer.add(
-            CompletedFetch(
-                partition,
-                asked.generation,
-                asked.offset,
-                records,
-                aborted if self._read_committed else (),
-                check_crcs=self._config.check_crcs,
-            )
+        return CompletedFetch(
+            partition,
+            asked.generation,
+            asked.offset,
+            records,
+            aborted if self._read_committed else (),
+            check_crcs=self._config.check_crcs,
+            response_metrics=response_metrics,
         )
-        return True
 
     def _partition_failed(self, partition: TopicPartition, asked: Asked, code: ErrorCode) -> None:
         self._planner.failed(partition, self._loop.time() + self._retry_seconds)

@@ -23,6 +23,7 @@ from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, Rebala
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -47,6 +48,7 @@ class GroupMembership(ABC):
         exclude_internal_topics: bool,
         wake: Callable[[], None],
         on_committed: Callable[[Offsets], None],
+        metrics: CoordinatorMetrics | None = None,
     ) -> None:
         """Make a member that has not joined.
 
@@ -60,7 +62,9 @@ class GroupMembership(ABC):
             exclude_internal_topics: Whether a pattern matches no internal topics.
             wake: Makes a poll that waits call `polled` again; called on the loop.
             on_committed: Called after each commit that succeeded, for interceptors.
+            metrics: Counts requests, rebalances and calls of the listener; None leaves that out.
         """
+        self._metrics: Final = metrics
         self._client: Final = client
         self._subscriptions: Final = subscriptions
         self._callbacks: Final = callbacks
@@ -68,7 +72,7 @@ class GroupMembership(ABC):
         self._instance_id: Final = group_instance_id
         self._excludes_internal_topics: Final = exclude_internal_topics
         self._wake: Final = wake
-        self._requests: Final = GroupRequests(client, group_id)
+        self._requests: Final = GroupRequests(client, group_id, metrics)
         self._commits: Final = OffsetCommits(
             self._requests,
             subscriptions,
@@ -238,8 +242,11 @@ class GroupMembership(ABC):
         """Call the user's listener; what it raises comes out of poll."""
         found = sorted(partitions)
         logger.info("Group %s: %s %s.", self._group_id, event.value, ", ".join(map(str, found)) or "nothing")
+        started = self._client.clock.monotonic()
         try:
             await self._callbacks.invoke(event, found)
+            if self._metrics is not None:
+                self._metrics.called_back(event.name.lower(), self._client.clock.monotonic() - started)
         except ClientError as error:
             self._fail(error)
         except Exception as error:
@@ -295,9 +302,14 @@ class GroupMembership(ABC):
             self._rebalance = asyncio.create_task(self._run_rebalance(), name="rebalance")
 
     async def _run_rebalance(self) -> None:
+        started = self._client.clock.monotonic()
         try:
             await self._rebalance_group()
+            if self._metrics is not None:
+                self._metrics.rebalanced(self._client.clock.monotonic() - started)
         except ClientError as error:
+            if self._metrics is not None:
+                self._metrics.rebalance_failed()
             self._fail(error)
         finally:
             if self._rebalance is asyncio.current_task():

@@ -4,8 +4,14 @@ from typing import Final, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import COORDINATOR_ID_BASE, NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
+from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from kalda.protocol.messages.heartbeat import HeartbeatResponse
+from kalda.protocol.messages.join_group import JoinGroupResponse
+from kalda.protocol.messages.offset_commit import OffsetCommitResponse
+from kalda.protocol.messages.sync_group import SyncGroupResponse
 from kalda.protocol.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -14,7 +20,10 @@ R = TypeVar("R", bound=Message)
 class GroupRequests:
     """Requests of one group."""
 
-    def __init__(self, client: NetworkClient, group_id: str) -> None:
+    def __init__(
+        self, client: NetworkClient, group_id: str, metrics: CoordinatorMetrics | None = None
+    ) -> None:
+        self._metrics: Final = metrics
         self.client: Final = client
         self.group_id: Final = group_id
 
@@ -50,8 +59,27 @@ class GroupRequests:
         broker_id = COORDINATOR_ID_BASE - node_id
         if overtaking and broker_id in self.client.metadata.snapshot.brokers:
             node_id = broker_id
+        sent_at = self.client.clock.monotonic()
+        is_heartbeat = response_class in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
+        if self._metrics is not None and is_heartbeat:
+            self._metrics.heartbeat_sent()
         try:
-            return await self.client.send(node_id, request, response_class, timeout_ms=timeout_ms)
+            response = await self.client.send(node_id, request, response_class, timeout_ms=timeout_ms)
         except (BrokerConnectionError, RequestTimedOutError):
             self.forget_coordinator()
             raise
+        if self._metrics is not None:
+            _count(self._metrics, response, self.client.clock.monotonic() - sent_at)
+        return response
+
+
+def _count(metrics: CoordinatorMetrics, response: Message, latency_s: float) -> None:
+    match response:
+        case HeartbeatResponse() | ConsumerGroupHeartbeatResponse():
+            metrics.heartbeat_answered(latency_s)
+        case JoinGroupResponse():
+            metrics.joined(latency_s)
+        case SyncGroupResponse():
+            metrics.synced(latency_s)
+        case OffsetCommitResponse():
+            metrics.committed(latency_s)

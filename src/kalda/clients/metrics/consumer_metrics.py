@@ -204,6 +204,30 @@ class FetchMetrics:
         return found
 
 
+class ResponseMetrics:
+    """What one Fetch response brought; recorded when all its records were given out or dropped."""
+
+    __slots__ = ("_metrics", "_partitions_left", "_topics")
+
+    def __init__(self, metrics: FetchMetrics, partition_count: int) -> None:
+        self._metrics: Final = metrics
+        self._partitions_left = partition_count
+        self._topics: dict[str, tuple[int, int]] = {}
+
+    def drained(self, topic: str, byte_count: int, record_count: int) -> None:
+        """Note that nothing of one partition is left."""
+        bytes_before, records_before = self._topics.get(topic, (0, 0))
+        self._topics[topic] = bytes_before + byte_count, records_before + record_count
+        self._partitions_left -= 1
+        if self._partitions_left:
+            return
+        for name, (bytes_of_topic, records_of_topic) in self._topics.items():
+            self._metrics.topic_fetched(name, bytes_of_topic, records_of_topic)
+        self._metrics.fetched(
+            sum(each[0] for each in self._topics.values()), sum(each[1] for each in self._topics.values())
+        )
+
+
 class CoordinatorMetrics:
     """What the member of a group records, with either protocol."""
 
