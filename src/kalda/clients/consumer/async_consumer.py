@@ -299,7 +299,7 @@ class AsyncConsumer(ConsumerQueries):
         count = self._setup.config.max_poll_records if max_records is None else max_records
         core = self._usable_core()
         self._give_up_arrow()
-        with self._polling():
+        with self._polling(), core.poll_metrics.polling():
             taken = await self._wait(
                 core, timeout_s, lambda: core.buffer.take(count, self._setup.deserializers)
             )
@@ -320,7 +320,7 @@ class AsyncConsumer(ConsumerQueries):
         """
         core = self._usable_core()
         arrow = self._arrow_poll()
-        with self._polling():
+        with self._polling(), core.poll_metrics.polling():
             return await self._wait(core, timeout_s, lambda: arrow.take(max_records))
 
     async def poll_pandas(
@@ -357,7 +357,8 @@ class AsyncConsumer(ConsumerQueries):
         """
         core = self._usable_core()
         group = core.needed_group("commits")
-        await group.commit(self._to_commit(core, offsets), timeout_ms=self._timeout_ms(timeout_s))
+        with core.poll_metrics.timing("commit-sync"):
+            await group.commit(self._to_commit(core, offsets), timeout_ms=self._timeout_ms(timeout_s))
 
     async def commit_async(
         self,
@@ -447,7 +448,7 @@ class AsyncConsumer(ConsumerQueries):
         while not self._is_closed:
             core = self._usable_core()
             self._give_up_arrow()
-            with self._polling():
+            with self._polling(), core.poll_metrics.polling():
                 await self._wait(core, None, lambda: iteration.next_chunk(count))
             if self._interceptors:
                 for record in self._interceptors.on_consume(list(iteration.records)):

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+from uuid import UUID
 
 from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
 from kalda.clients.consumer.consumer_config import ConsumerOptions
-from kalda.clients.consumer.consumer_core import TopicsLike
+from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
 from kalda.clients.consumer.consumer_record import (
     ConsumerGroupMetadata,
@@ -30,6 +31,7 @@ from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
+from kalda.clients.metrics.registry import MetricValues
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -251,6 +253,20 @@ class Consumer:
         """Return the member's identity, for `Producer.send_offsets_to_transaction` (KIP-447)."""
         return self._run(self._inner.group_metadata())
 
+    # Observation
+
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics, by Kafka's groups and names.
+
+        For example ``consumer.metrics().value("consumer-fetch-manager-metrics", "records-lag-max")``.
+        """
+        return self._inner.metrics()
+
+    def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id by which the cluster's metrics name this consumer; see
+        `AsyncConsumer.client_instance_id`."""
+        return self._run(self._inner.client_instance_id(timeout_s))
+
     # Records
 
     def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[Any, Any]]:
@@ -329,6 +345,10 @@ class Consumer:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
         core = self._inner.core()
         core.check_subscribed()
+        with core.poll_metrics.polling():
+            return self._wait_for(core, timeout_s, take)
+
+    def _wait_for(self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], Records]) -> Records:
         clock = time.monotonic
         now = clock()
         deadline = None if timeout_s is None else now + timeout_s

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import overload
+from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_core import ConsumerCore
@@ -13,6 +14,7 @@ from kalda.clients.consumer.consumer_record import (
 )
 from kalda.clients.consumer.consumer_setup import read_partitions
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.clients.metrics.registry import MetricValues
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -62,7 +64,8 @@ class ConsumerQueries(ABC):
             RequestTimedOutError: the coordinator did not answer in time.
         """
         core = self._usable_core()
-        return await core.committed(read_partitions(partitions), timeout_ms=self._timeout_ms(timeout_s))
+        with core.poll_metrics.timing("committed"):
+            return await core.committed(read_partitions(partitions), timeout_ms=self._timeout_ms(timeout_s))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
@@ -143,6 +146,22 @@ class ConsumerQueries(ABC):
             RequestTimedOutError: no broker answered in time.
         """
         return dict((await self._all_topics(timeout_s)).topics)
+
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics, by Kafka's groups and names.
+
+        For example ``consumer.metrics().value("consumer-fetch-manager-metrics", "records-lag-max")``.
+        """
+        return self._usable_core().metrics.values()
+
+    async def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id by which the cluster's metrics of clients name this consumer (KIP-714).
+
+        Raises:
+            IllegalStateError: `enable.metrics.push` is false, or the consumer is closed.
+            RequestTimedOutError: the cluster gave none in time; it may not collect metrics of clients.
+        """
+        return await self._usable_core().client_instance_id(timeout_s)
 
     async def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the member's identity, for `Producer.send_offsets_to_transaction` (KIP-447).

@@ -76,6 +76,8 @@ class FetchBuffer:
                     self._fetches.append(fetch)
                 else:
                     fetch.count_consumed()
+        if self._metrics is not None:
+            self._metrics.assigned(set(self._subscription.assigned()))
 
     def clear(self) -> None:
         """Drop everything."""

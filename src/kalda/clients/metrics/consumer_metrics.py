@@ -5,7 +5,8 @@ Groups: ``consumer-metrics``, ``consumer-fetch-manager-metrics`` (also by topic 
 once for each request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kalda.clients.metrics.registry import ClientMetrics
@@ -49,8 +50,16 @@ class PollMetrics:
                 self._read_time(name),
             )
 
-    def poll_started(self) -> None:
-        """Record the start of a poll."""
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Record a poll: the time since the one before, and the share of it that poll waited."""
+        self._poll_started()
+        try:
+            yield
+        finally:
+            self._ended = self._metrics.now()
+
+    def _poll_started(self) -> None:
         now = self._metrics.now()
         if self._started is not None:
             between = now - self._started
@@ -59,13 +68,14 @@ class PollMetrics:
                 self._idle.record((self._ended - self._started) / between, now)
         self._started = now
 
-    def poll_ended(self) -> None:
-        """Record the end of a poll."""
-        self._ended = self._metrics.now()
-
-    def spent(self, name: str, seconds: float) -> None:
-        """Add to ``commit-sync-time-ns-total`` or ``committed-time-ns-total``."""
-        self._times_ns[name] += round(seconds * 1e9)
+    @contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        """Add the time of a block to ``commit-sync-time-ns-total`` or ``committed-time-ns-total``."""
+        started = self._metrics.now()
+        try:
+            yield
+        finally:
+            self._times_ns[name] += round((self._metrics.now() - started) * 1e9)
 
     def _read_time(self, name: str) -> Callable[[float], float]:
         return lambda _: self._times_ns[name]

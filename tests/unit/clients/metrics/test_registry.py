@@ -139,13 +139,13 @@ def test_how_often_an_application_polls() -> None:
     metrics, clock = registry()
     polls = PollMetrics(metrics)
     before = metrics.values().value("consumer-metrics", "last-poll-seconds-ago")
-    polls.poll_started()
-    clock.advance(1)
-    polls.poll_ended()
+    with polls.polling():
+        clock.advance(1)
     clock.advance(3)
-    polls.poll_started()
-    polls.spent("commit-sync", 0.5)
-    clock.advance(2)
+    with polls.polling():
+        clock.advance(1.5)
+    with polls.timing("commit-sync"):
+        clock.advance(0.5)
 
     values = metrics.values()
 
