@@ -141,7 +141,7 @@ class Entities:
     def _check(self, is_name_needed: bool) -> None:
         if self.is_default and (self.kind is not EntityType.BROKERS or self.names):
             raise ToolUsageError("only brokers have default settings: use --broker-defaults alone")
-        if not self.names and not self.is_default and (is_name_needed or self.kind is not EntityType.TOPICS):
+        if is_name_needed and not self.names and not self.is_default:
             raise ToolUsageError(f"none of the {self.kind} is named; use --entity-name, or --broker-defaults")
         if self.kind in (EntityType.BROKERS, EntityType.BROKER_LOGGERS):
             for name in self.names:
@@ -157,7 +157,24 @@ class Entities:
             return [ConfigResource(kind, "")]
         if self.names:
             return [ConfigResource(kind, name) for name in dict.fromkeys(self.names)]
-        return [ConfigResource(kind, name) for name in sorted(await admin.list_topics(include_internal=True))]
+        return [ConfigResource(kind, name) for name in await self._all(admin)]
+
+    async def _all(self, admin: "AsyncAdmin") -> list[str]:
+        match self.kind:
+            case EntityType.TOPICS:
+                return sorted(await admin.list_topics(include_internal=True))
+            case EntityType.BROKERS:
+                return [*await _broker_names(admin), ""]  # the empty name is the default of all brokers
+            case EntityType.BROKER_LOGGERS:
+                return await _broker_names(admin)
+            case EntityType.GROUPS:
+                return [each.group_id for each in (await admin.list_groups()).all()]
+            case _:
+                raise ToolUsageError(f"none of the {self.kind} is named; use --entity-name")
+
+
+async def _broker_names(admin: "AsyncAdmin") -> list[str]:
+    return [str(node.id) for node in (await admin.describe_cluster()).nodes]
 
 
 def entity_text(resource: "ConfigResource") -> tuple[str, str]:

@@ -67,6 +67,9 @@ def test_settings_of_one_broker_and_of_all_are_separate(kalda: Commands) -> None
         (row["entity"], row["value"]) for row in described("--entity-type", "brokers", "--entity-default")
     ]
     assert [("0", "80000")] == [(row["entity"], row["value"]) for row in described("--broker", "0")]
+    assert [("0", "80000"), ("<default>", "70000")] == [
+        (row["entity"], row["value"]) for row in described("--entity-type", "brokers")
+    ]
     kalda("configs", "alter", "--broker", 0, "--delete-config", "log.retention.ms")
     kalda("configs", "alter", "--broker-defaults", "--delete-config", "log.retention.ms")
 

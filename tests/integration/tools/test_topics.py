@@ -130,7 +130,8 @@ def test_a_topic_that_does_not_exist_is_named(kalda: Commands) -> None:
 
 def test_settings_of_the_client_come_from_a_file_and_options(kalda: Commands, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_text(f"bootstrap.servers={kalda.bootstrap}\nclient.id=operator\n")
+    # A file may serve several kinds of clients.
+    file.write_text(f"bootstrap.servers={kalda.bootstrap}\nclient.id=operator\nacks=all\ngroup.id=g\n")
     nowhere = Commands("127.0.0.1:1")
 
     nowhere("topics", "list", "--command-config", str(file))

@@ -64,9 +64,11 @@ class Tool:
 
     def admin(self) -> "AsyncAdmin":
         """Return an admin client with the command's settings, to be used in ``async with``."""
+        from kalda.clients.admin.admin_config import AdminConfig
         from kalda.clients.admin.async_admin import AsyncAdmin
+        from kalda.tools.framework.client_settings import settings_for
 
-        return AsyncAdmin.from_config({**_ADMIN_DEFAULTS, **self.properties})
+        return AsyncAdmin.from_config({**_ADMIN_DEFAULTS, **settings_for(AdminConfig, self.properties)})
 
 
 def noun(description: str) -> click.Group:
