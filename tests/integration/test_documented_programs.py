@@ -45,7 +45,7 @@ def test_the_home_page_tests_an_application_with_a_cluster() -> None:
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["produce", "consume", "transactions", "arrow", "asyncio"])
+@pytest.mark.parametrize("page", ["produce", "consume", "transactions", "arrow", "asyncio", "administer"])
 def test_a_pages_programs_run_one_after_another(page: str, cluster: Cluster) -> None:
     """A reader copies the blocks of a page from the first to the last."""
     blocks = BLOCK.findall((DOCS / "how-to" / f"{page}.md").read_text())
