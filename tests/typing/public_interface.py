@@ -66,6 +66,28 @@ def errors() -> tuple[type[Exception], type[Exception]]:
     return ClusterError, KaldaProcessError
 
 
+def administration() -> None:
+    """The synchronous class has the types of the asynchronous one."""
+    with kalda.Admin(bootstrap_servers=["a:1", "b:2"], request_timeout_ms=5_000) as admin:
+        created = admin.create_topics([kalda.NewTopic("t", partitions=1)], validate_only=True)
+        assert_type(created, kalda.Outcomes[str, kalda.TopicMetadataAndConfig])
+        assert_type(created["t"].partitions, int | None)
+        assert_type(admin.list_topics(), dict[str, kalda.TopicListing])
+        assert_type(admin.list_groups().all(), list[kalda.GroupListing])
+        partition = kalda.TopicPartition("t", 0)
+        offsets = admin.list_offsets({partition: kalda.OffsetSpec.latest()}, timeout_ms=1_000)
+        assert_type(offsets, kalda.Outcomes[kalda.TopicPartition, kalda.ListOffsetsResultInfo])
+        admin.create_topics(["t"])  # type: ignore[list-item]  # names alone are no topics
+        admin.list_topics(timeout=1)  # type: ignore[call-arg]  # the argument is `timeout_ms`
+    kalda.Admin(bootstrap_server="a:1")  # type: ignore[call-arg]  # a misspelt setting is an error
+
+
+async def administration_in_a_coroutine() -> None:
+    """The methods are coroutines."""
+    async with kalda.AsyncAdmin.from_config({"bootstrap.servers": "a:1"}) as admin:
+        assert_type(await admin.describe_cluster(), kalda.ClusterDescription)
+
+
 def version() -> str:
     """The version is a string."""
     return kalda.__version__
