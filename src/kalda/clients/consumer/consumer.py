@@ -362,9 +362,11 @@ class Consumer:
                 self._polled_at = now
                 self._run(self._inner.polled(), with_rebalances=True)
             taken = take()
-            if core.fetcher.needs_room or not (taken or core.subscription.has_all_positions()):
+            if core.fetcher.needs_room:
                 # One wake-up of the loop until it has looked again.
                 core.fetcher.needs_room = False
+                self._thread.call_soon(core.fetcher.wake)
+            if not taken and not core.subscription.has_all_positions():
                 self._thread.call_soon(core.took)
             if taken:
                 return taken

@@ -17,6 +17,11 @@ from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.consumer.consumer_errors import (
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetsOutOfRangeError,
+)
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata, OffsetAndTimestamp
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.fetch_planner import leader_of
@@ -105,6 +110,8 @@ class ConsumerCore:
         self._loop: Final = asyncio.get_running_loop()
         self._positions_needed: Final = asyncio.Event()
         self._positions_changed: Final = asyncio.Condition()
+        self._wants_positions = False
+        """Whether the user waits for records or a position, so that partitions without one get theirs."""
         self._positions_timer: asyncio.TimerHandle | None = None
         self._poll_timer: asyncio.TimerHandle | None = None
         self._positions_task: asyncio.Task[None] | None = None
@@ -171,6 +178,7 @@ class ConsumerCore:
         if self.fetcher.needs_room:
             self.fetcher.wake()
         if not self.subscription.has_all_positions():
+            self._wants_positions = True
             self._positions_needed.set()
 
     def wake_poll(self) -> None:
@@ -190,10 +198,13 @@ class ConsumerCore:
 
     def raise_error(self) -> None:
         """Raise the first error that waits for the user, if there is one. Safe in any thread."""
-        if self._errors:
-            raise self._errors.popleft()
-        if self.group is not None and (error := self.group.take_error()) is not None:
-            raise error
+        while self._errors:
+            error = self._errors.popleft()
+            if not self._is_obsolete(error):
+                raise error
+        failure = None if self.group is None else self.group.take_error()
+        if failure is not None:
+            raise failure
 
     # Subscription and positions
 
@@ -249,10 +260,10 @@ class ConsumerCore:
         self.metadata.set_topics(None if is_pattern else subscription.metadata_topics, now)
         if self.group is not None:
             self.group.subscription_changed()
-        self.positions_changed()
+        self.fetcher.wake()
 
     def positions_changed(self) -> None:
-        """Look for positions to initialize, reset or validate, and for something to fetch; on the loop."""
+        """Look for positions to reset or validate, and for something to fetch; on the loop."""
         self._positions_needed.set()
         self.fetcher.wake()
 
@@ -276,7 +287,7 @@ class ConsumerCore:
             async with asyncio.timeout(timeout_ms / 1000):
                 while (position := self.subscription.valid_position(partition)) is None:
                     self.raise_error()
-                    self.positions_changed()
+                    self.took()
                     async with self._positions_changed:
                         await self._positions_changed.wait()
         except TimeoutError:
@@ -327,6 +338,17 @@ class ConsumerCore:
 
     # Internals
 
+    def _is_obsolete(self, error: ClientError) -> bool:
+        """Whether the user has given the partitions of an error other positions meanwhile."""
+        subscription = self.subscription
+        if isinstance(error, NoOffsetForPartitionError):
+            return not set(error.partitions) & set(subscription.initializing())
+        if isinstance(error, OffsetsOutOfRangeError | LogTruncationError):
+            offsets = error.offsets if isinstance(error, OffsetsOutOfRangeError) else error.positions
+            positions = subscription.all_positions()
+            return all(positions.get(partition) != offset for partition, offset in offsets.items())
+        return False
+
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
         self._positions_needed.set()
 
@@ -350,8 +372,10 @@ class ConsumerCore:
         """Give partitions without a position the committed offset, or else `auto.offset.reset`."""
         subscription = self.subscription
         partitions = subscription.initializing()
-        if not partitions:
+        if not partitions or not self._wants_positions:
+            # Between assign() and poll() the user may seek.
             return
+        self._wants_positions = False
         if self.group is not None:
             try:
                 committed = await self.group.committed(partitions)
@@ -359,6 +383,7 @@ class ConsumerCore:
                 if not error.is_retriable:
                     raise
                 logger.info("Committed offsets are not available: %s; retrying.", error)
+                self._wants_positions = True
                 self._loop.call_later(self.config.retry_backoff_ms / 1000, self._positions_needed.set)
                 return
             subscription.seek_to_committed(

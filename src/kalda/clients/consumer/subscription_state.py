@@ -345,6 +345,15 @@ class SubscriptionState:
                     consumed[partition] = OffsetAndMetadata(state.position.offset, "", leader_epoch)
             return consumed
 
+    def all_positions(self) -> dict[TopicPartition, int]:
+        """Return the offset of every partition that has a position, valid or not."""
+        with self._lock:
+            return {
+                partition: state.position.offset
+                for partition, state in self._partitions.items()
+                if state.position is not None
+            }
+
     def initializing(self) -> list[TopicPartition]:
         """Return the partitions whose committed offset has not been looked up yet."""
         return self._where(lambda state: state.state is FetchState.INITIALIZING)

@@ -22,7 +22,8 @@ def produce(
     bootstrap: str, topic: str, values: Sequence[bytes], *, partitions: int = 1, codec: str = "none"
 ) -> None:
     """Write values, in turns to the partitions."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec})
+    options = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.size": 30_000}
+    producer = confluent_kafka.Producer(options)
     for number, value in enumerate(values):
         producer.produce(topic, value, key=b"k%d" % number, partition=number % partitions)
         producer.poll(0)

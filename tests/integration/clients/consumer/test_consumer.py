@@ -60,6 +60,21 @@ def test_a_record_has_all_that_was_written(bootstrap: str, topic_name: TopicName
     assert TopicPartition(topic, 0) == first.topic_partition
 
 
+def test_more_than_is_fetched_ahead_arrives(bootstrap: str, topic_name: TopicName) -> None:
+    """Nothing more is fetched while there is no room, and reading makes room again."""
+    topic = topic_name("large")
+    create_topic(bootstrap, topic, 2)
+    produce(bootstrap, topic, [b"%04d" % number * 2_500 for number in range(1_000)], partitions=2)
+    limits: Any = {"max_partition_fetch_bytes": 50_000, "fetch_max_bytes": 150_000}
+    with Consumer(bootstrap_servers=bootstrap, **EARLIEST, **limits) as consumer:
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        time.sleep(0.5)
+        assert sum(consumer._inner.core().buffer.unread_bytes().values()) < 300_000
+        records = [next(consumer) for _ in range(300)] + read(consumer, 700)
+    for number in range(2):
+        assert list(range(500)) == [record.offset for record in records if record.partition == number]
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_reads_on_where_it_committed(bootstrap: str, topic_name: TopicName, protocol: str) -> None:
     """A commit inside a loop counts what the loop has got, although more was fetched."""
