@@ -17,8 +17,9 @@ from kalda.clients.consumer.assignors.partition_assignor import (
 )
 from kalda.clients.consumer.group_errors import CommitFailedError, RebalanceListenerError
 from kalda.clients.consumer.subscription_state import SubscriptionPattern
+from kalda.testing import Cluster
 from tests.integration.clients.consumer.records import create_topic, produce
-from tests.integration.groups.conftest import fill
+from tests.integration.groups.conftest import SETTINGS, fill
 
 MakeTopic = Callable[..., str]
 PROTOCOLS = ["classic", "consumer"]
@@ -114,6 +115,47 @@ async def poll_for(consumer: AsyncConsumer, seconds: float) -> int:
     while loop.time() < end:
         count += len(await consumer.poll(0.05))
     return count
+
+
+async def test_a_member_that_waits_to_join_closes_at_once(
+    one_broker: str, make_topic: MakeTopic, group: str
+) -> None:
+    """Its JoinGroup waits for a slow member; the coordinator must not wait for it in turn afterwards."""
+    topic = make_topic(one_broker, values=0)
+    async with new_consumer(one_broker, group) as slow:
+        await slow.subscribe([topic])
+        await poll_until(slow, has_partitions(slow, 6), "the slow member has everything")
+        joining = new_consumer(one_broker, group)
+        await joining.start()
+        await joining.subscribe([topic])
+        await poll_for(joining, 1.0)
+        assert not await joining.assignment()
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        await joining.close()
+        assert loop.time() - begin < 2
+        begin = loop.time()
+        await poll_for(slow, 2.0)
+        assert 6 == len(await slow.assignment())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_close_is_bounded_without_a_coordinator(
+    make_topic: MakeTopic, group: str, protocol: str
+) -> None:
+    """The brokers are gone: neither the last commit nor the leave can succeed."""
+    with Cluster(brokers=1, settings=SETTINGS) as cluster:
+        topic = make_topic(cluster.bootstrap)
+        consumer = new_consumer(cluster.bootstrap, group, protocol, enable_auto_commit=True)
+        await consumer.start()
+        await consumer.subscribe([topic])
+        await poll_until(consumer, has_partitions(consumer, 6), "everything is assigned")
+        await poll_for(consumer, 1.0)
+        cluster.kill(cluster.running[0])
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        await consumer.close(timeout_s=3)
+        assert loop.time() - begin < 6
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
