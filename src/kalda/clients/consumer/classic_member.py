@@ -350,4 +350,12 @@ class ClassicMember:
                 f"{request} in group {self._group_id} (its members have no assignor of "
                 f"`partition.assignment.strategy` in common, or it is not a group of consumers)"
             )
-        return error_for(code, f"{request} in group {self._group_id}")
+        hint = ""
+        if code is ErrorCode.INVALID_SESSION_TIMEOUT:
+            hint = (
+                f" (`session.timeout.ms`={self._session_timeout_ms} has to lie between the brokers' "
+                f"`group.min.session.timeout.ms` and `group.max.session.timeout.ms`)"
+            )
+        elif code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+            hint = " (the brokers' `group.max.size` allows no more members)"
+        return error_for(code, f"{request} in group {self._group_id}{hint}")
