@@ -6,6 +6,7 @@ wait for it.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,8 @@ from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.net.connect import address_text
 from kalda.protocol.schema import Message
+
+logger: Final = logging.getLogger(__name__)
 
 
 class NodeConnection:
@@ -141,6 +144,8 @@ class NodeConnection:
             # Not a failure: no back-off before the next attempt.
             self._connection = None
             connection.close()
+            if self.metrics is not None:
+                self.metrics.connection_closed()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the time is up or the connection is closed for good."""
@@ -189,14 +194,14 @@ class NodeConnection:
         self._connecting = None
         if task.cancelled():
             return
-        failure = task.exception()
+        failure = task.exception() or task.result().failure
         if failure is not None:
-            self._failed()
+            self._failed(failure)
         elif self._is_closed:
             task.result().close()
-        elif task.result().is_closed:
-            self._failed()
         else:
+            if self._failures:
+                logger.info("Connected to broker %s after %d failures.", self.peer, self._failures)
             self._failures = 0
             self._not_before = 0.0
             self._connection = task.result()
@@ -209,12 +214,14 @@ class NodeConnection:
             self._connection = None
             if self.metrics is not None:
                 self.metrics.connection_closed()
-            self._failed()
+            self._failed(connection.failure)
 
-    def _failed(self) -> None:
+    def _failed(self, failure: BaseException | None) -> None:
         if self._is_closed:
             return
         self._failures += 1
+        if self._failures == 1:
+            logger.info("No connection to broker %s: %s; retrying with back-off.", self.peer, failure)
         self._not_before = asyncio.get_running_loop().time() + self._backoff.seconds(self._failures)
         self._on_failure()
 

@@ -258,6 +258,22 @@ async def test_brokers_that_are_gone_are_tried_with_back_off_and_found_again(
     assert 1 == len([each for each in caplog.records if "No broker of" in each.message])
 
 
+async def test_a_lost_broker_is_logged_once_and_its_return_too(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "kalda.clients.node_connection"):
+        async with cluster(1) as members, client_of(members[0]) as client:
+            await client.refresh_metadata(timeout_ms=5000)
+            await members[0].stop()
+            for _ in range(5):
+                with pytest.raises(BrokerConnectionError):
+                    await client.send(0, ALL, MetadataResponse)
+            await members[0].start()
+            await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=5000)
+    messages = [each.message for each in caplog.records]
+    # Twice at most: the broker is also a bootstrap server, with a connection of its own.
+    assert 1 <= len([each for each in messages if each.startswith("No connection to broker")]) <= 2
+    assert 1 <= len([each for each in messages if each.startswith("Connected to broker")]) <= 2
+
+
 async def test_a_throttle_is_heeded_before_the_next_request() -> None:
     """KIP-219: the broker answers at once and expects the client to pause."""
     replies: list[Reply] = []
