@@ -427,8 +427,8 @@ class TransactionManager(ProducerState):
         """Retry a request, or go to the error state that its outcome asks for."""
         verdict, code = outcome.verdict, outcome.code
         if verdict is Verdict.RETRY or verdict is Verdict.LOOK_UP:
-            is_first = not self._partitions and not isinstance(request, EndTxn | InitProducerId)
-            request.retries_at_once = code is ErrorCode.CONCURRENT_TRANSACTIONS and is_first
+            waits_for_previous = not isinstance(request, EndTxn | InitProducerId)
+            request.retries_at_once = code is ErrorCode.CONCURRENT_TRANSACTIONS and waits_for_previous
             self._retry(request, looks_up=verdict is Verdict.LOOK_UP)
             return
         if isinstance(request, AddPartitionsToTxn):
