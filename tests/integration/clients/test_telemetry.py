@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kalda import AsyncProducer, Producer
+from kalda import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Producer
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import ZERO_UUID
@@ -109,6 +109,35 @@ async def test_a_cluster_without_telemetry_is_not_asked_again_and_again() -> Non
     assert {ApiKey.API_VERSIONS, ApiKey.METADATA} >= {key for key, _ in broker.request_versions} - {
         ApiKey.INIT_PRODUCER_ID
     }
+
+
+async def test_an_admin_client_pushes_too() -> None:
+    subscriber = Subscriber(is_delta=False)
+    async with subscriber.broker, AsyncAdmin(bootstrap_servers=subscriber.broker.address) as admin:
+        assert ME == await admin.client_instance_id(20)
+    assert [] == [each for each in subscriber.pushed if not each.terminating]
+
+
+async def test_a_consumer_pushes_too() -> None:
+    subscriber = Subscriber(is_delta=False)
+    async with (
+        subscriber.broker,
+        AsyncConsumer(
+            bootstrap_servers=subscriber.broker.address, group_id="g", client_rack="r1"
+        ) as consumer,
+    ):
+        assert ME == await consumer.client_instance_id(20)
+        await wait_until(lambda: bool(subscriber.pushed))
+    resource, _ = read_metrics(decompress(Compression.ZSTD, subscriber.pushed[-1].metrics))
+    assert {"group_id": "g", "client_rack": "r1"} == resource
+
+
+def test_what_an_admin_client_did_is_counted(bootstrap: str) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.describe_cluster()
+        values = admin.metrics()
+    assert values.value("admin-client-metrics", "request-total") >= 1
+    assert values.value("admin-client-metrics", "connection-count") >= 1
 
 
 def test_telemetry_can_be_switched_off(bootstrap: str) -> None:

@@ -13,6 +13,7 @@ from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.loop_thread import LoopThread
+from kalda.clients.metrics.registry import MetricValues
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,6 +84,11 @@ class Admin:
     def _call(self, coroutine: Coroutine[object, object, T]) -> T:
         return self._thread.call(coroutine)
 
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics; see `AsyncAdmin.metrics`."""
+        return self._admin.metrics()
+
+    client_instance_id = _blocking(AsyncAdmin.client_instance_id)
     create_topics = _blocking(AsyncAdmin.create_topics)
     delete_topics = _blocking(AsyncAdmin.delete_topics)
     list_topics = _blocking(AsyncAdmin.list_topics)

@@ -3,9 +3,11 @@
 It opens and closes the connections; the methods are in one class for each subject.
 """
 
+import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Final, Self, Unpack, cast
+from uuid import UUID
 
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
@@ -16,8 +18,19 @@ from kalda.clients.admin.group_methods import GroupMethods
 from kalda.clients.admin.partition_methods import PartitionMethods
 from kalda.clients.admin.topic_methods import TopicMethods
 from kalda.clients.admin.transaction_methods import TransactionMethods
+from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import Metadata
+from kalda.clients.metrics.network_metrics import NetworkMetrics
+from kalda.clients.metrics.registry import ClientMetrics, MetricValues
+from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
+
+if TYPE_CHECKING:
+    from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
+
+_TELEMETRY_DELAY_S: Final = 5.0
+"""How long a client works before it asks whether to push metrics: most programs are done earlier."""
+_TELEMETRY_CLOSE_TIMEOUT_S: Final = 1.0
 
 
 class AsyncAdmin(
@@ -45,7 +58,16 @@ class AsyncAdmin(
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         config = AdminConfig.from_options(options)
-        self._client: Final = NetworkClient(config, Metadata())
+        self._metrics: Final = ClientMetrics(
+            {"client-id": config.client_id},
+            SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
+        )
+        self._client: Final = NetworkClient(
+            config, Metadata(), metrics=NetworkMetrics(self._metrics, "admin-client")
+        )
+        self._pushes_metrics: Final = config.enable_metrics_push
+        self._telemetry: TelemetryReporter | None = None
+        self._telemetry_timer: asyncio.TimerHandle | None = None
         self._runner: Final = AdminCallRunner(
             self._client,
             default_timeout_ms=config.default_api_timeout_ms,
@@ -80,10 +102,49 @@ class AsyncAdmin(
         Args:
             timeout_s: How long the call may take at most.
         """
+        if self._telemetry_timer is not None:
+            self._telemetry_timer.cancel()
+        if self._telemetry is not None:
+            await self._telemetry.close(min(timeout_s, _TELEMETRY_CLOSE_TIMEOUT_S))
         await self._client.close(timeout_s)
+
+    # Observation
+
+    def metrics(self) -> MetricValues:
+        """Return the present values of all metrics, by Kafka's groups and names.
+
+        For example ``admin.metrics().value("admin-client-metrics", "request-total")``.
+        """
+        return self._metrics.values()
+
+    async def client_instance_id(self, timeout_s: float) -> UUID:
+        """Return the id by which the cluster's metrics of clients name this client (KIP-714).
+
+        Raises:
+            IllegalStateError: `enable.metrics.push` is false, or the client is closed.
+            RequestTimedOutError: the cluster gave none in time; it may not collect metrics of clients.
+        """
+        if not self._pushes_metrics:
+            raise IllegalStateError("client_instance_id needs `enable.metrics.push`=true")
+        self._open_runner()
+        return await self._start_telemetry().client_instance_id(timeout_s)
+
+    def _start_telemetry(self) -> "TelemetryReporter":
+        """Start to push metrics; a program that is done before that does not even load the code."""
+        if self._telemetry is None:
+            from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
+
+            if self._client.is_closed:
+                raise IllegalStateError("the client is closed")
+            self._telemetry = TelemetryReporter(self._client, self._metrics, {})
+            self._telemetry.start()
+        return self._telemetry
 
     def _open_runner(self) -> AdminCallRunner:
         if not self._is_started and not self._client.is_closed:
             self._is_started = True
             self._client.start()
+            if self._pushes_metrics:
+                loop = asyncio.get_running_loop()
+                self._telemetry_timer = loop.call_later(_TELEMETRY_DELAY_S, self._start_telemetry)
         return self._runner
