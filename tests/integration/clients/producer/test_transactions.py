@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kalda import AsyncProducer, Producer, TopicPartition
+from kalda import AsyncProducer, Consumer, Producer, TopicPartition
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata
 from kalda.clients.coordinator_lookup import CoordinatorType
@@ -437,3 +437,55 @@ def test_a_prepared_block_stays_prepared(
 
     assert [] == before
     assert ["value"] == committed(one_broker, topic)
+
+
+def copy(
+    cluster: ProcessCluster, source: str, target: str, transactional_id: str, group: str, *, fails_at: int
+) -> int:
+    """Copy what is there at present in transactions of up to 20 records; return how many were committed."""
+    copied = 0
+    with (
+        Consumer(
+            source,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        ) as consumer,
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id) as producer,
+    ):
+        producer.init_transactions()
+        while records := consumer.poll(5.0, max_records=20):
+            positions = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+            producer.begin_transaction()
+            for each in records:
+                producer.send(target, each.value)
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            if copied == fails_at:
+                # As after a failure: the records are read again, and what was written is not seen.
+                producer.abort_transaction()
+                return copied
+            producer.commit_transaction()
+            copied += len(records)
+    return copied
+
+
+@pytest.mark.parametrize("brokers", ["one_broker", "one_broker_v1", "three_brokers"])
+def test_read_process_write_is_exactly_once(
+    request: pytest.FixtureRequest, transactional_id: str, make_topic: UnusedTopic, brokers: str
+) -> None:
+    """Each record of the source is in the target once, although the first copier fails in the middle."""
+    cluster = request.getfixturevalue(brokers)
+    source, target = make_topic(cluster), make_topic(cluster)
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(200):
+            producer.send(source, b"%d" % number)
+    group = f"copiers-{transactional_id}"
+
+    first = copy(cluster, source, target, transactional_id, group, fails_at=60)
+    second = copy(cluster, source, target, f"{transactional_id}-2", group, fails_at=-1)
+
+    assert 60 == first
+    assert 140 == second
+    assert sorted(str(number) for number in range(200)) == committed(cluster, target)
