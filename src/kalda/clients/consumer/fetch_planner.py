@@ -92,7 +92,7 @@ class FetchPlanner:
     def __init__(self, config: ConsumerConfig, subscription: SubscriptionState) -> None:
         self._subscription: Final = subscription
         self._partition_bytes: Final = config.max_partition_fetch_bytes
-        self._total_bytes: Final = config.fetch_max_bytes
+        self._total_bytes: Final = max(config.fetch_max_bytes, 1)
         # Where the last fetch of each partition ended, valid for the generation only.
         self._ahead: dict[TopicPartition, Asked] = {}
         self._not_before: dict[TopicPartition, float] = {}
@@ -118,7 +118,8 @@ class FetchPlanner:
         plan = FetchPlan()
         fetchable = self._subscription.fetchable(now)
         self._forget_others(fetchable)
-        has_room = sum(unread.values()) < max(self._total_bytes, 1)
+        # What was fetched of paused partitions must not hold back those that are read.
+        has_room = sum(unread.get(each.topic_partition, 0) for each in fetchable) < self._total_bytes
         full: set[int] = set()
         for each in fetchable:
             partition = each.topic_partition
@@ -148,6 +149,18 @@ class FetchPlanner:
     def bytes_wanted(self, unread: Mapping[TopicPartition, int]) -> int:
         """Return how many bytes the next request may ask for."""
         return max(self._total_bytes - sum(unread.values()), 1)
+
+    def excess(self, unread: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Return the paused partitions whose records must go, so that all unread records stay in bounds."""
+        too_many = sum(unread.values()) - 2 * self._total_bytes
+        given_up: list[TopicPartition] = []
+        for partition, size in unread.items():
+            if too_many <= 0:
+                break
+            if not self._subscription.is_fetchable(partition):
+                given_up.append(partition)
+                too_many -= size
+        return given_up
 
     def is_wanted(self, partition: TopicPartition, asked: Asked) -> bool:
         """Whether what a request asked for still continues what was fetched before."""

@@ -131,6 +131,10 @@ class Fetcher:
         snapshot = network.metadata.snapshot
         self._learn_leaders(snapshot, now)
         unread = self._buffer.unread_bytes()
+        for partition in self._planner.excess(unread):
+            # It is paused; it is fetched again when it is resumed.
+            self._subscription.refetch(partition)
+            self._buffer.drop_stale()
         plan = self._planner.plan(
             snapshot,
             now,

@@ -504,11 +504,11 @@ class SubscriptionState:
                 return None
             return state.position
 
-    def refetch(self, partition: TopicPartition, generation: int) -> None:
-        """Fetch from the position on again: records fetched under `generation` were dropped."""
+    def refetch(self, partition: TopicPartition, generation: int | None = None) -> None:
+        """Fetch from the position on again: records fetched under `generation`, or all, were dropped."""
         with self._lock:
             state = self._partitions.get(partition)
-            if state is not None and state.generation == generation:
+            if state is not None and generation in (None, state.generation):
                 state.generation = self._next_generation()
 
     def is_current(self, partition: TopicPartition, generation: int) -> bool:
