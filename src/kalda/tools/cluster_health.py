@@ -74,9 +74,9 @@ def partition_health(topics: "Iterable[TopicDescription]") -> PartitionHealth:
             total += 1
             offline += not partition.has_leader
             under_replicated += len(partition.isr) < len(partition.replicas)
-            preferred = partition.replicas[0] if partition.replicas else partition.leader_id
-            not_preferred += partition.leader_id != preferred and preferred in partition.isr
             if partition.has_leader:
+                preferred = partition.replicas[0] if partition.replicas else partition.leader_id
+                not_preferred += partition.leader_id != preferred and preferred in partition.isr
                 leaders[partition.leader_id] = leaders.get(partition.leader_id, 0) + 1
             for broker_id in partition.replicas:
                 replicas[broker_id] = replicas.get(broker_id, 0) + 1

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +115,25 @@ def test_an_unknown_tool_is_one_line_with_the_nearest_name() -> None:
 
     assert (2, "") == (done.code, done.stdout)
     assert "kalda: No such command 'completoin'. Did you mean 'completion'?; see `kalda -h`\n" == done.stderr
+
+
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
+    """The script and the program must agree on how the line is passed."""
+    program = tmp_path / "kalda"
+    program.write_text(f'#!/bin/sh\nexec {Path(sys.executable).parent}/kalda "$@"\n')
+    program.chmod(0o755)
+    script = """
+source <(kalda completion bash) || exit 1
+COMP_WORDS=(kalda topics de) COMP_CWORD=2
+_kalda_completion kalda
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ["delete", "describe"] == done.stdout.split()

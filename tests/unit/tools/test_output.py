@@ -59,3 +59,13 @@ def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
         progress.update(second)
 
     assert ["Moving: 5 of 10 partitions", "Moving: 10 of 10 partitions"] == lines
+
+
+def test_progress_on_a_terminal_is_a_bar() -> None:
+    stderr = Terminal()
+    with Output(Form.PLAIN, io.StringIO(), stderr).progress("Moving [x]", 4, "partitions") as bar:
+        bar.update(3)
+        bar.update(4, total=4)
+
+    assert "Moving [x]" in stderr.getvalue()
+    assert "4/4" in stderr.getvalue()

@@ -4,11 +4,14 @@
 build from C code is cheaper; `record_decoder` depends on the order of its fields.
 """
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kalda.common.types import TopicPartition
-from kalda.records.batch import TimestampType
-from kalda.records.record import Header
+
+if TYPE_CHECKING:
+    # The admin client uses the offsets below, and its import must stay quick: it needs no record format.
+    from kalda.records.batch import TimestampType
+    from kalda.records.record import Header
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,13 +26,13 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     """The position of the record in its partition."""
     timestamp_ms: int
     """Milliseconds since the epoch, or -1 if the record has no timestamp."""
-    timestamp_type: TimestampType
+    timestamp_type: "TimestampType"
     """Whether the producer set the timestamp, or the broker when it appended the record."""
     key: K
     """The deserialized key; None for a record without a key."""
     value: V
     """The deserialized value; None for a tombstone."""
-    headers: tuple[Header, ...]
+    headers: "tuple[Header, ...]"
     """Pairs of name and value, in the producer's order; a name may occur several times."""
     serialized_key_size: int
     """Bytes of the key before deserialization; -1 for a record without a key."""

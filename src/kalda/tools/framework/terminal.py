@@ -45,10 +45,10 @@ class _Bar:
 def progress_bar(stream: TextIO, what: str, total: int, unit: str) -> Iterator[_Bar]:
     """Draw a bar while the block runs."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(unit),
+        TextColumn(unit, markup=False),
         TimeElapsedColumn(),
     )
     with Bars(*columns, console=Console(file=stream, highlight=False)) as bars:
