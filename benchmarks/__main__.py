@@ -10,6 +10,7 @@ from typing import Final
 
 from benchmarks import (
     cleaner,
+    clients,
     columnar,
     coordination,
     coordinators,
@@ -31,6 +32,7 @@ from kalda.testing import KaldaProcess
 _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
     "end_to_end": end_to_end.run,
     "request_rate": request_rate.run,
+    "clients": clients.run,
     "spark_read": spark_read.run,
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {

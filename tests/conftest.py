@@ -15,6 +15,7 @@ _ONE_WORKER = (
     "tests/behaviour/test_producer.py",
     "tests/behaviour/test_consumer.py",
     "tests/behaviour/test_admin.py",
+    "tests/behaviour/test_arrow.py",
     "tests/behaviour/test_faults.py",
 )
 """The tests under each path share something slow to start (a JVM, clusters), so they run on one worker."""

@@ -19,7 +19,7 @@ PROGRAMS = {match["name"]: textwrap.dedent(match["code"]) for match in TAB.findi
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=1, settings={"group.initial.rebalance.delay.ms": "0"}) as cluster:
+    with Cluster(brokers=1, settings={"transaction.two.phase.commit.enable": "true"}) as cluster:
         yield cluster
 
 
