@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.perf.payloads import Payload
-from kalda.tools.perf.produce_statistics import ProduceStatistics, Throttle
+from kalda.tools.perf.produce_statistics import ProduceReport, ProduceStatistics, Throttle
 
 if TYPE_CHECKING:
     from kalda.clients.producer.record_metadata import RecordMetadata
@@ -24,7 +24,8 @@ def run_produce(
 
     output = tool.output
     clock = time.monotonic
-    failures: list[Exception] = []
+    failures = 0
+    first_failure: Exception | None = None
     with Producer.from_config({"client.id": "perf-producer-client", **tool.properties}) as producer:
         producer.partitions_for(topic)  # the first record must not measure the look-up of the topic
         start_s = clock()
@@ -32,15 +33,11 @@ def run_produce(
         throttle = Throttle(throughput, start_s)
         send = producer.send
 
-        def timed(size: int, sent_s: float, error: Exception | None) -> None:
-            now_s = clock()
-            if error is not None:
-                failures.append(error)
-                return
-            report = statistics.record((now_s - sent_s) * 1000, size, now_s)
-            if report is not None:
-                output.item({"window": report.json}, report.line)
-                output.flush()
+        record = statistics.record
+
+        def show(report: ProduceReport) -> None:
+            output.item({"window": report.json}, report.line)
+            output.flush()
 
         for number in range(record_count):
             value = payload(number)
@@ -49,7 +46,15 @@ def run_produce(
             def delivered(
                 _: "RecordMetadata", error: Exception | None, size: int = len(value), sent_s: float = sent_s
             ) -> None:
-                timed(size, sent_s, error)
+                nonlocal failures, first_failure
+                if error is not None:
+                    failures += 1
+                    first_failure = first_failure or error
+                    return
+                now_s = clock()
+                report = record((now_s - sent_s) * 1000, size, now_s)
+                if report is not None:
+                    show(report)
 
             send(topic, value, on_delivery=delivered)
             if throughput > 0:
@@ -60,4 +65,4 @@ def run_produce(
         total = statistics.total(clock())
     output.item({"total": total.json}, total.line)
     if failures:
-        raise ToolError(f"{len(failures)} of {record_count} records were not acknowledged: {failures[0]}")
+        raise ToolError(f"{failures} of {record_count} records were not acknowledged: {first_failure}")

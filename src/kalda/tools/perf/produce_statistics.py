@@ -15,23 +15,6 @@ _MB: Final = 1024 * 1024
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
 
 
-@dataclass(slots=True)
-class _Window:
-    """What was counted since `start_s`."""
-
-    start_s: float
-    count: int = 0
-    size: int = 0
-    latency_sum_ms: float = 0.0
-    latency_max_ms: float = 0.0
-
-    def add(self, latency_ms: float, size: int) -> None:
-        self.count += 1
-        self.size += size
-        self.latency_sum_ms += latency_ms
-        self.latency_max_ms = max(self.latency_max_ms, latency_ms)
-
-
 @dataclass(frozen=True, slots=True)
 class ProduceReport:
     """The figures of a window or of the whole run; `percentiles_ms` belong to `PERCENTILES`."""
@@ -75,52 +58,84 @@ class ProduceReport:
 
 
 class ProduceStatistics:
-    """The counts of one run."""
+    """The counts of one run. `record` runs once for each record, so it only adds to the window's counts."""
 
     def __init__(self, record_count: int, start_s: float, interval_s: float) -> None:
         self._interval_s: Final = interval_s
         self._every: Final = max(1, record_count // min(max(record_count, 1), _SAMPLES_MAX))
         self._latencies: Final[list[float]] = []
-        self._total: Final = _Window(start_s)
-        self._window = _Window(start_s)
-
-    @property
-    def count(self) -> int:
-        """How many records were acknowledged."""
-        return self._total.count
+        self._start_s: Final = start_s
+        # The counts of the windows that are over.
+        self._before_count = 0
+        self._before_size = 0
+        self._before_sum_ms = 0.0
+        self._before_max_ms = 0.0
+        # The counts of the present window.
+        self._window_start_s = start_s
+        self._window_end_s = start_s + interval_s
+        self._count = 0
+        self._size = 0
+        self._sum_ms = 0.0
+        self._max_ms = 0.0
 
     def record(self, latency_ms: float, size: int, now_s: float) -> ProduceReport | None:
         """Count an acknowledged record; return the report of a window that is over."""
-        total = self._total
-        if total.count % self._every == 0:
+        count = self._count
+        self._count = count + 1
+        self._size += size
+        self._sum_ms += latency_ms
+        if latency_ms > self._max_ms:
+            self._max_ms = latency_ms
+        if self._every == 1 or (self._before_count + count) % self._every == 0:
             self._latencies.append(latency_ms)
-        total.add(latency_ms, size)
-        self._window.add(latency_ms, size)
-        if now_s - self._window.start_s < self._interval_s:
-            return None
-        report = _report(self._window, now_s)
-        self._window = _Window(now_s)
-        return report
+        return None if now_s < self._window_end_s else self._end_window(now_s)
 
     def total(self, now_s: float) -> ProduceReport:
         """Return the report of the whole run."""
         ordered = sorted(self._latencies)
         found = tuple(_percentile(ordered, share) for share in PERCENTILES)
-        return _report(self._total, now_s, found)
+        return _report(
+            now_s - self._start_s,
+            self._before_count + self._count,
+            self._before_size + self._size,
+            self._before_sum_ms + self._sum_ms,
+            max(self._before_max_ms, self._max_ms),
+            found,
+        )
+
+    def _end_window(self, now_s: float) -> ProduceReport:
+        seconds = now_s - self._window_start_s
+        report = _report(seconds, self._count, self._size, self._sum_ms, self._max_ms)
+        self._before_count += self._count
+        self._before_size += self._size
+        self._before_sum_ms += self._sum_ms
+        self._before_max_ms = max(self._before_max_ms, self._max_ms)
+        self._count = self._size = 0
+        self._sum_ms = self._max_ms = 0.0
+        self._window_start_s = now_s
+        self._window_end_s = now_s + self._interval_s
+        return report
 
 
 def _percentile(ordered: list[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
-def _report(window: _Window, now_s: float, percentiles: tuple[float, ...] | None = None) -> ProduceReport:
-    seconds = max(now_s - window.start_s, 1e-9)
+def _report(
+    seconds: float,
+    count: int,
+    size: int,
+    latency_sum_ms: float,
+    latency_max_ms: float,
+    percentiles: tuple[float, ...] | None = None,
+) -> ProduceReport:
+    seconds = max(seconds, 1e-9)
     return ProduceReport(
-        window.count,
-        window.count / seconds,
-        window.size / seconds / _MB,
-        window.latency_sum_ms / window.count if window.count else 0.0,
-        window.latency_max_ms,
+        count,
+        count / seconds,
+        size / seconds / _MB,
+        latency_sum_ms / count if count else 0.0,
+        latency_max_ms,
         percentiles,
     )
 
