@@ -9,11 +9,15 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
+
+SHARED_SOCKETS: list[Callable[[], Iterable[int]]] = []
+"""Each returns the descriptors of something in this process that tests share, such as a proxy in front of a
+broker: connections come and go there whatever the test does."""
 
 SECONDS_MAX = 10.0
 """How long the threads of a closed client may take to end on a loaded machine."""
@@ -84,7 +88,8 @@ def describe(number: int, connection: Any) -> str:
 
 
 def open_sockets() -> dict[str, int]:
-    """Return the process's sockets: the kernel's name of each, with its descriptor."""
+    """Return the process's own sockets: the kernel's name of each, with its descriptor."""
+    shared = {number for numbers in SHARED_SOCKETS for number in numbers()}
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -92,6 +97,6 @@ def open_sockets() -> dict[str, int]:
         except FileNotFoundError:
             # The directory's own, or closed meanwhile by a thread.
             continue
-        if target.startswith("socket:"):
+        if target.startswith("socket:") and int(name) not in shared:
             found[target] = int(name)
     return found

@@ -5,6 +5,8 @@ import socket
 import threading
 from typing import Final
 
+from tests.leftovers import SHARED_SOCKETS
+
 _CHUNK_BYTES: Final = 256 * 1024
 _BUFFERED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Per direction; a peer that does not read holds its sender back."""
@@ -30,6 +32,7 @@ class CuttableProxy:
         self._pending: Final[dict[socket.socket, bytearray]] = {}
         self._thread: Final = threading.Thread(target=self._run, name=f"proxy {port}", daemon=True)
         self._thread.start()
+        SHARED_SOCKETS.append(self._descriptors)
 
     def cut(self) -> None:
         """Let no byte pass; connections stay open, and new ones are accepted but lead nowhere."""
@@ -46,6 +49,11 @@ class CuttableProxy:
         self._is_closed.set()
         self._wake()
         self._thread.join(5)
+        SHARED_SOCKETS.remove(self._descriptors)
+
+    def _descriptors(self) -> list[int]:
+        # Brokers reach each other by way of the proxy, too.
+        return [sock.fileno() for sock in list(self._pairs)]
 
     def _wake(self) -> None:
         self._waker.send(b"x")

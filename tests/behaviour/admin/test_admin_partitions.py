@@ -1,4 +1,4 @@
-"""Our admin client's methods on partitions, the cluster and log directories, against real brokers."""
+"""Our admin client's methods on partitions, the cluster and log directories."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from kalda import (
 from kalda.clients.errors import ClientConfigError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from tests.integration.clients.admin.conftest import CreateTopics
-from tests.integration.clients.admin.waiting import wait_until
+from tests.behaviour.admin.conftest import CreateTopics
+from tests.behaviour.conftest import wait_until
 
 TopicName = Callable[[str], str]
 
@@ -113,6 +113,10 @@ def test_leaders_that_are_the_right_ones_are_not_elected(
     )
 
 
+def replicas_of(admin: Admin, partition: TopicPartition) -> tuple[int, ...]:
+    return admin.describe_topics([partition.topic])[partition.topic].partitions[partition.partition].replicas
+
+
 def test_partitions_are_moved(admin: Admin, create: CreateTopics, topic_name: TopicName) -> None:
     brokers = [node.id for node in admin.describe_cluster().nodes]
     name = topic_name("moved")
@@ -125,8 +129,11 @@ def test_partitions_are_moved(admin: Admin, create: CreateTopics, topic_name: To
     assert [moved] == list(outcomes.results)
     assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == outcomes.errors[refused].code
     assert ErrorCode.NO_REASSIGNMENT_IN_PROGRESS == cancelled.errors[refused].code
-    wait_until(lambda: not admin.list_partition_reassignments([moved]))
-    wait_until(lambda: (brokers[-1],) == admin.describe_topics([name])[name].partitions[0].replicas)
+    wait_until("the move is done", lambda: not admin.list_partition_reassignments([moved]))
+    wait_until(
+        "the replica has moved",
+        lambda: (brokers[-1],) == admin.describe_topics([name])[name].partitions[0].replicas,
+    )
 
 
 def test_the_cluster_is_described(admin: Admin, servers: str) -> None:

@@ -1,4 +1,4 @@
-"""Our admin client's methods on transactions, against real brokers and librdkafka's producers."""
+"""Our admin client's methods on transactions, with librdkafka's producers."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from kalda import AbortTransactionSpec, Admin, NewTopic, TopicPartition, TransactionState
 from kalda.common.errors import ErrorCode
-from tests.integration.clients.admin.conftest import CreateTopics
-from tests.integration.clients.admin.waiting import wait_until
+from tests.behaviour.admin.conftest import CreateTopics
+from tests.behaviour.conftest import wait_until
 
 TopicName = Callable[[str], str]
 
@@ -101,9 +101,10 @@ def test_producers_are_fenced(admin: Admin, servers: str, partition: TopicPartit
         assert before.producer_id == fenced.producer_id
         assert fenced.epoch > before.producer_epoch
         wait_until(
+            "the transaction is aborted",
             lambda: (
                 admin.describe_producers([partition])[partition][0].current_transaction_start_offset is None
-            )
+            ),
         )
         with pytest.raises(confluent_kafka.KafkaException) as refused:
             producer.commit_transaction(20)

@@ -11,7 +11,6 @@ from kalda import Admin, ClientError, ConfigResource, NewTopic, OffsetSpec, Topi
 from kalda.clients.errors import RequestTimedOutError
 from kalda.testing import ProcessCluster
 from kalda.testing.process import free_ports
-from tests.integration.clients.admin.waiting import wait_until
 
 TopicName = Callable[[str], str]
 # The session of a killed broker has to end before its partitions and groups get another one.
@@ -100,7 +99,10 @@ def test_a_paused_broker_does_not_stop_the_others(cluster: ProcessCluster, admin
     finally:
         cluster.resume(paused)
     # Its session may have ended meanwhile.
-    wait_until(lambda: [0, 1, 2] == list(admin.describe_log_dirs().results))
+    deadline = time.monotonic() + 30
+    while [0, 1, 2] != list(admin.describe_log_dirs().results):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_cluster_that_stops_answering_ends_the_call_in_time(cluster: ProcessCluster, admin: Admin) -> None:

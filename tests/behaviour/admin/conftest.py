@@ -1,29 +1,21 @@
-"""A cluster of one broker and one of three; each test of this folder runs on both.
+"""An admin client of the target, and what its tests need from it."""
 
-``KALDA_TEST_BOOTSTRAP=host:port`` runs the tests of one broker on another one, e.g. Apache Kafka.
-"""
-
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from kalda import Admin, AsyncAdmin, NewTopic
-from kalda.testing import ProcessCluster
-from tests.integration.clients.admin.waiting import wait_until
+from tests.behaviour.conftest import wait_until
+from tests.behaviour.targets import Target
 
-_SETTINGS = {"offsets.topic.num.partitions": "6"}
+CreateTopics = Callable[..., None]
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["1 broker", "3 brokers"])
-def servers(
-    request: pytest.FixtureRequest, bootstrap: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The address of a cluster; tests use topics and groups of their own."""
-    if request.param == 1:
-        yield bootstrap
-    else:
-        with ProcessCluster(tmp_path_factory.mktemp("cluster"), brokers=3, settings=_SETTINGS) as cluster:
-            yield cluster.bootstrap
+@pytest.fixture
+def servers(target: Target) -> str:
+    """The address of the cluster; tests use topics and groups of their own."""
+    return target.bootstrap
 
 
 @pytest.fixture
@@ -44,7 +36,10 @@ def broker_id(admin: Admin) -> int:
     return admin.describe_cluster().nodes[0].id
 
 
-CreateTopics = Callable[..., None]
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Makes topic names that no other test and no other run uses."""
+    return lambda stem: f"{stem}-{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture
@@ -54,6 +49,6 @@ def create(admin: Admin) -> CreateTopics:
     def create_topics(*topics: NewTopic) -> None:
         admin.create_topics(topics).raise_for_errors()
         names = [topic.name for topic in topics]
-        wait_until(lambda: not admin.describe_topics(names).errors)
+        wait_until("the broker knows the topics", lambda: not admin.describe_topics(names).errors)
 
     return create_topics

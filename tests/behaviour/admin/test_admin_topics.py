@@ -1,4 +1,4 @@
-"""Our admin client's methods on topics and settings, against real brokers."""
+"""Our admin client's methods on topics and settings."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from kalda import (
     NewTopic,
 )
 from kalda.common.errors import ErrorCode
-from tests.integration.clients.admin.conftest import CreateTopics
-from tests.integration.clients.admin.waiting import wait_until
+from tests.behaviour.admin.conftest import CreateTopics
+from tests.behaviour.conftest import wait_until
 
 TopicName = Callable[[str], str]
 
@@ -117,7 +117,7 @@ def test_topics_are_deleted_by_name_and_by_id(admin: Admin, topic_name: TopicNam
     assert [by_name, topic_id] == list(deleted.results)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == deleted.errors[missing].code
     assert UUID(int=9) in deleted.errors
-    wait_until(lambda: not {by_name, by_id} & admin.list_topics().keys())
+    wait_until("the topics are gone", lambda: not {by_name, by_id} & admin.list_topics().keys())
 
 
 def test_partitions_are_added(
@@ -134,7 +134,7 @@ def test_partitions_are_added(
     assert [grown, placed] == list(outcomes.results)
     assert 1 == len(outcomes.errors)
     assert ErrorCode.INVALID_PARTITIONS == refused.errors[grown].code
-    wait_until(lambda: 2 == len(admin.describe_topics([placed])[placed].partitions))
+    wait_until("the partition is there", lambda: 2 == len(admin.describe_topics([placed])[placed].partitions))
     described = admin.describe_topics([grown, placed])
     assert [3, 2] == [len(described[name].partitions) for name in (grown, placed)]
 
@@ -159,7 +159,10 @@ def test_settings_are_changed_one_by_one(
     )
 
     assert [topic] == list(outcomes.results)
-    wait_until(lambda: "1234" == admin.describe_configs([topic])[topic]["max.message.bytes"].value)
+    wait_until(
+        "the setting has changed",
+        lambda: "1234" == admin.describe_configs([topic])[topic]["max.message.bytes"].value,
+    )
     described = admin.describe_configs([topic, broker], include_synonyms=True, include_documentation=True)
     values = described[topic]
     own = {entry.name: entry.value for entry in values.values() if not entry.is_default}

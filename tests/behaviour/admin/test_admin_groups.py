@@ -1,4 +1,4 @@
-"""Our admin client's methods on groups and their offsets, against real brokers and librdkafka's consumers."""
+"""Our admin client's methods on groups and their offsets, with librdkafka's consumers."""
 
 import uuid
 from collections.abc import Callable, Iterator
