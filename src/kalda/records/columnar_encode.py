@@ -28,6 +28,9 @@ from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, varint
 # The longest varints and attributes of a record, added to its bytes to bound its size.
 _OVERHEAD_MAX: Final = 1 + 5 * VARINT_BYTES_MAX + VARLONG_BYTES_MAX
 
+# How many offset deltas have a varint of one byte.
+_SHORT_OFFSETS: Final = 64
+
 Integers = npt.NDArray[np.int64]
 
 
@@ -138,7 +141,7 @@ def _encode_batch(
     if records is None:
         records = _joined_records(keys, values, times, header_bytes)
     return pack_batch(
-        compress(compression, records, compression_level),
+        records if compression is Compression.NONE else compress(compression, records, compression_level),
         base_offset=0,
         partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
         attributes=int(compression),
@@ -286,14 +289,34 @@ def _varints(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
 
 
 def _joined(fields: list[tuple[npt.NDArray[np.uint8], Integers]]) -> pa.Array:
-    """Return fields side by side as one ``binary`` value per row, without the padding."""
+    """Return fields side by side as one ``binary`` value per row, without the padding.
+
+    Beyond the first 64 rows, which have shorter offsets, the fields of most batches have no padding.
+    """
     rows = np.hstack([field for field, _ in fields])
-    keep = np.hstack([np.arange(field.shape[1]) < lengths[:, np.newaxis] for field, lengths in fields])
+    padded = _padded_rows(fields)
+    contents = rows.reshape(-1)
+    if padded:
+        keep = np.hstack(
+            [np.arange(field.shape[1]) < lengths[:padded, np.newaxis] for field, lengths in fields]
+        )
+        contents = np.concatenate([rows[:padded][keep], rows[padded:].reshape(-1)])
     offsets = np.zeros(len(rows) + 1, np.int32)
-    offsets[1:] = np.cumsum(sum(lengths for _, lengths in fields))
+    np.cumsum(sum(lengths for _, lengths in fields), out=offsets[1:])
     return pa.Array.from_buffers(
-        pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows[keep])]
+        pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(contents)]
     )
+
+
+def _padded_rows(fields: list[tuple[npt.NDArray[np.uint8], Integers]]) -> int:
+    """Return up to which row fields are shorter than their columns: 0, 64, or all."""
+    count = len(fields[0][1])
+    for padded in (0, _SHORT_OFFSETS):
+        if all(
+            field.shape[1] == 1 or (lengths[padded:] == field.shape[1]).all() for field, lengths in fields
+        ):
+            return min(padded, count)
+    return count
 
 
 def _contents(column: pa.Array) -> memoryview:
