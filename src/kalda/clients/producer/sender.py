@@ -166,9 +166,6 @@ class Sender:
         self._is_woken = False
         if self._is_closed:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         now = self._client.clock.monotonic()
         try:
             next_run = self._send_all(now)
@@ -177,9 +174,24 @@ class Sender:
             logger.exception("The producer failed and drops what it has not sent")
             self._abort_all(_fault(error))
             return
-        if next_run != float("inf") and not self._is_woken and self._loop is not None:
-            self._timer = self._loop.call_later(max(0.0, next_run - now), self.wakeup)
+        if next_run != float("inf"):
+            self._set_timer(max(0.0, next_run - now))
         self._wake_idle_waiters()
+
+    def _set_timer(self, delay: float) -> None:
+        """Look again after `delay` seconds; a timer that is due before stays, since looking twice is
+        harmless."""
+        assert self._loop is not None, "the sender was started"
+        timer, at = self._timer, self._loop.time() + delay
+        if timer is not None and not timer.cancelled() and timer.when() <= at:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wakeup()
 
     def _send_all(self, now: float) -> float:
         """Send what can be sent; return when to look again."""
@@ -201,6 +213,8 @@ class Sender:
                 self._send(node, batches, now)
             if not drained:
                 return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
+            if not self._accumulator.has_undrained:
+                return self._next_in_flight_expiry()
 
     def _is_held_by_transactions(self, transactions: TransactionManager) -> bool:
         """Let the transaction manager do its part; return whether no batch may be drained."""
