@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kalda.clients.consumer.consumer import Consumer
+from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.tools.console.byte_formats import ByteFormatError
@@ -32,7 +33,9 @@ def run_consume(tool: Tool, plan: ConsumePlan, form: LineForm) -> None:
     Raises:
         ToolError: a topic does not exist, or a record is not of the format.
     """
-    with Consumer.from_config({**_DEFAULTS, **tool.properties, **plan.properties()}) as consumer:
+    with Consumer.from_config(
+        {**_DEFAULTS, **tool.settings_for(ConsumerConfig), **plan.properties()}
+    ) as consumer:
         run = _Run(tool, plan, form, consumer)
         try:
             run.start()

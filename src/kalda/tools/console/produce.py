@@ -119,7 +119,9 @@ def produce(
         )
     except (LineError, ByteFormatError) as error:
         raise ToolUsageError(str(error)) from error
-    settings = dict(tool.properties)
+    from kalda.clients.producer.producer_config import ProducerConfig
+
+    settings = tool.settings_for(ProducerConfig)
     settings |= {} if acks is None else {"acks": acks}
     settings |= {} if compression is None else {"compression.type": compression}
     reader: Callable[[str, int], ConsoleRecord] = (

@@ -31,6 +31,7 @@ from kalda.tools.framework.tables import printable
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
+    from kalda.clients.config.common_config import CommonClientConfig
 
 BOOTSTRAP_VARIABLE: Final = "KALDA_BOOTSTRAP_SERVER"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
@@ -66,9 +67,14 @@ class Tool:
         """Return an admin client with the command's settings, to be used in ``async with``."""
         from kalda.clients.admin.admin_config import AdminConfig
         from kalda.clients.admin.async_admin import AsyncAdmin
+
+        return AsyncAdmin.from_config({**_ADMIN_DEFAULTS, **self.settings_for(AdminConfig)})
+
+    def settings_for(self, kind: "type[CommonClientConfig]") -> dict[str, str]:
+        """Return the properties that concern a kind of client; see `client_settings`."""
         from kalda.tools.framework.client_settings import settings_for
 
-        return AsyncAdmin.from_config({**_ADMIN_DEFAULTS, **settings_for(AdminConfig, self.properties)})
+        return settings_for(kind, self.properties)
 
 
 def noun(description: str) -> click.Group:

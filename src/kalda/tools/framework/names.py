@@ -52,9 +52,11 @@ class _ClusterName(click.ParamType):  # type: ignore[type-arg]  # generic in new
         return []
 
     async def _ask(self, properties: dict[str, str]) -> Iterable[str]:
+        from kalda.clients.admin.admin_config import AdminConfig
         from kalda.clients.admin.async_admin import AsyncAdmin
+        from kalda.tools.framework.client_settings import settings_for
 
-        async with AsyncAdmin.from_config(properties) as admin:
+        async with AsyncAdmin.from_config(settings_for(AdminConfig, properties)) as admin:
             return await self.names(admin)
 
     @abstractmethod

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from kalda.clients.consumer.consumer import Consumer
+from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool
@@ -41,7 +42,11 @@ class ConsumeRun(ConsumerRebalanceListener):
         output, statistics = self._tool.output, self._statistics
         if shows_header and output.form is not Form.JSON:
             output.item(None, DETAILED_HEADER if self._shows_intervals else HEADER)
-        properties = {"client.id": "perf-consumer-client", **settings, **self._tool.properties}
+        properties = {
+            "client.id": "perf-consumer-client",
+            **settings,
+            **self._tool.settings_for(ConsumerConfig),
+        }
         with Consumer.from_config(properties, topic, listener=self) as consumer:
             last_ms = _now_ms()
             while statistics.count < self._count:

@@ -6,7 +6,9 @@ import time
 from typing import Final
 
 from kalda.clients.consumer.consumer import Consumer
+from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.producer.producer import Producer
+from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.output import Form
@@ -26,10 +28,14 @@ def run_end_to_end(tool: Tool, topic: str, count: int, acks: str, size: int) -> 
     asyncio.run(_create_topic(tool, topic))
     output = tool.output
     payload = random_payload(size, random.Random(0))
-    produced = {**tool.properties, "acks": acks, "linger.ms": "0"}
+    produced = {**tool.settings_for(ProducerConfig), "acks": acks, "linger.ms": "0"}
     if acks == "1":
         produced["enable.idempotence"] = "false"
-    consumed = {**tool.properties, "enable.auto.commit": "false", "fetch.max.wait.ms": "500"}
+    consumed = {
+        **tool.settings_for(ConsumerConfig),
+        "enable.auto.commit": "false",
+        "fetch.max.wait.ms": "500",
+    }
     latencies: list[float] = []
     with Consumer.from_config(consumed) as consumer, Producer.from_config(produced) as producer:
         partitions = [each.topic_partition for each in consumer.partitions_for(topic)]

@@ -21,12 +21,15 @@ def run_produce(
         ToolError: some records were not acknowledged; the report counts the others.
     """
     from kalda.clients.producer.producer import Producer
+    from kalda.clients.producer.producer_config import ProducerConfig
 
     output = tool.output
     clock = time.monotonic
     failures = 0
     first_failure: Exception | None = None
-    with Producer.from_config({"client.id": "perf-producer-client", **tool.properties}) as producer:
+    with Producer.from_config(
+        {"client.id": "perf-producer-client", **tool.settings_for(ProducerConfig)}
+    ) as producer:
         producer.partitions_for(topic)  # the first record must not measure the look-up of the topic
         start_s = clock()
         statistics = ProduceStatistics(record_count, start_s, interval_s)

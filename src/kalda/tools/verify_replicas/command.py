@@ -54,7 +54,9 @@ async def verify_replicas(
         start = -1 if start is None and follow else start
         await _add_partitions(admin, described, verification, start, follow)
     ids = {name: each.topic_id for name, each in described.items() if each.topic_id is not None}
-    client = NetworkClient(AdminConfig.from_properties({"client.id": "kalda", **tool.properties}), Metadata())
+    client = NetworkClient(
+        AdminConfig.from_properties({"client.id": "kalda", **tool.settings_for(AdminConfig)}), Metadata()
+    )
     client.start()
     try:
         await client.refresh_metadata(timeout_ms=15_000)
