@@ -11,6 +11,7 @@ from kalda.tools.console.consume_plan import ConsumePlan, Start, StartKind, pars
 from kalda.tools.console.record_lines import FORMATTER_PROPERTIES, LineForm
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.names import GroupName, TopicName
 from kalda.tools.framework.option_types import EnumType, Integer
 from kalda.tools.framework.values import parse_settings
 
@@ -24,8 +25,10 @@ def _print_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 @command("consume")
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--topic", "more_topics", metavar="TOPIC", multiple=True, help="A topic; repeatable.")
+@click.argument("topics", metavar="[TOPIC]...", type=TopicName(), nargs=-1)
+@click.option(
+    "--topic", "more_topics", type=TopicName(), metavar="TOPIC", multiple=True, help="A topic; repeatable."
+)
 @click.option("--include", metavar="REGEX", help="Read the topics whose whole name matches.")
 @click.option("--partition", "partitions", type=Integer(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--from-beginning", is_flag=True, help="Start at the first record, or where the group is.")
@@ -35,7 +38,9 @@ def _print_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--follow", "-f", is_flag=True, help="Start at the end and wait for new records.")
 @click.option("--max-messages", "-n", type=Integer(1), metavar="COUNT", help="End after as many records.")
 @click.option("--timeout-ms", type=Integer(1), metavar="MS", help="End when no record came for so long.")
-@click.option("--group", metavar="GROUP", help="Read as a member of the group and commit offsets.")
+@click.option(
+    "--group", type=GroupName(), metavar="GROUP", help="Read as a member of the group and commit offsets."
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),

@@ -20,6 +20,7 @@ from kalda.tools.console.line_reader import (
 )
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import EnumType, Integer
 from kalda.tools.framework.output import Form
 from kalda.tools.framework.values import parse_settings
@@ -40,8 +41,8 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @command("produce")
-@click.argument("topic_argument", metavar="[TOPIC]", required=False)
-@click.option("--topic", metavar="TOPIC", help="The topic, where it is not an argument.")
+@click.argument("topic_argument", metavar="[TOPIC]", type=TopicName(), required=False)
+@click.option("--topic", type=TopicName(), metavar="TOPIC", help="The topic, where it is not an argument.")
 @click.option("--file", "files", type=click.Path(), multiple=True, help="Read this file; repeatable.")
 @click.option("--json-lines", is_flag=True, help="Lines are JSON objects, as `kalda consume --json` writes.")
 @click.option(

@@ -6,11 +6,12 @@ import click
 
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import Integer
 
 perf = noun("Measure a cluster, with the output columns of Kafka's tools.")
 
-_topic = click.option("--topic", metavar="TOPIC", required=True, help="The topic.")
+_topic = click.option("--topic", type=TopicName(), metavar="TOPIC", required=True, help="The topic.")
 _reporting_interval = click.option(
     "--reporting-interval",
     type=Integer(1),

@@ -36,6 +36,9 @@ class Found:
 
     state: ClusterState
     defaults: Defaults
+    broker_ids: Sequence[int] | None = None
+    """The brokers of the cluster; None where the settings of brokers were not asked for."""
+
     remarks: list[str] = field(default_factory=list)
     """What cannot be in the files, such as passwords."""
 
@@ -51,15 +54,17 @@ async def read_state(admin: AsyncAdmin, parts: Parts, environment: Environment) 
     topics: dict[str, TopicState] | None = None
     groups: dict[str, dict[TopicPartition, int]] | None = None
     brokers: dict[int | None, Configs] | None = None
+    broker_ids: list[int] | None = None
     if parts.brokers:
-        brokers, broker_defaults = await _read_brokers(admin, remarks)
+        broker_ids = [broker.id for broker in (await admin.describe_cluster()).nodes]
+        brokers, broker_defaults = await _read_brokers(admin, broker_ids, remarks)
         defaults = Defaults({}, broker_defaults)
     if parts.topics:
         topics, topic_defaults = await _read_topics(admin, environment.ignored_topics)
         defaults = Defaults(topic_defaults, defaults.broker)
     if parts.groups:
         groups = await _read_groups(admin, environment)
-    return Found(ClusterState(topics, groups, brokers), defaults, remarks)
+    return Found(ClusterState(topics, groups, brokers), defaults, broker_ids, remarks)
 
 
 async def _read_topics(
@@ -88,11 +93,10 @@ async def _read_topics(
 
 
 async def _read_brokers(
-    admin: AsyncAdmin, remarks: list[str]
+    admin: AsyncAdmin, broker_ids: Sequence[int], remarks: list[str]
 ) -> tuple[dict[int | None, Configs], dict[str, str]]:
-    cluster = await admin.describe_cluster()
     resources: dict[int | None, ConfigResource] = {CLUSTER_DEFAULT: ConfigResource.broker()}
-    resources |= {broker.id: ConfigResource.broker(broker.id) for broker in cluster.nodes}
+    resources |= {broker: ConfigResource.broker(broker) for broker in broker_ids}
     settings = await admin.describe_configs(resources.values(), include_synonyms=True)
     settings.raise_for_errors()
     found: dict[int | None, Configs] = {}

@@ -218,7 +218,13 @@ async def _plan(tool: Tool, folder: "Folder", parts: "Parts", *, deletes_offsets
     wanted = folder.limited(parts)
     async with tool.admin() as admin:
         found = await read_state(admin, wanted.parts, folder.environment)
-    return plan(found.state, wanted.state, found.defaults, deletes_offsets=deletes_offsets)
+    return plan(
+        found.state,
+        wanted.state,
+        found.defaults,
+        deletes_offsets=deletes_offsets,
+        brokers=found.broker_ids,
+    )
 
 
 def _ask(tool: Tool, plan: "Plan", allowed: "frozenset[Risk]") -> None:

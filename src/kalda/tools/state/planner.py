@@ -7,7 +7,7 @@ What must not break: applying the steps of a plan gives the wanted state, and a 
 A property test applies plans to a model.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kalda.common.types import TopicPartition
 from kalda.tools.state.model import (
@@ -40,6 +40,7 @@ def plan(
     defaults: Defaults = NO_DEFAULTS,
     *,
     deletes_offsets: bool = False,
+    brokers: Collection[int] | None = None,
 ) -> Plan:
     """Return the steps from `current` to `wanted`.
 
@@ -51,11 +52,20 @@ def plan(
         wanted: what the files say.
         defaults: the values that settings have where they are not set.
         deletes_offsets: whether offsets without a file are deleted.
+        brokers: the brokers of the cluster; None if they are not known.
     """
     steps: list[PlannedStep] = []
     impossible: list[str] = []
     if wanted.broker_configs is not None:
-        steps += _broker_steps(current.broker_configs or {}, wanted.broker_configs, defaults.broker)
+        reachable = dict(wanted.broker_configs)
+        for broker in sorted(each for each in reachable if each is not None):
+            if brokers is not None and broker not in brokers:
+                del reachable[broker]
+                impossible.append(
+                    f"broker {broker} has settings in the file and is not in the cluster, which has "
+                    f"{', '.join(map(str, sorted(brokers)))}: start it, or remove its settings from the file"
+                )
+        steps += _broker_steps(current.broker_configs or {}, reachable, defaults.broker)
     if wanted.topics is not None:
         steps += _topic_steps(current.topics or {}, wanted.topics, defaults.topic, impossible)
     if wanted.groups is not None:

@@ -7,6 +7,7 @@ import click
 
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import Integer
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @command("verify-replicas")
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("topics", metavar="[TOPIC]...", type=TopicName(), nargs=-1)
 @click.option("--topics-include", metavar="REGEX", help="Verify the topics whose whole name matches.")
 @click.option("--include-compacted", is_flag=True, help="Verify compacted topics too.")
 @click.option("--time", "start", type=Integer(-2), metavar="MS", help="Where to start; -1: at the end.")

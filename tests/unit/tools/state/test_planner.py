@@ -118,6 +118,16 @@ def test_settings_of_brokers_come_first_and_those_of_all_brokers_before_those_of
     ] == lines(plan(current, wanted, DEFAULTS))
 
 
+def test_settings_of_a_broker_that_the_cluster_does_not_have_are_impossible() -> None:
+    """A folder of another cluster names its brokers."""
+    wanted = ClusterState(None, None, {0: {"log.cleaner.threads": "2"}, 7: {"log.cleaner.threads": "2"}})
+
+    found = plan(ClusterState(), wanted, brokers=[0, 1])
+    assert [("~ broker 0: log.cleaner.threads=2", None)] == lines(found)
+    (reason,) = found.impossible
+    assert reason.startswith("broker 7 has settings in the file and is not in the cluster, which has 0, 1: ")
+
+
 def group(**offsets: int) -> ClusterState:
     return ClusterState(
         groups={"g": {TopicPartition("t", int(name[1:])): at for name, at in offsets.items()}}
