@@ -4,6 +4,7 @@ It decides nothing. `_blocking` derives a method from the asynchronous one, with
 docstring, so that both classes document and type the same interface in one place.
 """
 
+import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from types import TracebackType
@@ -50,6 +51,8 @@ class Admin:
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._admin: Final = AsyncAdmin(**options)
         self._thread: Final = LoopThread("kalda-admin")
+        self._finalizer: Final = weakref.finalize(self, _abandon, self._admin, self._thread)
+        self._finalizer.atexit = False
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
@@ -74,11 +77,16 @@ class Admin:
     def close(self, timeout_s: float = 5.0) -> None:
         """Close the connections and end the thread; calls under way fail. A second call does nothing.
 
+        In a fork, where the client belongs to the parent, it only marks the child's copy as closed.
+
         Args:
             timeout_s: How long the call may take at most.
         """
-        if not self._thread.is_closed:
-            self._thread.call(self._admin.close(timeout_s))
+        self._finalizer.detach()
+        try:
+            if self._thread.is_usable:
+                self._thread.call(self._admin.close(timeout_s))
+        finally:
             self._thread.close()
 
     def _call(self, coroutine: Coroutine[object, object, T]) -> T:
@@ -123,3 +131,8 @@ class Admin:
     abort_transaction = _blocking(AsyncAdmin.abort_transaction)
     fence_producers = _blocking(AsyncAdmin.fence_producers)
     force_terminate_transaction = _blocking(AsyncAdmin.force_terminate_transaction)
+
+
+def _abandon(admin: AsyncAdmin, thread: LoopThread) -> None:
+    """Close the connections and end the thread of a client that was dropped without `close`."""
+    thread.close_soon(admin.close(0.0))
