@@ -1,6 +1,9 @@
 """`kalda consume`: which records it prints, in which form, and when it ends."""
 
 import json
+import os
+import pty
+import signal
 import subprocess
 import time
 import uuid
@@ -200,3 +203,46 @@ def test_wrong_arguments(kalda: Commands, topic: str) -> None:
         assert (2, True) == (done.code, message in done.stderr), done
     done = kalda.refused("consume", "nowhere")
     assert (1, "kalda: topic nowhere does not exist\n") == (done.code, done.stderr)
+
+
+def test_ctrl_c_ends_following_in_order(kalda: Commands, topic: str, fill: Callable[[int], None]) -> None:
+    """It is the usual end of --follow, so it is no failure."""
+    fill(1)
+    process = subprocess.Popen(
+        [*KALDA, "consume", topic, "--follow", "--from-beginning", "--bootstrap-server", kalda.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert ("value 0\n", "") == (first, stdout)
+    assert (0, "1 record consumed\n") == (process.returncode, stderr)
+
+
+def test_a_terminal_does_not_execute_what_records_hold(kalda: Commands, topic: str) -> None:
+    """Anybody who may produce could otherwise take over the terminal of an operator."""
+    with Producer(bootstrap_servers=kalda.bootstrap) as producer:
+        producer.send(topic, b"\x1b[31mred\x07").result(10)
+    end, other = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*KALDA, "consume", topic, "--bootstrap-server", kalda.bootstrap],
+            stdin=subprocess.DEVNULL,
+            stdout=other,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=True,
+        )
+        shown = os.read(end, 4096)
+    finally:
+        os.close(end)
+        os.close(other)
+    assert (b"\\x1b[31mred\\x07\r\n", b"1 record consumed\n") == (shown, done.stderr)
+    assert "\x1b[31mred\x07\n" == kalda("consume", topic).stdout
