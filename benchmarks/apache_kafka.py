@@ -133,8 +133,15 @@ class ApacheKafka:
     """
 
     def __init__(
-        self, *, version: str = KAFKA_VERSION, settings: dict[str, str] | None = None, heap: str = "1g"
+        self,
+        *,
+        version: str = KAFKA_VERSION,
+        settings: dict[str, str] | None = None,
+        heap: str = "1g",
+        plugins: Path | None = None,
     ) -> None:
+        self._plugins: Final = plugins
+        """A directory with classes that settings name, for the class path."""
         self._version: Final = version
         self._settings: Final = dict(settings or {})
         self._heap: Final = heap
@@ -275,7 +282,7 @@ class ApacheKafka:
                     java,
                     *options,
                     "-cp",
-                    f"{jars}/*",
+                    f"{jars}/*" if self._plugins is None else f"{jars}/*:{self._plugins}",
                     "kafka.Kafka",
                     str(directory / "server.properties"),
                 ],
