@@ -8,6 +8,7 @@ that a commit in the middle of a loop commits exactly what the loop has got.
 """
 
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
@@ -29,6 +30,7 @@ from kalda.clients.consumer.group_port import OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
+from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -89,6 +91,8 @@ class Consumer:
         self._generator: Generator[ConsumerRecord[Any, Any], None, None] | None = None
         self._thread: Final = LoopThread(setup.config.client_id)
         self._inner: Final = self._thread.call(self._make(listener))
+        self._finalizer: Final = weakref.finalize(self, _abandon, self._inner, self._thread)
+        self._finalizer.atexit = False
         try:
             self._run(self._inner.start())
             if topics:
@@ -119,9 +123,15 @@ class Consumer:
 
         Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
         """
-        if self._thread.is_closed:
+        try:
+            self._thread.check_usable()
+        except IllegalStateError:
+            # It is closed, or this process is a fork: the connections are those of the parent.
+            self._finalizer.detach()
+            self._thread.close()
             return
         with self._guard:
+            self._finalizer.detach()
             try:
                 self._run(self._inner.close(timeout_s), with_rebalances=True, can_wake=False)
             finally:
@@ -398,3 +408,8 @@ class Consumer:
     def _raise_wakeup(self) -> None:
         self._is_woken = False
         raise WakeupError("wakeup() was called")
+
+
+def _abandon(inner: LoopSide, thread: LoopThread) -> None:
+    """Leave the group and end the thread of a consumer that was not closed, without waiting for it."""
+    thread.close_soon(inner.abandon())

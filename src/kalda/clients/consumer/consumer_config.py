@@ -158,7 +158,7 @@ class ConsumerConfig(CommonClientConfig):
     max_partition_fetch_bytes = integer(
         1_048_576,
         "How many bytes of one partition a fetch returns at most; a single larger batch is returned "
-        "nevertheless. A partition with as many fetched and unread bytes is not fetched.",
+        "nevertheless. A partition with more fetched and unread bytes is not fetched.",
         at_least(0),
         importance=HIGH,
     )

@@ -2,7 +2,8 @@
 
 The next fetch of a partition begins where the last one ended, whether or not the user has read that, so that
 records arrive while others are processed. Two bounds hold this back: `max.partition.fetch.bytes` for the
-unread bytes of each partition, and `fetch.max.bytes` for all of them.
+unread bytes of each partition, and `fetch.max.bytes` for all of them. A full response just reaches the first
+bound, so that one fetch is read while the next one is under way.
 
 What a maintainer must not break: a broker gets no fetch while one of its partitions has no room. A fetch of
 the others might wait at the broker for `fetch.max.wait.ms`, and hold up the one that is read fastest.
@@ -130,7 +131,7 @@ class FetchPlanner:
             if not_before > now:
                 plan.retry_at = min(not_before, plan.retry_at or not_before)
                 continue
-            if not has_room or unread.get(partition, 0) >= max(self._partition_bytes, 1):
+            if not has_room or unread.get(partition, 0) > self._partition_bytes:
                 plan.needs_room = True
                 full.add(node)
                 continue

@@ -21,6 +21,9 @@ from kalda.common.types import TopicPartition
 if TYPE_CHECKING:
     from kalda.clients.consumer.arrow_poll import ArrowPoll
 
+_ABANDON_SECONDS: Final = 1.0
+"""Enough to leave the group; nobody waits for it."""
+
 
 class LoopSide(AsyncConsumer):
     """An `AsyncConsumer` for `Consumer`; see there."""
@@ -58,6 +61,11 @@ class LoopSide(AsyncConsumer):
     def give_up_arrow(self) -> None:
         """Have rows that were decoded and not returned come as records."""
         self._give_up_arrow()
+
+    async def abandon(self) -> None:
+        """Close without the user, whose listener cannot be called any more."""
+        self._listener = None
+        await self.close(_ABANDON_SECONDS)
 
     async def polled(self) -> None:
         """Call `ConsumerCore.polled` on the loop."""

@@ -1,6 +1,8 @@
 """The synchronous consumer against a real broker, of what another client wrote."""
 
+import gc
 import json
+import os
 import re
 import threading
 import time
@@ -396,6 +398,42 @@ def test_errors_say_what_to_do(bootstrap: str, topic_name: TopicName) -> None:
     with pytest.raises(IllegalStateError, match="is closed"):
         consumer.poll(0)
     consumer.close()
+
+
+def test_a_fork_can_only_close_its_copy(bootstrap: str, topic_name: TopicName) -> None:
+    """The connections belong to the parent, which reads on."""
+    topic = topic_name("fork")
+    create_topic(bootstrap, topic)
+    with Consumer(bootstrap_servers=bootstrap, **EARLIEST) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                consumer.poll(0)
+            except IllegalStateError:
+                consumer.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        produce(bootstrap, topic, [b"v"])
+        assert 1 == len(read(consumer, 1))
+
+
+def test_a_consumer_that_is_dropped_leaves_no_thread(bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("dropped")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"v"])
+    options: Any = {**EARLIEST, "client_id": topic, "group_id": topic}
+    consumer = Consumer(topic, bootstrap_servers=bootstrap, listener=Recorder(), **options)
+    assert 1 == len(read(consumer, 1))
+    del consumer
+    gc.collect()
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while any(thread.name == topic for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_damaged_records_are_reported(
