@@ -12,6 +12,9 @@ from tests.integration.tools.commands import KALDA, Commands
 CPU_SECONDS_MAX = 0.25
 """The bound on the time of a small command."""
 
+IMPORT_SECONDS = 0.05
+"""What `import asyncio` takes on a machine that is idle; on a busy one, processor time grows too."""
+
 _PROGRAM = """
 import atexit, sys
 from kalda.cli import main
@@ -45,17 +48,25 @@ def test_help_imports_no_client_and_nothing_heavy() -> None:
     "arguments", [["--help"], ["topics", "--help"], ["topics", "create", "-h"], ["topics", "list"]]
 )
 def test_small_commands_are_quick(kalda: Commands, arguments: list[str]) -> None:
-    """Processor time, the least of three runs: a busy machine stretches the time on the clock."""
-    environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": kalda.bootstrap}
+    """Processor time, the least of three runs: a busy machine stretches the time on the clock most."""
+    command = [*KALDA, *arguments]
+    busyness = max(1.0, least_seconds([sys.executable, "-c", "import asyncio"]) / IMPORT_SECONDS)
+
+    assert least_seconds(command, kalda.bootstrap) < CPU_SECONDS_MAX * busyness
+
+
+def least_seconds(command: list[str], bootstrap: str = "") -> float:
+    """The processor time of a process, the least of three."""
 
     def seconds() -> float:
-        process = subprocess.Popen([*KALDA, *arguments], stdout=subprocess.DEVNULL, env=environment)
+        environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": bootstrap}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         assert 0 == process.returncode
         return usage.ru_utime + usage.ru_stime
 
-    assert min(seconds() for _ in range(3)) < CPU_SECONDS_MAX
+    return min(seconds() for _ in range(3))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
