@@ -73,7 +73,7 @@ class ClientConnection:
         """
         spec = self._spec_of(request)
         expects_response = registry.expects_response(request)
-        return self._send(spec, version, [codec.encode(request, version)], expects_response)
+        return self._send(spec, version, codec.encode_parts(request, version), expects_response)
 
     def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> bytes:
         """Take the body of a request that the caller encoded; its response comes from `receive_body`.
@@ -85,7 +85,7 @@ class ClientConnection:
         """
         return self._send(registry.spec(api_key), version, chunks, expects_response=True)
 
-    def _send(self, spec: ApiSpec, version: int, chunks: Iterable[bytes], expects_response: bool) -> bytes:
+    def _send(self, spec: ApiSpec, version: int, chunks: Iterable[Buffer], expects_response: bool) -> bytes:
         if expects_response and len(self._in_flight) >= self._in_flight_max:
             raise MessageError(f"{len(self._in_flight)} requests are in flight; receive responses first")
         last = self._last_correlation_id

@@ -36,8 +36,24 @@ def encode(message: Message, version: int) -> bytes:
     try:
         return b"".join(parts)
     except TypeError:
-        name = message.SCHEMA.name
-        raise MessageError(f"{name} v{version} holds records that are not bytes; use encode_chunks") from None
+        raise _not_bytes(message, version) from None
+
+
+def encode_parts(message: Message, version: int) -> list[Buffer]:
+    """Write the body of a message as bytes-like parts, records uncopied, for a caller that joins them itself.
+
+    Raises:
+        MessageError: as `encode`.
+    """
+    parts = _encode_parts(message, version)
+    if not all(type(part) in _BYTES_LIKE for part in parts):
+        raise _not_bytes(message, version)
+    return parts
+
+
+def _not_bytes(message: Message, version: int) -> MessageError:
+    name = message.SCHEMA.name
+    return MessageError(f"{name} v{version} holds records that are not bytes; use encode_chunks")
 
 
 def encode_chunks(message: Message, version: int) -> list[bytes | SizedRecords]:

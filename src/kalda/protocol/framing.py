@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final
 
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.wire_format import Buffer
 
 SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = SIZE.size
@@ -19,9 +20,9 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`; the default limit of a reader."""
 
 
-def frame(chunks: Iterable[bytes]) -> bytes:
+def frame(chunks: Iterable[Buffer]) -> bytes:
     """Put the size before the chunks of one message."""
-    parts = [b"", *chunks]
+    parts: list[Buffer] = [b"", *chunks]
     parts[0] = SIZE.pack(sum(map(len, parts)))
     # One copy: a Produce request has a megabyte.
     return b"".join(parts)

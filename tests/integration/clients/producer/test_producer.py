@@ -1,12 +1,13 @@
 """The synchronous producer against a real broker, read by another client."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import confluent_kafka
 import pytest
 
-from kalda import Producer, RecordMetadata
-from kalda.clients.errors import IllegalStateError, SerializationError
+from kalda import Producer, ProducerRecord, RecordMetadata
+from kalda.clients.errors import IllegalStateError, RecordTooLargeError, SerializationError
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]
@@ -79,3 +80,38 @@ def test_text_without_a_serializer_is_refused_with_the_fix(
     with Producer(bootstrap_servers=bootstrap, value_serializer=str.encode) as producer:
         producer.send(topic, "text").result(20)
     assert b"text" == read(bootstrap, topic, 1)[0].value()
+
+
+def test_interceptors_change_records_and_see_results(
+    bootstrap: str, topic_name: TopicName, read: Read
+) -> None:
+    topic = topic_name("interceptors")
+    events: list[tuple[str, object]] = []
+
+    class Upper:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return replace(record, value=str(record.value).upper(), key="k")
+
+        def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+            events.append(("interceptor", metadata.offset if error is None else type(error)))
+
+        def close(self) -> None:
+            events.append(("close", None))
+
+    with Producer(
+        bootstrap_servers=bootstrap,
+        interceptors=[Upper()],
+        value_serializer=str.encode,
+        key_serializer=str.encode,
+        max_request_size=1_000,
+    ) as producer:
+        producer.send(
+            topic, "v", on_delivery=lambda metadata, _: events.append(("delivery", metadata.offset))
+        )
+        producer.flush(20)
+        with pytest.raises(RecordTooLargeError):
+            producer.send(topic, "v" * 2_000)
+    (message,) = read(bootstrap, topic, 1)
+    assert (b"V", b"k") == (message.value(), message.key())
+    expected = [("interceptor", 0), ("delivery", 0), ("interceptor", RecordTooLargeError), ("close", None)]
+    assert expected == events
