@@ -108,7 +108,9 @@ class Player:
         assert self.step is not None
         if not self.member.is_reconciling(self.step):
             return "not relevant any more"
-        self.member.reconciled(self.step)
+        if not self.member.take(self.step):
+            return "has to wait for the answer to a heartbeat"
+        self.member.taken(self.step)
         return "a heartbeat is due" if self.member.is_heartbeat_urgent else "nothing is due"
 
     def commit(self) -> str:

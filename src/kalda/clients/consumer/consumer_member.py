@@ -5,6 +5,8 @@ until its partitions are the target. `ConsumerMembership` sends the heartbeats a
 
 What a maintainer must not break: a heartbeat carries only what has changed since the last one that was
 answered. After every failure all fields are sent again, because the broker may or may not have seen them.
+And the member never uses a partition that a heartbeat without an answer did not name among those it owns:
+the broker may have given it to another member because of that.
 """
 
 import logging
@@ -157,8 +159,8 @@ class ConsumerMember:
         self._has_stated_id = False
         self._has_stated_regex = False
         self._last_number = _NOT_ASSIGNED
-        # Assignments with lower numbers are from before the last join.
-        self._first_number = 0
+        # Whether a heartbeat that said what the member owns has no answer yet.
+        self._is_statement_open = False
 
     @property
     def is_in_group(self) -> bool:
@@ -181,7 +183,6 @@ class ConsumerMember:
         """Join with the next heartbeat, from outside the group."""
         self.epoch = JOIN_EPOCH
         self.current = self.target = NO_ASSIGNMENT
-        self._first_number = self._last_number + 1
         self._sent.clear()
         self._go(MemberState.JOINING)
 
@@ -235,6 +236,7 @@ class ConsumerMember:
         if options.server_assignor is not None and self._is_new("assignor", options.server_assignor):
             request.server_assignor = options.server_assignor
         if self._is_new("assignment", self.current):
+            self._is_statement_open = True
             request.topic_partitions = [
                 TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
                 for topic_id, numbers in self.current.partitions.items()
@@ -295,13 +297,27 @@ class ConsumerMember:
         )
 
     def is_reconciling(self, reconciliation: Reconciliation) -> bool:
-        """Whether the reconciliation still makes sense: the member is where it was."""
-        return self.state is MemberState.RECONCILING and reconciliation.resolved.number >= self._first_number
+        """Whether the reconciliation still makes sense: the member has the same target."""
+        return (
+            self.state is MemberState.RECONCILING
+            and reconciliation.resolved.number == self.target.number
+            and not self._is_taken(reconciliation)
+        )
 
-    def reconciled(self, reconciliation: Reconciliation) -> None:
-        """Take note that the listener has returned and the partitions are in use; acknowledge them."""
+    def take(self, reconciliation: Reconciliation) -> bool:
+        """Own the partitions of a reconciliation from now on, if nothing speaks against it; return whether.
+
+        While a heartbeat that names other partitions has no answer, nothing may be added.
+        """
+        if not self.is_reconciling(reconciliation) or self._is_statement_open:
+            return False
         self.current = reconciliation.resolved
-        self._go(MemberState.ACKNOWLEDGING)
+        return True
+
+    def taken(self, reconciliation: Reconciliation) -> None:
+        """Take note that the listener has returned: the next heartbeat acknowledges what the member owns."""
+        if self.state is MemberState.RECONCILING and self._is_taken(reconciliation):
+            self._go(MemberState.ACKNOWLEDGING)
 
     # Commits
 
@@ -329,7 +345,11 @@ class ConsumerMember:
 
     # Internals
 
+    def _is_taken(self, reconciliation: Reconciliation) -> bool:
+        return self.current is reconciliation.resolved
+
     def _on_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        self._is_statement_open = False
         if self.state in _OUTSIDE or self.state is MemberState.LEAVING:
             return
         self._has_stated_id = True

@@ -304,8 +304,15 @@ class ConsumerMembership(GroupMembership):
             if not member.is_reconciling(step):
                 return True
             await self._call_listener(RebalanceEvent.REVOKED, revoked)
-        if member.is_reconciling(step):
-            await self._use(step)
+            if not member.is_in_group:
+                return True
+            # The revocation is complete, whatever target may have come meanwhile.
+            self._subscriptions.assign_from_subscribed(sorted(owned & step.assigned))
+        if not member.is_reconciling(step):
+            return True
+        if not member.take(step):
+            return False
+        await self._use(step)
         return True
 
     async def _use(self, step: Reconciliation) -> None:
@@ -313,8 +320,8 @@ class ConsumerMembership(GroupMembership):
         for topic in {each.topic for each in step.assigned}:
             self._client.metadata.add_topic(topic, now)
         await self._assign(step.assigned, step.assigned.difference(self._subscriptions.assigned()))
-        if self._member.is_reconciling(step):
-            self._member.reconciled(step)
+        self._member.taken(step)
+        if self._member.state is MemberState.ACKNOWLEDGING:
             self._names = {
                 topic_id: name
                 for topic_id, name in self._names.items()
