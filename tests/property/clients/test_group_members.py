@@ -39,7 +39,9 @@ Step = tuple[str, int]
 
 
 def steps(*actions: str) -> st.SearchStrategy[list[Step]]:
-    return st.lists(st.tuples(st.sampled_from(actions), st.integers(0, MEMBERS - 1)), max_size=80)
+    return st.lists(
+        st.tuples(st.sampled_from(actions), st.integers(0, MEMBERS - 1)), min_size=20, max_size=80
+    )
 
 
 class ClassicConsumer:
@@ -140,6 +142,10 @@ class ClassicRun:
             member.receive(is_lost=True)
         elif action == "heartbeat":
             member.heartbeat()
+        elif action == "all poll":
+            for each in self.members:
+                each.heartbeat()
+                each.poll()
         elif action == "rejoin":
             member.machine.request_rejoin("a test asked for it")
         elif action == "leave":
@@ -178,14 +184,24 @@ class ClassicRun:
 @settings(max_examples=120, deadline=None)
 @given(
     strategy=st.sampled_from(["range", "roundrobin", "sticky", "cooperative-sticky"]),
+    order=st.lists(st.integers(0, MEMBERS - 1), min_size=4, max_size=20),
     actions=steps(
-        *["poll", "receive", "poll", "receive", "heartbeat", "lose", "rejoin", "leave", "fail over", "time"]
+        *["all poll", "receive", "receive", "receive", "receive", "poll", "heartbeat", "lose", "rejoin"],
+        *["leave", "fail over", "time"],
     ),
 )
-def test_partitions_of_a_classic_group_have_one_user(strategy: str, actions: Sequence[Step]) -> None:
+def test_partitions_of_a_classic_group_have_one_user(
+    strategy: str, order: Sequence[int], actions: Sequence[Step]
+) -> None:
     """In the end all members are in one generation that assigns everything."""
     run = ClassicRun(strategy)
     run.settle(2)
+    # A third member joins; the members see the new generation in any order.
+    for action in ("poll", "receive", "poll", "all poll"):
+        run.do(action, 2)
+    for number in order:
+        run.do("receive", number)
+        run.check()
     for action, number in actions:
         run.do(action, number)
         run.check()
