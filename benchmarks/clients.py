@@ -18,8 +18,11 @@ from benchmarks.end_to_end import Figure, create_topic, delete_topic
 _RUNS: Final = 3
 _TIMEOUT_SECONDS: Final = 180
 
-COUNTS: Final = {100: 200_000, 1_000: 100_000}
-"""Records of one run, by the size of their values."""
+SIZES: Final = (100, 1_000)
+_SLOW_COUNTS: Final = {100: 200_000, 1_000: 100_000}
+_FAST_COUNTS: Final = {100: 1_000_000, 1_000: 300_000}
+"""Records of one run, by the size of their values: record by record in Python, and all others."""
+_FAST: Final = ("kalda send_arrow", "confluent produce", "kalda poll_arrow", "confluent consume")
 
 PRODUCERS: Final = (
     "kalda send",
@@ -42,9 +45,9 @@ _LATENCY_ROUNDS: Final = 3_000
 def run(bootstrap: str) -> list[Figure]:
     """Measure throughput of producers and consumers, and the latency of one record in flight."""
     figures: list[Figure] = []
-    for size, count in COUNTS.items():
-        rates = _rates(bootstrap, PRODUCERS, size, count, filled=False)
-        rates |= _rates(bootstrap, CONSUMERS, size, count, filled=True)
+    for size in SIZES:
+        rates = rates_of(bootstrap, PRODUCERS, size, filled=False)
+        rates |= rates_of(bootstrap, CONSUMERS, size, filled=True)
         figures += [(f"{name}, {size} B", rate / 1e6, "M records/s") for name, rate in rates.items()]
         figures += [
             (f"{ours} / {theirs}, {size} B", rates[ours] / rates[theirs], "x")
@@ -70,7 +73,7 @@ def run(bootstrap: str) -> list[Figure]:
 def _outages() -> list[Figure]:
     """Measure a producer whose broker, one of its own, is gone for a minute."""
     figures: list[Figure] = []
-    for size in COUNTS:
+    for size in SIZES:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.clients_outage", str(size)],
             capture_output=True,
@@ -111,20 +114,19 @@ def child(client: str, verb: str, bootstrap: str, topic: str, size: int, count: 
     return found
 
 
-def _rates(
-    bootstrap: str, clients: Sequence[str], size: int, count: int, *, filled: bool
-) -> dict[str, float]:
+def rates_of(bootstrap: str, clients: Sequence[str], size: int, *, filled: bool) -> dict[str, float]:
     """Return records a second by client; consumers read one topic that is filled before."""
     found: dict[str, list[float]] = {client: [] for client in clients}
     shared = f"clients-{size}"
     if filled:
         create_topic(bootstrap, shared)
-        child("confluent produce", "produce", bootstrap, shared, size, count)
+        child("confluent produce", "produce", bootstrap, shared, size, _FAST_COUNTS[size])
     for number in range(_RUNS):
         for client in clients:
             topic = shared if filled else f"clients-{size}-{number}-{client.replace(' ', '-')}"
             if not filled:
                 create_topic(bootstrap, topic)
+            count = (_FAST_COUNTS if client in _FAST else _SLOW_COUNTS)[size]
             verb = "consume" if filled else "produce"
             found[client].append(count / child(client, verb, bootstrap, topic, size, count)["seconds"])
             if not filled:
