@@ -209,7 +209,14 @@ def confluent_consume(bootstrap: str, topic: str, _size: int, count: int) -> flo
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            # With its defaults librdkafka pauses for a second whenever 100,000 messages wait.
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 1_048_576,
+        }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     begin = time.perf_counter()
