@@ -65,8 +65,8 @@ class ProducerBatch:
         "_bytes",
         "attempts",
         "base_sequence",
-        "callbacks",
         "created",
+        "deliveries",
         "is_closed",
         "is_in_request",
         "is_split",
@@ -122,8 +122,8 @@ class ProducerBatch:
         self.is_transactional = False
         self.sequence_has_been_reset = False
         """Whether the identity or sequence changed after the batch was built."""
-        self.callbacks: list[tuple[int, RecordFuture, Delivery]] = []
-        """Index, future and `on_delivery` of the records that have one, in order."""
+        self.deliveries: list[Delivery | None] = []
+        """`on_delivery` by index, up to the last record that has one."""
         self._builder = builder
         self._bytes: bytearray | None = None
 
@@ -202,10 +202,11 @@ class ProducerBatch:
             return None
         self.room -= builder.append_next(key, value, timestamp_ms, headers)
         self.record_count = index + 1
-        future = RecordFuture(self.result, index, timestamp_ms, key_size, value_size)
+        result = self.result
+        result.add_record(timestamp_ms, key_size, value_size)
         if on_delivery is not None:
-            self.callbacks.append((index, future, on_delivery))
-        return future
+            self._add_delivery(index, on_delivery)
+        return RecordFuture(result, index)
 
     def close(self) -> int:
         """Take no more records, compress them, and return the size of the batch."""
@@ -287,19 +288,28 @@ class ProducerBatch:
                 sequence = increment_sequence(self.base_sequence, first_indexes[number])
                 identity = ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
                 part.set_producer_state(identity, sequence, is_transactional=self.is_transactional)
-        for index, future, on_delivery in self.callbacks:
-            number = _last_at_most(first_indexes, index)
-            parts[number].callbacks.append((index - first_indexes[number], future, on_delivery))
-        self.callbacks = []
+        for index, on_delivery in enumerate(self.deliveries):
+            if on_delivery is not None:
+                number = _last_at_most(first_indexes, index)
+                parts[number]._add_delivery(index - first_indexes[number], on_delivery)
+        self.deliveries = []
         self.reserved = 0
         self.result.split(first_indexes, [part.result for part in parts])
         return parts
 
+    def _add_delivery(self, index: int, on_delivery: Delivery) -> None:
+        deliveries = self.deliveries
+        if len(deliveries) < index:
+            deliveries.extend([None] * (index - len(deliveries)))
+        deliveries.append(on_delivery)
+
     def _run_callbacks(self) -> None:
-        callbacks, self.callbacks = self.callbacks, []
-        for index, future, on_delivery in callbacks:
+        deliveries, self.deliveries = self.deliveries, []
+        for index, on_delivery in enumerate(deliveries):
+            if on_delivery is None:
+                continue
             try:
-                on_delivery(future.metadata(), self.result.error_of(index))
+                on_delivery(self.result.metadata_of(index), self.result.error_of(index))
             except Exception:
                 logger.exception(
                     "on_delivery of a record of %s raised an exception; it is ignored", self.topic_partition

@@ -1,7 +1,8 @@
 """Holds the results of records: one `BatchResult` for each batch, and a light `RecordFuture` for each record.
 
 The counterpart of Java's `ProduceRequestResult` and `FutureRecordMetadata`. A future holds only its place in
-the batch, and a batch does not know its futures, so that a record costs one small object and no lock.
+the batch, and a batch does not know its futures: a record whose future the program drops costs 16 bytes here,
+which is what bounds the memory of a producer whose brokers are gone.
 
 What a maintainer must not break: a result completes exactly once. When a batch is split, its result has
 successors in its place, and everything that waits for it moves on to the successor that holds the record.
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import threading
 import time
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
@@ -38,14 +40,21 @@ class BatchResult:
         "base_offset",
         "error",
         "is_done",
+        "key_sizes",
         "log_append_time_ms",
         "partition",
+        "timestamps_ms",
         "topic",
+        "value_sizes",
     )
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic: Final = topic
         self.partition: Final = partition
+        # Of each record, by index.
+        self.timestamps_ms: Final = array("q")
+        self.key_sizes: Final = array("i")
+        self.value_sizes: Final = array("i")
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
         self.error: Exception | None = None
@@ -56,6 +65,25 @@ class BatchResult:
         self._lock: Final = threading.Lock()
         self._event: threading.Event | None = None
         self._callbacks: list[tuple[int, Callable[[], None]]] = []
+
+    def add_record(self, timestamp_ms: int, key_size: int, value_size: int) -> None:
+        """Note a record of the batch, after the ones before it; sizes are -1 for null."""
+        self.timestamps_ms.append(timestamp_ms)
+        self.key_sizes.append(key_size)
+        self.value_sizes.append(value_size)
+
+    def metadata_of(self, index: int) -> RecordMetadata:
+        """Return what is known of a record now; the offset is -1 until it was written."""
+        result, at = self.of_record(index)
+        offset = result.base_offset
+        return RecordMetadata(
+            result.topic,
+            result.partition,
+            offset if offset < 0 else offset + at,
+            self.timestamps_ms[index] if result.log_append_time_ms < 0 else result.log_append_time_ms,
+            self.key_sizes[index],
+            self.value_sizes[index],
+        )
 
     def complete(self, base_offset: int, log_append_time_ms: int = NO_TIMESTAMP) -> None:
         """Set the offset of the first record; -1 where the broker did not send one."""
@@ -149,16 +177,11 @@ class RecordFuture:
     It cannot be cancelled: a record that is on its way to the broker cannot be taken back.
     """
 
-    __slots__ = ("_index", "_key_size", "_result", "_timestamp_ms", "_value_size")
+    __slots__ = ("_index", "_result")
 
-    def __init__(
-        self, result: BatchResult, index: int, timestamp_ms: int, key_size: int, value_size: int
-    ) -> None:
+    def __init__(self, result: BatchResult, index: int) -> None:
         self._result = result
         self._index = index
-        self._timestamp_ms = timestamp_ms
-        self._key_size = key_size
-        self._value_size = value_size
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -209,16 +232,7 @@ class RecordFuture:
 
     def metadata(self) -> RecordMetadata:
         """Return what is known of the record now; the offset is -1 until it was written."""
-        result, index = self._result.of_record(self._index)
-        offset = result.base_offset
-        return RecordMetadata(
-            result.topic,
-            result.partition,
-            offset if offset < 0 else offset + index,
-            self._timestamp_ms if result.log_append_time_ms < 0 else result.log_append_time_ms,
-            self._key_size,
-            self._value_size,
-        )
+        return self._result.metadata_of(self._index)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         result, _ = self._result.of_record(self._index)
@@ -241,8 +255,9 @@ class FailedFuture(RecordFuture):
 
     def __init__(self, topic: str, partition: int, error: Exception) -> None:
         result = BatchResult(topic, partition)
+        result.add_record(NO_TIMESTAMP, -1, -1)
         result.fail(error)
-        super().__init__(result, 0, NO_TIMESTAMP, -1, -1)
+        super().__init__(result, 0)
 
 
 def set_from_any_thread(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:

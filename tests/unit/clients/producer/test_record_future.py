@@ -11,7 +11,9 @@ from kalda.clients.producer.record_metadata import RecordMetadata
 
 
 def future_at(result: BatchResult, index: int) -> RecordFuture:
-    return RecordFuture(result, index, 1_000 + index, 1, 2)
+    for number in range(len(result.timestamps_ms), index + 1):
+        result.add_record(1_000 + number, 1, 2)
+    return RecordFuture(result, index)
 
 
 def test_the_offset_counts_from_the_batchs() -> None:
