@@ -1,5 +1,6 @@
-"""The programs in the documentation run as they are printed."""
+"""The programs and commands in the documentation run as they are printed, and print what the page says."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kalda.testing import Cluster
+from kalda.testing import Cluster, KaldaProcess
 
-DOCS = Path(__file__).parents[2] / "docs"
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
 HOME = DOCS / "index.md"
 TAB = re.compile(r'^=== "(?P<name>[^"]+)"\n\n    ```python\n(?P<code>.*?)^    ```$', re.MULTILINE | re.DOTALL)
 PROGRAMS = {match["name"]: textwrap.dedent(match["code"]) for match in TAB.finditer(HOME.read_text())}
@@ -23,7 +25,9 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("name", ["confluent-kafka", "kafka-python", "aiokafka"])
+@pytest.mark.parametrize(
+    "name", ["Kalda", "Kalda with asyncio", "confluent-kafka", "kafka-python", "aiokafka"]
+)
 def test_the_home_page_reads_back_what_it_produced(name: str, cluster: Cluster) -> None:
     """A stranger's first program is copied from this page."""
     program = PROGRAMS[name].replace("127.0.0.1:9092", cluster.bootstrap)
@@ -57,3 +61,43 @@ def test_a_pages_programs_run_one_after_another(page: str, cluster: Cluster) -> 
     )
 
     assert 0 == run.returncode, run.stderr
+
+
+STEP = re.compile(r"^```(?P<language>sh|python|text)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("page", "directory"), [("README.md", "/tmp/kalda"), ("docs/tutorial/first-topic.md", "/tmp/first")]
+)
+def test_a_first_pages_commands_and_programs_print_what_the_page_says(
+    page: str, directory: str, tmp_path: Path
+) -> None:
+    """A new user copies these pages block by block; a block `text` is the output of the one before it.
+
+    Not run are the first block, which installs and starts Kalda, `make`, and what needs Spark.
+    """
+    first, *steps = STEP.finditer((REPOSITORY / page).read_text())
+    assert f"kalda start --dir {directory} --port 9092" in first["code"]
+    printed, compared = "", 0
+    with KaldaProcess(tmp_path / "data") as broker:
+        for step in steps:
+            code = step["code"].replace("127.0.0.1:9092", broker.bootstrap)
+            code = code.replace(directory, str(broker.directory))
+            if step["language"] == "text":
+                assert code == printed
+                compared += 1
+            elif "pyspark" not in code and "make " not in code:
+                printed = output_of(step["language"], code, broker.bootstrap)
+    assert compared > 0
+
+
+def output_of(language: str, code: str, bootstrap: str) -> str:
+    """Run one block, and return what it printed to stdout."""
+    command = {"sh": ["bash", "-euo", "pipefail"], "python": [sys.executable, "-W", "error"]}[language]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "KALDA_BOOTSTRAP_SERVER": bootstrap, "LC_ALL": "C.UTF-8"}
+
+    run = subprocess.run([*command, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+
+    assert 0 == run.returncode, f"{code}\n{run.stderr}"
+    return run.stdout
