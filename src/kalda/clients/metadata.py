@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Final
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_topic_name
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -159,12 +160,18 @@ class Metadata:
             return None if self._topics is None else frozenset(self._topics)
 
     def add_topic(self, name: str, now: float) -> bool:
-        """Ask for a topic from now on; return whether it is new, in which case an update is requested."""
+        """Ask for a topic from now on; return whether it is new, in which case an update is requested.
+
+        Raises:
+            ValueError: no request can carry such a name.
+        """
         with self._lock:
             topics = self._topics
             if topics is None:
                 return False
             is_new = name not in topics
+            if is_new:
+                check_topic_name(name)
             topics[name] = now
         if is_new:
             self.request_update(is_urgent=True)

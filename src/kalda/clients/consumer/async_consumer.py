@@ -331,9 +331,11 @@ class AsyncConsumer(ConsumerQueries):
         return None if batch is None else batch.to_pandas()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        if self._generator is None:
-            self._generator = self._records()
-        return self._generator
+        generator = self._generator
+        # One that an error left has ended; only a closed consumer has no more records.
+        if generator is None or (generator.ag_frame is None and not self._is_closed):
+            generator = self._generator = self._records()
+        return generator
 
     def wakeup(self) -> None:
         """Have the present or the next `poll` raise `WakeupError`. May be called from any thread."""

@@ -309,9 +309,11 @@ class Consumer:
         return None if batch is None else batch.to_pandas()
 
     def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
-        if self._generator is None:
-            self._generator = self._records()
-        return self._generator
+        generator = self._generator
+        # One that an error left has ended; only a closed consumer has no more records.
+        if generator is None or (generator.gi_frame is None and not self._thread.is_closed):
+            generator = self._generator = self._records()
+        return generator
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
         return next(iter(self))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_topic_name
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import (
@@ -213,6 +214,7 @@ class ConsumerCore:
 
         Raises:
             IllegalStateError: there is no `group.id`, or another kind of subscription is in use.
+            ValueError: a topic's name is not a string.
         """
         self.needed_group("subscriptions")
         if isinstance(topics, re.Pattern):
@@ -226,6 +228,7 @@ class ConsumerCore:
         else:
             names = [topics] if isinstance(topics, str) else list(topics)
             for name in names:
+                check_topic_name(name)
                 if not name.strip():
                     raise IllegalStateError(f"cannot subscribe to {name!r}: it is not the name of a topic")
             self.subscription.subscribe(names)

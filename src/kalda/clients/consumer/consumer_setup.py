@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from kalda.clients.argument_checks import checked_partition
 from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -151,5 +152,9 @@ def read_offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPart
 
 
 def read_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return partitions as a user names them: `TopicPartition`s, or pairs of topic and number."""
-    return [TopicPartition(*partition) for partition in partitions]
+    """Return partitions as a user names them: `TopicPartition`s, or pairs of topic and number.
+
+    Raises:
+        ValueError: one of them is something else.
+    """
+    return [checked_partition(partition) for partition in partitions]

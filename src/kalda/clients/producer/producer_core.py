@@ -211,7 +211,7 @@ class ProducerCore:
                 partition = partition_for_key(key, partition_count)
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
-        elif timestamp_ms < 0:
+        elif type(timestamp_ms) is not int or timestamp_ms < 0:
             return None
         return self._try_append(topic, partition, key, value, timestamp_ms, headers, on_delivery)
 
@@ -223,6 +223,7 @@ class ProducerCore:
         """
         if self.interceptors:
             record = self.interceptors.on_send(record)
+        _check_numbers(record.timestamp_ms, record.partition)
         if record.timestamp_ms is not None and record.timestamp_ms < 0:
             raise ValueError(
                 f"timestamp_ms={record.timestamp_ms} is negative; leave it out for the present time"
@@ -565,3 +566,10 @@ def _sender_settings(config: ProducerConfig) -> SenderSettings:
         max_in_flight=config.max_in_flight_requests_per_connection,
         transactional_id=config.transactional_id,
     )
+
+
+def _check_numbers(timestamp_ms: object, partition: object) -> None:
+    """Refuse a timestamp or a partition that is not an integer."""
+    for name, value in (("timestamp_ms", timestamp_ms), ("partition", partition)):
+        if value is not None and not isinstance(value, int):
+            raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes an int or None")

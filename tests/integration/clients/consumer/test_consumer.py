@@ -13,6 +13,7 @@ import confluent_kafka
 import pytest
 
 from kalda import (
+    AsyncConsumer,
     Consumer,
     ConsumerInterceptor,
     ConsumerRebalanceListener,
@@ -303,6 +304,39 @@ def test_a_record_that_cannot_be_deserialized_can_be_skipped(bootstrap: str, top
         assert b"{" == raised.value.value
         consumer.seek(raised.value.topic_partition, raised.value.offset + 1)
         assert [3] == [record.value for record in read(consumer, 1)]
+
+
+def test_iteration_goes_on_after_an_error(bootstrap: str, topic_name: TopicName) -> None:
+    """An error ends a generator; a second loop over the consumer then ended at once, as if all was read."""
+    topic = topic_name("iterated")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"1", b"{", b"3"])
+    options: Any = {**EARLIEST, "value_deserializer": json.loads}
+    with Consumer(bootstrap_servers=bootstrap, **options) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert 1 == next(consumer).value
+        with pytest.raises(RecordDeserializationError) as raised:
+            next(consumer)
+        consumer.seek(raised.value.topic_partition, raised.value.offset + 1)
+        for record in consumer:
+            assert 3 == record.value
+            break
+        else:
+            pytest.fail("the loop ended without a record")
+    assert [] == list(consumer)
+
+
+async def test_asynchronous_iteration_goes_on_after_an_error(bootstrap: str, topic_name: TopicName) -> None:
+    topic = topic_name("iterated-async")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"{", b"2"])
+    options: Any = {**EARLIEST, "value_deserializer": json.loads}
+    async with AsyncConsumer(bootstrap_servers=bootstrap, **options) as consumer:
+        await consumer.assign([TopicPartition(topic, 0)])
+        with pytest.raises(RecordDeserializationError) as raised:
+            await anext(aiter(consumer))
+        await consumer.seek(raised.value.topic_partition, raised.value.offset + 1)
+        assert 2 == (await anext(aiter(consumer))).value
 
 
 def test_wakeup_interrupts_a_poll_of_another_thread(bootstrap: str, topic_name: TopicName) -> None:

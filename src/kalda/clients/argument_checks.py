@@ -1,0 +1,51 @@
+"""Checks the arguments that a user names topics and partitions with.
+
+It is not the broker's check of names: a name that only a broker refuses goes to the broker, whose rules
+decide.
+
+What a maintainer must not break: a value that a request cannot carry must be refused before it becomes one of
+the topics that a client asks for. Else no later metadata request of that client can be sent.
+"""
+
+from typing import Final
+
+from kalda.common.types import TopicPartition
+
+_LENGTH_MAX: Final = 32_767
+"""The bytes that a string of the protocol can carry."""
+_PARTITION_MAX: Final = 2**31 - 1
+
+
+def check_topic_name(name: object) -> None:
+    """Refuse what cannot be the name of a topic.
+
+    Raises:
+        ValueError: it is not a string, or one that a request cannot carry.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"topic={name!r} is a {type(name).__name__}; it takes the topic's name, a str")
+    if len(name) > _LENGTH_MAX:
+        raise ValueError(f"topic={name[:20]!r}... has {len(name)} characters; a topic's name has up to 249")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"topic={name!r} is not valid Unicode; a topic's name has letters, digits, '.', '_' and '-'"
+        ) from error
+
+
+def checked_partition(value: object) -> TopicPartition:
+    """Return a `TopicPartition` for one, or for a pair of a topic and a number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ValueError(
+            f"{value!r} is not a partition; it takes a TopicPartition, or a pair of a topic and a number"
+        )
+    topic, number = value
+    check_topic_name(topic)
+    if not isinstance(number, int) or not 0 <= number <= _PARTITION_MAX:
+        raise ValueError(f"partition={number!r} of topic {topic} is not allowed: it takes an int, at least 0")
+    return TopicPartition(topic, number)

@@ -1,0 +1,34 @@
+import pytest
+
+from kalda.clients.argument_checks import check_topic_name, checked_partition
+from kalda.clients.metadata import Metadata
+from kalda.common.types import TopicPartition
+
+
+@pytest.mark.parametrize("name", [5, None, b"orders", "\ud800", "a" * 40_000])
+def test_what_no_request_can_carry_is_not_asked_for(name: str) -> None:
+    """One such name made all later metadata requests of the client fail, for all of its topics."""
+    metadata = Metadata()
+    metadata.add_topic("orders", 0.0)
+    with pytest.raises(ValueError, match="topic="):
+        metadata.add_topic(name, 1.0)
+    request = metadata.next_request(2.0)
+    assert request.topics is not None
+    assert ["orders"] == [topic.name for topic in request.topics]
+
+
+def test_a_name_that_only_a_broker_refuses_goes_to_the_broker() -> None:
+    check_topic_name("not allowed")
+    check_topic_name("a" * 300)
+
+
+def test_a_pair_names_a_partition() -> None:
+    assert TopicPartition("orders", 3) == checked_partition(("orders", 3))
+    assert TopicPartition("orders", 3) == checked_partition(TopicPartition("orders", 3))
+
+
+@pytest.mark.parametrize("value", ["or", "orders", 5, ("orders",), ("orders", "3"), ("orders", -1), (5, 3)])
+def test_what_does_not_name_a_partition_is_refused(value: object) -> None:
+    """A topic's name of two letters, given instead of a partition, was taken for a pair."""
+    with pytest.raises(ValueError, match=r"partition|topic="):
+        checked_partition(value)
