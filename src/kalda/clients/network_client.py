@@ -114,10 +114,11 @@ class NetworkClient:
                 await self._refresher.close()
         except TimeoutError:
             pass
-        nodes = list(self._nodes.values())
-        self._nodes.clear()
-        for node in nodes:
-            node.close()
+        finally:
+            nodes = list(self._nodes.values())
+            self._nodes.clear()
+            for node in nodes:
+                node.close()
         for node in nodes:
             await node.wait_closed()
 

@@ -104,9 +104,11 @@ class AsyncAdmin(
         """
         if self._telemetry_timer is not None:
             self._telemetry_timer.cancel()
-        if self._telemetry is not None:
-            await self._telemetry.close(min(timeout_s, _TELEMETRY_CLOSE_TIMEOUT_S))
-        await self._client.close(timeout_s)
+        try:
+            if self._telemetry is not None:
+                await self._telemetry.close(min(timeout_s, _TELEMETRY_CLOSE_TIMEOUT_S))
+        finally:
+            await self._client.close(timeout_s)
 
     # Observation
 

@@ -157,10 +157,14 @@ class AsyncConsumer(ConsumerQueries):
         self._settle()
         self._is_closed = True
         self._ready.set()
-        if self._generator is not None and not self._is_polling:
-            await self._generator.aclose()
-        await self._core.close(timeout_s)
-        self._interceptors.close()
+        try:
+            if self._generator is not None and not self._is_polling:
+                await self._generator.aclose()
+        finally:
+            try:
+                await self._core.close(timeout_s)
+            finally:
+                self._interceptors.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -331,11 +335,9 @@ class AsyncConsumer(ConsumerQueries):
         return None if batch is None else batch.to_pandas()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-        generator = self._generator
-        # One that an error left has ended; only a closed consumer has no more records.
-        if generator is None or (generator.ag_frame is None and not self._is_closed):
-            generator = self._generator = self._records()
-        return generator
+        if self._generator is None:
+            self._generator = self._records()
+        return self._generator
 
     def wakeup(self) -> None:
         """Have the present or the next `poll` raise `WakeupError`. May be called from any thread."""
@@ -447,19 +449,23 @@ class AsyncConsumer(ConsumerQueries):
         self._usable_core()
         iteration = self._iteration
         assert iteration is not None, "a started consumer iterates"
-        while not self._is_closed:
-            core = self._usable_core()
-            self._give_up_arrow()
-            with self._polling(), core.poll_metrics.polling():
-                await self._wait(core, None, lambda: iteration.next_chunk(count))
-            if self._interceptors:
-                for record in self._interceptors.on_consume(list(iteration.records)):
+        try:
+            while not self._is_closed:
+                core = self._usable_core()
+                self._give_up_arrow()
+                with self._polling(), core.poll_metrics.polling():
+                    await self._wait(core, None, lambda: iteration.next_chunk(count))
+                if self._interceptors:
+                    for record in self._interceptors.on_consume(list(iteration.records)):
+                        yield record
+                    continue
+                for record in iteration.records:
                     yield record
-                continue
-            for record in iteration.records:
-                yield record
-                if core.is_poll_due:
-                    break
+                    if core.is_poll_due:
+                        break
+        finally:
+            # After an error, the next loop needs another generator.
+            self._generator = None
 
     @contextmanager
     def _polling(self) -> Iterator[None]:

@@ -309,11 +309,9 @@ class Consumer:
         return None if batch is None else batch.to_pandas()
 
     def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
-        generator = self._generator
-        # One that an error left has ended; only a closed consumer has no more records.
-        if generator is None or (generator.gi_frame is None and not self._thread.is_closed):
-            generator = self._generator = self._records()
-        return generator
+        if self._generator is None:
+            self._generator = self._records()
+        return self._generator
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
         return next(iter(self))
@@ -395,17 +393,21 @@ class Consumer:
         count = 1 if interceptors else self._setup.config.max_poll_records
         core = self._inner.core()
         iteration = self._inner.iteration
-        while not self._thread.is_closed:
-            with self._guard:
-                self._inner.give_up_arrow()
-                self._wait(None, lambda: iteration.next_chunk(count))
-            if interceptors:
-                yield from interceptors.on_consume(list(iteration.records))
-                continue
-            for record in iteration.records:
-                yield record
-                if core.is_poll_due:
-                    break
+        try:
+            while not self._thread.is_closed:
+                with self._guard:
+                    self._inner.give_up_arrow()
+                    self._wait(None, lambda: iteration.next_chunk(count))
+                if interceptors:
+                    yield from interceptors.on_consume(list(iteration.records))
+                    continue
+                for record in iteration.records:
+                    yield record
+                    if core.is_poll_due:
+                        break
+        finally:
+            # After an error, the next loop needs another generator.
+            self._generator = None
 
     def _raise_wakeup(self) -> None:
         self._is_woken = False

@@ -12,6 +12,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 from uuid import UUID
 
@@ -132,22 +133,34 @@ class ConsumerCore:
         self._positions_task = self._loop.create_task(self._keep_positions(), name="consumer positions")
 
     async def close(self, timeout_s: float) -> None:
-        """Leave the group, close the fetch sessions and the connections, within `timeout_s`."""
+        """Leave the group, close the fetch sessions and the connections, within `timeout_s`.
+
+        A caller that is cancelled does not wait for the group, but for the end of tasks and connections.
+        """
         deadline = self._loop.time() + timeout_s
-        try:
+
+        async def close_connections() -> None:
+            await self.network.close(max(deadline - self._loop.time(), 0.1))
+
+        async def close_fetcher() -> None:
+            await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
+
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(close_connections)
+            ends.push_async_callback(close_fetcher)
+            if self.telemetry is not None:
+                ends.push_async_callback(self.telemetry.close, min(TELEMETRY_CLOSE_TIMEOUT_S, timeout_s))
+            ends.push_async_callback(self._end_positions)
             if self.group is not None:
                 await self.group.close(timeout_s)
-        finally:
-            for timer in (self._positions_timer, self._poll_timer):
-                if timer is not None:
-                    timer.cancel()
-            if self._positions_task is not None:
-                self._positions_task.cancel()
-                await asyncio.gather(self._positions_task, return_exceptions=True)
-            if self.telemetry is not None:
-                await self.telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, timeout_s))
-            await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
-            await self.network.close(max(deadline - self._loop.time(), 0.1))
+
+    async def _end_positions(self) -> None:
+        for timer in (self._positions_timer, self._poll_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._positions_task is not None:
+            self._positions_task.cancel()
+            await asyncio.gather(self._positions_task, return_exceptions=True)
 
     async def client_instance_id(self, timeout_s: float) -> UUID:
         """Return the id that the cluster assigned for metrics; raises as `TelemetryReporter` does."""

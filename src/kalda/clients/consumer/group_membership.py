@@ -215,8 +215,10 @@ class GroupMembership(ABC):
             self._poll_actions.clear()
             if self._metadata_updated in self._client.metadata.on_update:
                 self._client.metadata.on_update.remove(self._metadata_updated)
-            await self._stop_rebalance()
-            await self._heartbeats.close()
+            try:
+                await self._stop_rebalance()
+            finally:
+                await self._heartbeats.close()
 
     # For the protocols
 

@@ -10,6 +10,7 @@ for many records belongs there.
 import asyncio
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import time_ns
@@ -435,20 +436,23 @@ class ProducerCore:
         return await self.telemetry.client_instance_id(timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is there for up to `timeout_s` seconds, abort an open transaction, and end everything."""
-        self.accumulator.close()
-        self.sender.wakeup()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._end_transaction()
-                await self.sender.wait_idle()
-        except TimeoutError:
-            pass
-        if self.telemetry is not None:
-            await self.telemetry.close(TELEMETRY_CLOSE_TIMEOUT_S)
-        await self.sender.close(IllegalStateError("the producer was closed before the record was sent"))
-        await self.client.close()
-        self.interceptors.close()
+        """Send what is there for up to `timeout_s` seconds, abort an open transaction, and end everything.
+
+        A caller that is cancelled does not wait for the records, but for the end of tasks and connections.
+        """
+        async with AsyncExitStack() as ends:
+            ends.callback(self.interceptors.close)
+            ends.push_async_callback(self.client.close)
+            unsent = IllegalStateError("the producer was closed before the record was sent")
+            ends.push_async_callback(self.sender.close, unsent)
+            if self.telemetry is not None:
+                ends.push_async_callback(self.telemetry.close, TELEMETRY_CLOSE_TIMEOUT_S)
+            self.accumulator.close()
+            self.sender.wakeup()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._end_transaction()
+                    await self.sender.wait_idle()
 
     async def _end_transaction(self) -> None:
         transactions = self.transactions

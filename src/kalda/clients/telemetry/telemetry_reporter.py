@@ -122,10 +122,12 @@ class TelemetryReporter:
         self._network.metadata.on_update.remove(self._on_metadata)
         self._is_closing.set()
         self._has_metadata.set()
-        await asyncio.wait((task,), timeout=timeout_s)
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
+        try:
+            await asyncio.wait((task,), timeout=timeout_s)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
 
     def _on_metadata(self, _: ClusterMetadata) -> None:
         self._has_metadata.set()
