@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from kalda import Consumer, Producer, TopicPartition
+from kalda import Admin, Consumer, NewTopic, Producer, TopicPartition
 from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.common.errors import ErrorCode
 from tests.behaviour.conftest import Topics, read_all
 from tests.behaviour.targets import Target
 
@@ -146,6 +147,29 @@ def test_a_transaction_over_the_fault_is_whole(target: Target, topics: Topics, k
     records = read_all(target, topic, 3 * len(committed), isolation_level="read_committed")
     for partition in range(3):
         assert committed == [int(each.value or b"") for each in records if each.partition == partition]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_an_admin_client_works_through_the_fault(target: Target, topics: Topics, kind: str) -> None:
+    """Each call ends well within its time, though a broker that it may ask is not there."""
+    with Admin(
+        bootstrap_servers=target.bootstrap, request_timeout_ms=2_000, default_api_timeout_ms=60_000
+    ) as admin:
+        names = [topics()]
+        with fault(target, kind, target.brokers - 1, 3.0):
+            begin = time.monotonic()
+            while time.monotonic() - begin < 6.0:
+                name = f"{names[0]}-{len(names)}"
+                created = admin.create_topics([NewTopic(name, partitions=1, replication_factor=1)])
+                # A response that was lost makes the client ask again, as Java's does.
+                codes = {error.code for error in created.errors.values()}
+                assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS}
+                names.append(name)
+                described = admin.describe_topics(names[-1:])
+                assert 1 == len(described[name].partitions)
+                time.sleep(0.1)
+        assert set(names) <= admin.list_topics().keys()
+        assert target.brokers == len(admin.describe_cluster().nodes)
 
 
 def test_the_positions_of_an_idle_consumer_survive_a_restart(target: Target, topics: Topics) -> None:

@@ -91,3 +91,46 @@ async def administration_in_a_coroutine() -> None:
 def version() -> str:
     """The version is a string."""
     return kalda.__version__
+
+
+def produce() -> None:
+    """Send records, wait for them, and use a transaction."""
+    with kalda.Producer(bootstrap_servers="localhost:9092", acks="all", linger_ms=5) as producer:
+        assert_type(producer, kalda.Producer)
+        future = producer.send("t", b"value", key=b"key", headers=[("h", None)], timestamp_ms=1)
+        assert_type(future, kalda.RecordFuture)
+        metadata = future.result(10)
+        assert_type(metadata, kalda.RecordMetadata)
+        assert_type(metadata.offset, int)
+        producer.flush(timeout_s=30)
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({kalda.TopicPartition("t", 0): 42}, "group")
+    kalda.Producer(bootstrap_server="localhost:9092")  # type: ignore[call-arg]  # the name is misspelt
+    kalda.Producer(linger_ms=[])  # type: ignore[arg-type]  # milliseconds are a number
+
+
+def consume() -> None:
+    """Read records and columns, commit and seek."""
+    with kalda.Consumer("t", bootstrap_servers=["localhost:9092"], group_id="g") as consumer:
+        for record in consumer:
+            assert_type(record.topic, str)
+            assert_type(record.offset, int)
+            assert_type(record.timestamp_ms, int)
+        for polled in consumer.poll(timeout_s=1.0, max_records=500):
+            assert_type(polled.partition, int)
+        consumer.commit()
+        consumer.seek(kalda.TopicPartition("t", 0), 0)
+        committed = consumer.committed([kalda.TopicPartition("t", 0)])
+        assert_type(committed, dict[kalda.TopicPartition, kalda.OffsetAndMetadata | None])
+        consumer.seek("t", 0, 0)  # type: ignore[arg-type, call-arg]  # a partition is one value
+
+
+async def with_asyncio() -> None:
+    """Use the asynchronous clients."""
+    async with kalda.AsyncProducer(bootstrap_servers="localhost:9092") as producer:
+        future = await producer.send("t", b"value")
+        assert_type(await future, kalda.RecordMetadata)
+    async with kalda.AsyncConsumer("t", bootstrap_servers="localhost:9092", group_id="g") as consumer:
+        async for record in consumer:
+            assert_type(record.offset, int)
