@@ -19,6 +19,7 @@ import pyarrow as pa
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import HEADER_SIZE, BatchHeader, Buffer, TimestampType, iter_headers, validate
 from kalda.records.columnar_fields import (
+    HEADERS_TYPE,
     Positions,
     binary_copies,
     binary_views,
@@ -31,7 +32,6 @@ from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.record import record_bytes
 from kalda.records.varint import read_varint
 
-HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 # Arrow's views and `binary` offsets are 32-bit, so one decode stays below 2 GiB of records.
 _BUFFER_SIZE_MAX: Final = 0x7FFFFFFF
 # Decompressed records of one decode: well below the same bound, and within a small machine's memory.
@@ -68,7 +68,7 @@ class ColumnarBatch:
             self.keys,
             self.values,
             self.offsets,
-            self.timestamps_ms.cast(pa.timestamp("ms", "UTC")),
+            self.timestamps_ms.view(pa.timestamp("ms", "UTC")),
             self.timestamp_types,
         ]
         names = ["key", "value", "offset", "timestamp", "timestamp_type"]

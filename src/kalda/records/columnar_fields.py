@@ -19,6 +19,8 @@ from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, read_varin
 Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_NO_HEADER_ENTRIES: Final = pa.array([], HEADERS_TYPE.value_type)
 # Arrow keeps values of up to 12 bytes inside the view and points to longer ones.
 _INLINE_SIZE: Final = 12
 # Below this many rows numpy's calls cost more than reading the headers one by one.
@@ -111,9 +113,9 @@ def binary_copies(data: bytes, starts: Positions, sizes: Positions) -> pa.Array:
     value is followed by the gap before the next one, and Arrow copies every second element.
     """
     count = len(starts)
-    if count == 0:
-        return pa.array([], pa.binary())
     nulls = sizes < 0
+    if nulls.all():
+        return pa.nulls(count, pa.binary())
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = starts
     offsets[1::2] = starts + np.maximum(sizes, 0)
@@ -154,6 +156,8 @@ def header_lists(data: bytes, positions: Positions, ends: Positions, counts: Pos
     end exactly there. The caller has checked that the counts are not negative and fit the rows' bytes.
     Raises `CorruptRecordError` where headers end elsewhere, or for a null key.
     """
+    if not counts.any():
+        return _no_headers(positions, ends)
     array = np.frombuffer(data, np.uint8)
     first_slots = np.cumsum(counts) - counts
     # Key starts, key sizes, value starts, value sizes; one slot per header.
@@ -170,14 +174,27 @@ def header_lists(data: bytes, positions: Positions, ends: Positions, counts: Pos
     for row in rows.tolist():
         slots = range(int(first_slots[row]) + turn, int(first_slots[row] + counts[row]))
         at[row] = _read_headers_of_row(data, int(at[row]), fields, slots)
-    if (at != ends).any():
-        raise CorruptRecordError("a record's headers do not end where the record does")
+    _check_header_ends(at, ends)
     keys = binary_copies(data, fields[0], fields[1])
     values = binary_copies(data, fields[2], fields[3])
     offsets = np.zeros(len(counts) + 1, np.int32)
     offsets[1:] = np.cumsum(counts)
     entries = pa.StructArray.from_arrays([_as_strings(keys), values], names=["key", "value"])
     return pa.ListArray.from_arrays(pa.array(offsets), entries)
+
+
+def _no_headers(positions: Positions, ends: Positions) -> pa.Array:
+    """Return a row without headers for each position; most topics have no others."""
+    _check_header_ends(positions, ends)
+    offsets = pa.py_buffer(np.zeros(len(positions) + 1, np.int32))
+    return pa.Array.from_buffers(
+        HEADERS_TYPE, len(positions), [None, offsets], 0, children=[_NO_HEADER_ENTRIES]
+    )
+
+
+def _check_header_ends(after: Positions, ends: Positions) -> None:
+    if (after != ends).any():
+        raise CorruptRecordError("a record's headers do not end where the record does")
 
 
 def _read_headers(array: Bytes, positions: Positions, fields: Positions, slots: Positions) -> Positions:

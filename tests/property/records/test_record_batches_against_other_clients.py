@@ -15,9 +15,9 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from kafka.record.memory_records import MemoryRecordsBuilder as KafkaPythonBuilder
 
 from kalda.records.batch import TimestampType, iter_headers, read_header, validate
-from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches
+from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_encode import encode_batches
-from kalda.records.columnar_fields import read_varints, read_varlongs
+from kalda.records.columnar_fields import HEADERS_TYPE, read_varints, read_varlongs
 from kalda.records.compression import Compression, decompress
 from kalda.records.conversion import recompress
 from kalda.records.crc import crc32c

@@ -7,7 +7,8 @@ import pytest
 
 from kalda.records import columnar
 from kalda.records.batch import TimestampType, set_log_append_time
-from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches, iter_record_batches
+from kalda.records.columnar import ColumnarBatch, decode_batches, iter_record_batches
+from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.crc import crc32c

@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 from kalda.records.batch import read_header, validate, validate_produced
-from kalda.records.columnar import HEADERS_TYPE, decode_batches
+from kalda.records.columnar import decode_batches
 from kalda.records.columnar_encode import encode_batches
+from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.compression import Compression
 from kalda.records.record import iter_records
 

@@ -16,16 +16,19 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.fetch_position import FetchPosition
 from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.common.types import TopicPartition
 from kalda.records.batch import iter_headers
-from kalda.records.columnar import HEADERS_TYPE, ColumnarBatch, decode_batches
+from kalda.records.columnar import ColumnarBatch, decode_batches
+from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.errors import RecordsError
 
+_TIMESTAMP: Final = pa.timestamp("ms", "UTC")
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestamp", _TIMESTAMP),
         ("timestamp_type", pa.int32()),
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -33,6 +36,8 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of `poll_arrow`. Keys and values are bytes; deserializers do not apply."""
+_JOINED_BYTES_MAX: Final = 256 * 1024
+"""Rows of several fetches are joined up to here. Joining copies them, and costs more than another call."""
 
 
 class _Rest:
@@ -66,16 +71,19 @@ class ArrowPoll:
         self._subscription: Final = subscription
         self._check_crcs: Final = check_crcs
         self._rest: _Rest | None = None
+        self._names = _NameColumns(TopicPartition("", 0), 0)
 
     def take(self, count: int) -> pa.RecordBatch | None:
         """Return up to `count` rows and move the positions behind them; None if there are none.
+
+        Rows of small fetches are joined; a large fetch ends the batch.
 
         Raises:
             FetchCorruptionError: the first batch is damaged.
         """
         pieces: list[pa.RecordBatch] = []
-        rows = 0
-        while rows < count:
+        rows = size = 0
+        while rows < count and size < _JOINED_BYTES_MAX:
             try:
                 piece = self._next(count - rows)
             except FetchCorruptionError:
@@ -87,6 +95,7 @@ class ArrowPoll:
                 break
             pieces.append(piece)
             rows += piece.num_rows
+            size += piece.nbytes
         if len(pieces) < 2:
             return pieces[0] if pieces else None
         return pa.concat_batches(pieces)
@@ -129,7 +138,7 @@ class ArrowPoll:
         fetch.consumed_count += len(decoded)
         self._buffer.remove(fetch)
         scan = scan_batches(fetch.records, fetch.fetch_offset)
-        rest = _Rest(fetch, _rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
+        rest = _Rest(fetch, self._rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
         piece = self._split(rest, count)
         if decoded.consumed_bytes < scan.whole_bytes:
             # Damaged, or larger than one decode may be: what follows is fetched again.
@@ -186,18 +195,31 @@ class ArrowPoll:
             want_headers=True,
         )
 
+    def _rows(self, fetch: CompletedFetch, decoded: ColumnarBatch) -> pa.RecordBatch:
+        count = len(decoded)
+        names = self._names
+        if names.partition != fetch.partition or names.count < count:
+            names = self._names = _NameColumns(fetch.partition, count)
+        columns = [
+            names.topics[:count],
+            names.partitions[:count],
+            decoded.offsets,
+            decoded.timestamps_ms.view(_TIMESTAMP),
+            decoded.timestamp_types,
+            decoded.keys,
+            decoded.values,
+            decoded.headers,
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
-def _rows(fetch: CompletedFetch, decoded: ColumnarBatch) -> pa.RecordBatch:
-    topic, partition = fetch.partition
-    count = len(decoded)
-    columns = [
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        decoded.offsets,
-        decoded.timestamps_ms.cast(pa.timestamp("ms", "UTC")),
-        decoded.timestamp_types,
-        decoded.keys,
-        decoded.values,
-        decoded.headers,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+class _NameColumns:
+    """The first two columns for up to `count` rows of one partition; the next fetch often has the same."""
+
+    __slots__ = ("count", "partition", "partitions", "topics")
+
+    def __init__(self, partition: TopicPartition, count: int) -> None:
+        self.partition: Final = partition
+        self.count: Final = count
+        self.topics: Final = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
+        self.partitions: Final = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)
