@@ -155,6 +155,9 @@ class ConsumerCoordinator(GroupMembership):
     def _has_lost_partitions(self) -> bool:
         return self._member.has_lost_partitions or self._member.is_rebalancing
 
+    def _is_out_of_group(self) -> bool:
+        return self._member.has_lost_partitions
+
     # Poll and metadata
 
     def _on_polled(self, now: float) -> None:
@@ -269,6 +272,7 @@ class ConsumerCoordinator(GroupMembership):
             event, given_up = RebalanceEvent.REVOKED, [each for each in owned if each.topic not in topics]
             kept = [each for each in owned if each.topic in topics]
         if given_up:
+            self._subscriptions.mark_pending_revocation(given_up)
             try:
                 await self._call_listener(event, given_up)
             finally:

@@ -242,6 +242,9 @@ class ConsumerMembership(GroupMembership):
     def _prepare_leave(self) -> None:
         self._member.prepare_leaving()
 
+    def _is_out_of_group(self) -> bool:
+        return self._member.state in (MemberState.FENCED, MemberState.STALE, MemberState.FATAL)
+
     async def _leave_group(self, reason: str, timeout_ms: int) -> None:
         await self._heartbeats.close()
         request = self._member.leave_request()
@@ -283,6 +286,7 @@ class ConsumerMembership(GroupMembership):
     async def _lose_partitions(self) -> None:
         assigned = self._subscriptions.assigned()
         if assigned:
+            self._subscriptions.mark_pending_revocation(assigned)
             try:
                 await self._call_listener(RebalanceEvent.LOST, assigned)
             finally:

@@ -143,6 +143,10 @@ class GroupMembership(ABC):
     def _has_lost_partitions(self) -> bool:
         """Whether other members may own the partitions by now."""
 
+    @abstractmethod
+    def _is_out_of_group(self) -> bool:
+        """Whether the partitions are lost, so that the rebalance that is due gives all of them up."""
+
     # For the consumer
 
     def start(self) -> None:
@@ -158,6 +162,9 @@ class GroupMembership(ABC):
         """Take note of a call of poll, before it collects records; `now` is monotonic seconds."""
         if self._subscriptions.is_group_managed:
             self._on_polled(now)
+            if self._is_out_of_group():
+                # Another member may read them: nothing more is returned, even before the listener knows.
+                self._subscriptions.mark_pending_revocation(self._subscriptions.assigned())
         actions, self._poll_actions = self._poll_actions, []
         for action in actions:
             action()
@@ -288,6 +295,7 @@ class GroupMembership(ABC):
         if not self._subscriptions.is_group_managed or not assigned:
             return
         event = RebalanceEvent.LOST if self._has_lost_partitions() else RebalanceEvent.REVOKED
+        self._subscriptions.mark_pending_revocation(assigned)
         try:
             await self._call_listener(event, assigned)
         finally:

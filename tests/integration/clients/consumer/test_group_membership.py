@@ -1,6 +1,7 @@
 """What a member does in unusual moments: others are slow, listeners fail, subscriptions change."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kalda import AsyncConsumer, ConsumerRebalanceListener, TopicPartition
+from kalda import AsyncConsumer, Consumer, ConsumerRebalanceListener, TopicPartition
 from kalda.clients.consumer.assignors.partition_assignor import (
     Assignment,
     GroupTopics,
@@ -312,3 +313,34 @@ async def test_an_assignor_of_the_application_assigns(
         )
         await poll_until(light, took.done, "the heavy member took over")
         assert {(1, 6, b"!"), (1, 0, b"!"), (2, 6, b"!")} == set(seen)
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", None])
+def test_no_record_of_a_lost_partition_is_returned(
+    one_broker: str, make_topic: MakeTopic, group: str, assignor: str | None
+) -> None:
+    """After `max.poll.interval.ms` another member may read the partition; its records must not come twice."""
+    topic = make_topic(one_broker, partitions=1, values=0)
+    produce(one_broker, topic, [b"%d" % number for number in range(100)])
+    options: Any = {"max_poll_interval_ms": 1_000, "auto_offset_reset": "earliest"}
+    if assignor is None:
+        options["group_protocol"] = "consumer"
+    else:
+        options |= {"partition_assignment_strategy": assignor, "session_timeout_ms": 6_000}
+    listener = Listener()
+    with Consumer(
+        topic,
+        bootstrap_servers=one_broker,
+        group_id=group,
+        listener=listener,
+        enable_auto_commit=False,
+        **options,
+    ) as consumer:
+        first = consumer.poll(WAIT_SECONDS, 5)
+        time.sleep(2)
+        again: list[int] = []
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not again and time.monotonic() < deadline:
+            again = [record.offset for record in consumer.poll(1, 5)]
+    assert [0, 1, 2, 3, 4] == [record.offset for record in first] == again
+    assert ["assigned", "lost", "assigned"] == [name for name, _ in listener.events[:3]]
