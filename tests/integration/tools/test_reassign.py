@@ -12,6 +12,7 @@ from tests.integration.cluster.helpers import shared_cluster, wait_until
 from tests.integration.tools.commands import Commands
 
 RECORD = b"x" * 100_000
+RECORDS = 40
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +22,11 @@ def kalda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 
 def make_topic(kalda: Commands, name: str, assignment: str) -> None:
-    """A topic with data, so that a throttled move takes long."""
+    """A topic with several fetches of data: a throttle may reach the brokers after the first one."""
     kalda("topics", "create", name, "--replica-assignment", assignment)
     producer = confluent_kafka.Producer({"bootstrap.servers": kalda.bootstrap})
     for partition in range(len(assignment.split(","))):
-        for _ in range(5):
+        for _ in range(RECORDS):
             producer.produce(name, RECORD, partition=partition)
     assert 0 == producer.flush(30)
 
