@@ -1,8 +1,9 @@
 """Decodes fetched record batches to Arrow columns without creating an object per record.
 
-A plain loop finds where each record starts, because a record's length is known only from the record itself.
-numpy then reads the varints of one field of all records at once, and keys and values become views into the
-fetched buffer. `record.iter_records` yields the same values as rows; tests compare the two.
+A plain loop finds where the records start, because a record's length is known only from the record itself;
+small records without headers are found at once (`columnar_starts`). numpy then reads the varints of one field
+of all records at once, and keys and values become views into the fetched buffer. `record.iter_records` yields
+the same values as rows; tests compare the two.
 
 Performance depends on one rule: the loop in `_walk_records` is the only code that runs once per record.
 """
@@ -27,6 +28,7 @@ from kalda.records.columnar_fields import (
     read_varints,
     read_varlongs,
 )
+from kalda.records.columnar_starts import RECORDS_MIN, is_worthwhile, linked_starts
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.record import record_bytes
@@ -40,6 +42,8 @@ _RUN_MIN: Final = 16
 """The shortest run of equally sized records worth detecting; the loop walks a shorter one faster."""
 _SKIP_MAX: Final = 1024
 """Records walked between two failed detections: one detection costs about as much as ten records."""
+_PROBED: Final = 8
+"""Known starts from which is judged whether all others can be found at once."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -235,15 +239,18 @@ def _record_starts(data: bytes, sections: list[tuple[int, int]], headers: list[B
 
     Odd (negative) lengths are not checked here; the field arrays detect them.
 
-    A run of records of one size is added in one step. Detection runs often while it succeeds and ever more
-    rarely while it fails, so records of many sizes cost next to nothing extra.
+    Plain records of many sizes are found at once; see `columnar_starts`. A run of records of one size is
+    added in one step. Detection runs often while it succeeds and ever more rarely while it fails, so records
+    of many sizes cost next to nothing extra.
     """
+    pieces: list[Positions] = []
     starts: list[int] = []
     skip = _RUN_MIN
     # Records to walk one by one before the next run detection; carried over from batch to batch.
     walk = 0
     for (position, end), header in zip(sections, headers, strict=True):
         remaining = header.record_count
+        is_tried = False
         try:
             while remaining:
                 if not walk:
@@ -260,13 +267,23 @@ def _record_starts(data: bytes, sections: list[tuple[int, int]], headers: list[B
                 position = _walk_records(data, position, count, starts)
                 walk -= count
                 remaining -= count
+                if remaining < RECORDS_MIN or is_tried:
+                    continue
+                if is_worthwhile(data, starts[-_PROBED:], position, end, remaining):
+                    is_tried = True
+                    linked = linked_starts(data, position, end, remaining)
+                    if linked is not None:
+                        pieces += [np.array(starts, np.int64), linked]
+                        starts.clear()
+                        position, remaining, skip = end, 0, _RUN_MIN
         except (IndexError, NeedMoreBytes):
             position = -1
         if position != end:
             raise CorruptRecordError(
                 f"batch at offset {header.base_offset} does not end with its {header.record_count} records"
             )
-    return np.fromiter(starts, np.int64, len(starts))
+    rest = np.fromiter(starts, np.int64, len(starts))
+    return np.concatenate([*pieces, rest]) if pieces else rest
 
 
 def _run_of_one_size(data: bytes, position: int, end: int, count: int) -> tuple[int, int]:
