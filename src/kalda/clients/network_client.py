@@ -32,6 +32,7 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.client.pipelined_connection import OnResponse
 from kalda.net.connect import canonical_addresses
 from kalda.protocol.schema import Message
 
@@ -223,16 +224,24 @@ class NetworkClient:
         return 0.0 if node is None else node.delay()
 
     def send_nowait(
-        self, node_id: int, request: Message, version: int, timeout_ms: int
+        self,
+        node_id: int,
+        request: Message,
+        version: int,
+        timeout_ms: int,
+        on_response: OnResponse | None = None,
     ) -> "asyncio.Future[Message]":
         """Send a request to a broker that `is_ready`; return the future of the response.
+
+        `on_response` gets the future as `PipelinedConnection.send` describes: without a further turn of the
+        loop, which counts for what a user waits for.
 
         The future fails as `send` does. A request without a response succeeds with itself as the result.
 
         Raises:
             BrokerConnectionError: the connection was closed meanwhile; nothing was sent.
         """
-        return self._node(node_id).send(request, version, timeout_ms / 1000)
+        return self._node(node_id).send(request, version, timeout_ms / 1000, on_response)
 
     def candidates(self) -> list[int]:
         """Return the nodes that could take a request for any broker: best first, bootstrap servers last.

@@ -15,7 +15,7 @@ from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.client.pipelined_connection import PipelinedConnection
+from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.net.connect import address_text
 from kalda.protocol.schema import Message
 
@@ -107,18 +107,30 @@ class NodeConnection:
             raise RequestTimedOutError(f"no connection to {self.peer} in time") from None
         return self.versions
 
-    def send(self, request: Message, version: int, timeout_seconds: float) -> "asyncio.Future[Message]":
+    def send(
+        self,
+        request: Message,
+        version: int,
+        timeout_seconds: float,
+        on_response: OnResponse | None = None,
+    ) -> "asyncio.Future[Message]":
         """Send a request over the open connection; see `PipelinedConnection.send`."""
         connection = self._connection
         if connection is None:
             raise BrokerConnectionError(f"the connection to {self.peer} is closed")
-        sent_before = connection.bytes_sent
-        future = connection.send(request, version, timeout_seconds)
         metrics = self.metrics
+        sent_before, sent_at = connection.bytes_sent, 0.0
+
+        def responded(future: "asyncio.Future[Message]") -> None:
+            if metrics is not None:
+                self._count_response(connection, future, sent_at)
+            self._heed_throttle(future)
+            if on_response is not None:
+                on_response(future)
+
+        future = connection.send(request, version, timeout_seconds, responded)
         if metrics is not None:
             sent_at = metrics.request_sent(connection.bytes_sent - sent_before)
-            future.add_done_callback(lambda done: self._count_response(connection, done, sent_at))
-        future.add_done_callback(self._heed_throttle)
         return future
 
     def close(self) -> None:

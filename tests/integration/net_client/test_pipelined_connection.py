@@ -216,3 +216,50 @@ async def test_a_connection_counts_its_bytes() -> None:
         assert connection.bytes_sent > sent > 0
         assert connection.bytes_received > received > 0
         connection.close()
+
+
+async def test_a_response_reaches_its_callback_in_the_turn_in_which_it_is_read() -> None:
+    """What a user waits for should not wait for another turn of the loop."""
+    seen: list[str] = []
+    async with FakeBroker(always(MetadataResponse(cluster_id="c"))) as broker:
+        connection = await connect(broker)
+        future = connection.send(ALL, 12, 5.0, lambda done: seen.append(f"callback, {done.done()}"))
+        future.add_done_callback(lambda _: seen.append("future"))
+        await future
+        connection.close()
+
+    assert ["callback, True", "future"] == seen
+
+
+async def test_a_callback_that_fails_does_not_hold_up_the_next_response() -> None:
+    faults: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["message"]))
+
+    def fail(_: "asyncio.Future[Message]") -> None:
+        raise ValueError("a fault of the caller")
+
+    async with FakeBroker(always(MetadataResponse(cluster_id="c"))) as broker:
+        connection = await connect(broker)
+        first, second = connection.send(ALL, 12, 5.0, fail), ask(connection)
+        await asyncio.gather(first, second)
+        connection.close()
+
+    assert [f"a response of {connection.peer} was not processed"] == faults
+
+
+async def test_a_lost_connection_reaches_the_callback_after_it_is_closed() -> None:
+    """Its owner has to know before a callback sends the next request."""
+    seen: list[str] = []
+    async with FakeBroker(always(CLOSE)) as broker:
+        connection = await PipelinedConnection.open(
+            broker.host,
+            broker.port,
+            client_id="test",
+            timeout_seconds=5.0,
+            on_closed=lambda _: seen.append("closed"),
+        )
+        future = connection.send(ALL, 12, 5.0, lambda done: seen.append(type(done.exception()).__name__))
+        with pytest.raises(BrokerConnectionError):
+            await future
+
+    assert ["closed", "BrokerConnectionError"] == seen

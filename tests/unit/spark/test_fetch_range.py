@@ -18,6 +18,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.client.pipelined_connection import OnResponse
 from kalda.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -68,8 +69,14 @@ class ScriptedClient(NetworkClient):
         return True
 
     def send_nowait(
-        self, node_id: int, request: Message, version: int, timeout_ms: int
+        self,
+        node_id: int,
+        request: Message,
+        version: int,
+        timeout_ms: int,
+        on_response: OnResponse | None = None,
     ) -> "asyncio.Future[Message]":
+        assert on_response is None, "a log reader awaits the future"
         assert isinstance(request, FetchRequest)
         offset = request.topics[0].partitions[0].fetch_offset
         self.pending.append(offset)

@@ -176,19 +176,17 @@ class Fetcher:
         config = self._config
         version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
         request = session.next_request(fetch.targets, version)
+        sent_at = self._loop.time()
         try:
-            future = self._network.send_nowait(
+            self._in_flight[node] = self._network.send_nowait(
                 node,
                 self._request(request, bytes_max),
                 request.version,
                 max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS),
+                lambda done: self._on_response(node, session, fetch, done, sent_at),
             )
         except BrokerConnectionError as error:
             self._failed(node, session, error)
-            return
-        self._in_flight[node] = future
-        sent_at = self._loop.time()
-        future.add_done_callback(lambda done: self._on_response(node, session, fetch, done, sent_at))
 
     def _request(self, request: SessionRequest, bytes_max: int) -> FetchRequest:
         config = self._config
@@ -228,17 +226,23 @@ class Fetcher:
         if self._metrics is not None:
             self._metrics.response_received(self._loop.time() - sent_at, response.throttle_time_ms)
         found = session.received(response)
+        has_new = False
         if found is None:
             if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
                 self._network.metadata.request_update()
             logger.debug("Fetch session with broker %d starts over: error %d.", node, response.error_code)
         else:
-            self._take(found, fetch, response)
-        self.wake()
+            has_new = self._take(found, fetch, response)
+        if not self._is_woken:
+            self._send()
+        if has_new:
+            # Last: the user's thread could not run before this one waits again, and would be woken twice.
+            self._on_ready()
 
     def _take(
         self, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
-    ) -> None:
+    ) -> bool:
+        """Take the partitions of a response; return whether there are new records."""
         has_new = False
         response_metrics = self._response_metrics(found)
         leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -258,8 +262,7 @@ class Fetcher:
                 for each in response.node_endpoints
             ]
             self._network.metadata.update_leaders(leaders, endpoints)
-        if has_new:
-            self._on_ready()
+        return has_new
 
     def _response_metrics(self, found: dict[TopicPartition, PartitionData]) -> ResponseMetrics | None:
         with_data = sum(1 for data in found.values() if data.records)

@@ -38,12 +38,25 @@ class _Sample:
 class Sensor:
     """The values of one thing, e.g. the sizes of batches sent."""
 
-    __slots__ = ("_config", "_current", "_lock", "_samples", "last", "total", "total_count")
+    __slots__ = (
+        "_config",
+        "_current",
+        "_lock",
+        "_sample",
+        "_samples",
+        "_window_s",
+        "last",
+        "total",
+        "total_count",
+    )
 
     def __init__(self, config: SampleConfig) -> None:
         self._config: Final = config
         self._samples: list[_Sample] = []
         self._current = 0
+        self._window_s: Final = config.window_s
+        self._sample: _Sample | None = None
+        """The sample that takes values now."""
         self._lock: Final = threading.Lock()
         self.total = 0.0
         """The sum of all values."""
@@ -55,7 +68,9 @@ class Sensor:
     def record(self, value: float, now: float) -> None:
         """Add one value."""
         with self._lock:
-            sample = self._sample_at(now)
+            sample = self._sample
+            if sample is None or now - sample.start >= self._window_s:
+                sample = self._sample = self._next_sample(now)
             sample.last = now
             sample.count += 1
             sample.sum += value
@@ -110,14 +125,12 @@ class Sensor:
         """Return the last value, NaN if there is none."""
         return self.last
 
-    def _sample_at(self, now: float) -> _Sample:
-        """Return the sample that takes a value now; one more than `count` overlap the period."""
+    def _next_sample(self, now: float) -> _Sample:
+        """Return the sample that takes values from now on; one more than `count` overlap the period."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now))
-        sample = samples[self._current]
-        if now - sample.start < self._config.window_s:
-            return sample
+            return samples[0]
         self._current = (self._current + 1) % (self._config.count + 1)
         if self._current == len(samples):
             samples.append(_Sample(now))

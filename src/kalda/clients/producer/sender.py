@@ -268,15 +268,18 @@ class Sender:
                 self._accumulator.mute(batch.topic_partition, is_muted=True)
         try:
             version = self._client.versions(node).latest(ApiKey.PRODUCE, self._version_max, self._version_min)
-            response = self._client.send_nowait(
-                node, self._request(batches), version, self._settings.request_timeout_ms
+            self._client.send_nowait(
+                node,
+                self._request(batches),
+                version,
+                self._settings.request_timeout_ms,
+                lambda done: self._on_response(node, in_flight, done, now),
             )
         except ClientError as error:
             self._apply_failure(in_flight, error, now)
             return
         self.request_count += 1
         self._in_flight.append(in_flight)
-        response.add_done_callback(lambda done: self._on_response(node, in_flight, done, now))
         if self._metrics is not None:
             _count_request(self._metrics, batches, now)
 
@@ -326,7 +329,8 @@ class Sender:
             if self._metrics is not None:
                 self._metrics.response_received(now - sent_at, response.throttle_time_ms)
             self._apply_response(node, in_flight, response, now)
-        self.wakeup()
+        if self._accumulator.has_undrained or self._idle_waiters or self._transactions is not None:
+            self.wakeup()
 
     def _apply_response(self, node: int, in_flight: InFlight, response: ProduceResponse, now: float) -> None:
         leaders: dict[TopicPartition, tuple[int, int]] = {}

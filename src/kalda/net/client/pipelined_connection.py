@@ -29,6 +29,9 @@ from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 
+OnResponse = Callable[["asyncio.Future[Message]"], object]
+"""Called with the future of a response when it is done."""
+
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Bytes that one connection receives before other callbacks get their turn: about a millisecond of
 copying."""
@@ -39,12 +42,19 @@ pressure."""
 
 
 class _InFlight:
-    __slots__ = ("api_key", "deadline", "future")
+    __slots__ = ("api_key", "deadline", "future", "on_response")
 
-    def __init__(self, request: Message, deadline: float, future: "asyncio.Future[Message]") -> None:
+    def __init__(
+        self,
+        request: Message,
+        deadline: float,
+        future: "asyncio.Future[Message]",
+        on_response: OnResponse | None,
+    ) -> None:
         self.api_key = request.SCHEMA.api_key
         self.deadline = deadline
         self.future = future
+        self.on_response = on_response
 
 
 class PipelinedConnection:
@@ -128,8 +138,18 @@ class PipelinedConnection:
         """Requests whose responses have not arrived."""
         return len(self._in_flight)
 
-    def send(self, request: Message, version: int, timeout_seconds: float) -> "asyncio.Future[Message]":
+    def send(
+        self,
+        request: Message,
+        version: int,
+        timeout_seconds: float,
+        on_response: OnResponse | None = None,
+    ) -> "asyncio.Future[Message]":
         """Send a request; return the future of its response.
+
+        `on_response` gets that future in the same turn of the loop in which the response is read, before
+        callbacks of the future itself; a failure reaches it in a later turn, and a cancelled future never.
+        It is never called inside `send`.
 
         The future fails with `BrokerConnectionError` or `RequestTimedOutError`; the connection is closed
         then, and the broker may have processed the request. A request without a response (produce with
@@ -147,7 +167,7 @@ class PipelinedConnection:
         now = self.last_used = loop.time()
         if expects_response(request):
             deadline = now + timeout_seconds
-            self._in_flight.append(_InFlight(request, deadline, future))
+            self._in_flight.append(_InFlight(request, deadline, future, on_response))
             timer = self._timer
             if timer is None:
                 self._timer = loop.call_at(deadline, self._check_deadlines)
@@ -156,6 +176,8 @@ class PipelinedConnection:
                 self._timer = loop.call_at(deadline, self._check_deadlines)
         else:
             future.set_result(request)
+            if on_response is not None:
+                loop.call_soon(on_response, future)
         self._write(data)
         return future
 
@@ -178,8 +200,12 @@ class PipelinedConnection:
             self._timer.cancel()
             self._timer = None
         while self._in_flight:
-            future = self._in_flight.popleft().future
+            request = self._in_flight.popleft()
+            future = request.future
             if not future.done():
+                if request.on_response is not None:
+                    # Later: the owner of the connection learns first that it is closed.
+                    self._loop.call_soon(request.on_response, future)
                 future.set_exception(self.failure)
         if self._on_closed is not None:
             self._on_closed(self)
@@ -257,9 +283,20 @@ class PipelinedConnection:
             return
         _, response = self._protocol.receive_frame(frame)
         self.last_used = self._loop.time()
-        future = self._in_flight.popleft().future
-        if not future.done():  # the caller may have cancelled it
-            future.set_result(response)
+        request = self._in_flight.popleft()
+        future = request.future
+        if future.done():  # the caller has cancelled it
+            return
+        future.set_result(response)
+        if request.on_response is None:
+            return
+        try:
+            request.on_response(future)
+        except Exception as error:
+            # As after a callback of the future: the responses behind this one are delivered.
+            self._loop.call_exception_handler(
+                {"message": f"a response of {self.peer} was not processed", "exception": error}
+            )
 
     def _check_deadlines(self) -> None:
         self._timer = None
