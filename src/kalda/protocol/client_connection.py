@@ -71,9 +71,17 @@ class ClientConnection:
         Raises:
             MessageError: it is not a request, the version cannot carry it, or too many are in flight.
         """
-        spec = self._spec_of(request)
-        expects_response = registry.expects_response(request)
-        return self._send(spec, version, codec.encode_parts(request, version), expects_response)
+        return framing.frame(self._request(request, version))
+
+    def send_parts(self, request: Message, version: int) -> list[Buffer]:
+        """Take a request; return the frame in parts to write one after the other, records uncopied.
+
+        The records must not change before all is written.
+
+        Raises:
+            MessageError: as `send`.
+        """
+        return framing.frame_parts(self._request(request, version))
 
     def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> bytes:
         """Take the body of a request that the caller encoded; its response comes from `receive_body`.
@@ -83,20 +91,27 @@ class ClientConnection:
         Raises:
             MessageError: too many are in flight.
         """
-        return self._send(registry.spec(api_key), version, chunks, expects_response=True)
+        return framing.frame(self._send(registry.spec(api_key), version, chunks, expects_response=True))
 
-    def _send(self, spec: ApiSpec, version: int, chunks: Iterable[Buffer], expects_response: bool) -> bytes:
+    def _request(self, request: Message, version: int) -> list[Buffer]:
+        spec = self._spec_of(request)
+        expects_response = registry.expects_response(request)
+        return self._send(spec, version, codec.encode_parts(request, version), expects_response)
+
+    def _send(
+        self, spec: ApiSpec, version: int, chunks: Iterable[Buffer], expects_response: bool
+    ) -> list[Buffer]:
         if expects_response and len(self._in_flight) >= self._in_flight_max:
             raise MessageError(f"{len(self._in_flight)} requests are in flight; receive responses first")
         last = self._last_correlation_id
         correlation_id = 0 if last == _CORRELATION_ID_MAX else last + 1
         header_version = registry.request_header_version(spec.api_key, version)
         header = headers.RequestHeader(spec.api_key, version, correlation_id, self._client_id)
-        data = framing.frame((headers.request_header(header, header_version), *chunks))
+        parts = [headers.request_header(header, header_version), *chunks]
         self._last_correlation_id = correlation_id
         if expects_response:
             self._in_flight.append(_InFlight(correlation_id, spec, version))
-        return data
+        return parts
 
     def receive(self, data: Buffer) -> list[tuple[int, Message]]:
         """Take bytes as they come; return the responses that are complete, each with its correlation id.

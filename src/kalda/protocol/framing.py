@@ -21,11 +21,15 @@ FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 
 
 def frame(chunks: Iterable[Buffer]) -> bytes:
-    """Put the size before the chunks of one message."""
+    """Put the size before the chunks of one message, and join them."""
+    return b"".join(frame_parts(chunks))
+
+
+def frame_parts(chunks: Iterable[Buffer]) -> list[Buffer]:
+    """Put the size before the chunks of one message; they are not copied."""
     parts: list[Buffer] = [b"", *chunks]
     parts[0] = SIZE.pack(sum(map(len, parts)))
-    # One copy: a Produce request has a megabyte.
-    return b"".join(parts)
+    return parts
 
 
 class FrameReader:

@@ -12,6 +12,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Self
 
 from kalda.common.error_text import error_text
@@ -28,6 +29,7 @@ from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
+from kalda.protocol.wire_format import Buffer
 
 OnResponse = Callable[["asyncio.Future[Message]"], object]
 """Called with the future of a response when it is done."""
@@ -35,6 +37,12 @@ OnResponse = Callable[["asyncio.Future[Message]"], object]
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Bytes that one connection receives before other callbacks get their turn: about a millisecond of
 copying."""
+
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""Requests up to this size are copied into one piece: that costs less than to pass several to the kernel."""
+
+_PARTS_MAX: Final = 1024
+"""Pieces that one system call takes (IOV_MAX of Linux)."""
 
 IN_FLIGHT_MAX: Final = 1000
 """Requests in flight. Producers and consumers stay far below; a caller that gets here lost its back-
@@ -162,7 +170,7 @@ class PipelinedConnection:
         if self.failure is not None:
             raise BrokerConnectionError(str(self.failure))
         loop = self._loop
-        data = self._protocol.send(request, version)
+        parts = self._protocol.send_parts(request, version)
         future: asyncio.Future[Message] = loop.create_future()
         now = self.last_used = loop.time()
         if expects_response(request):
@@ -178,7 +186,7 @@ class PipelinedConnection:
             future.set_result(request)
             if on_response is not None:
                 loop.call_soon(on_response, future)
-        self._write(data)
+        self._write(parts)
         return future
 
     def close(self, failure: ClientError | None = None) -> None:
@@ -204,7 +212,7 @@ class PipelinedConnection:
             future = request.future
             if not future.done():
                 if request.on_response is not None:
-                    # Later: the owner of the connection learns first that it is closed.
+                    # Later: the owner of the connection is notified first that it is closed.
                     self._loop.call_soon(request.on_response, future)
                 future.set_exception(self.failure)
         if self._on_closed is not None:
@@ -219,10 +227,19 @@ class PipelinedConnection:
             versions = negotiation.received(response)
         self.versions = versions
 
-    def _write(self, data: bytes) -> None:
-        self.bytes_sent += len(data)
-        if self._unsent:
-            self._unsent.append(memoryview(data))
+    def _write(self, parts: list[Buffer]) -> None:
+        size = sum(map(len, parts))
+        self.bytes_sent += size
+        unsent = self._unsent
+        if size > JOINED_BYTES_MAX:
+            was_blocked = bool(unsent)
+            unsent.extend(map(memoryview, parts))
+            if not was_blocked and not self._send_parts() and self.failure is None:
+                self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            return
+        data = b"".join(parts)
+        if unsent:
+            unsent.append(memoryview(data))
             return
         try:
             sent = self._socket.send(data)
@@ -231,25 +248,34 @@ class PipelinedConnection:
         except OSError as error:
             self._lost(error_text(error))
             return
-        if sent < len(data):
-            self._unsent.append(memoryview(data)[sent:])
+        if sent < size:
+            unsent.append(memoryview(data)[sent:])
             self._loop.add_writer(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
+        if self._send_parts():
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _send_parts(self) -> bool:
+        """Write what is unsent as far as the kernel takes it; return whether nothing is left.
+
+        Closes the connection, and returns False, where it is lost.
+        """
         unsent = self._unsent
         while unsent:
             try:
-                sent = self._socket.send(unsent[0])
+                sent = self._socket.sendmsg(list(islice(unsent, _PARTS_MAX)))
             except (BlockingIOError, InterruptedError):
-                return
+                return False
             except OSError as error:
                 self._lost(error_text(error))
-                return
-            if sent < len(unsent[0]):
+                return False
+            while unsent and sent >= len(unsent[0]):
+                sent -= len(unsent.popleft())
+            if sent:
                 unsent[0] = unsent[0][sent:]
-                return
-            unsent.popleft()
-        self._loop.remove_writer(self._socket.fileno())
+                return False
+        return True
 
     def _on_readable(self) -> None:
         receiver = self._receiver
