@@ -14,6 +14,7 @@ from kalda.clients.producer.record_metadata import RecordMetadata
 logger: Final = logging.getLogger(__name__)
 
 _IGNORED: Final = "%s.%s of a producer interceptor raised an exception; it is ignored"
+_NOT_A_RECORD: Final = "%s.on_send of a producer interceptor returned %r, not a ProducerRecord; it is ignored"
 
 
 class ProducerInterceptor(Protocol):
@@ -48,9 +49,14 @@ class ProducerInterceptors:
         """Return the record after all interceptors."""
         for interceptor in self._interceptors:
             try:
-                record = interceptor.on_send(record)
+                returned: object = interceptor.on_send(record)
             except Exception:
                 logger.warning(_IGNORED, type(interceptor).__name__, "on_send", exc_info=True)
+                continue
+            if isinstance(returned, ProducerRecord):
+                record = returned
+            else:
+                logger.warning(_NOT_A_RECORD, type(interceptor).__name__, returned)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
