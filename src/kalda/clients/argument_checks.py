@@ -1,4 +1,4 @@
-"""Checks the arguments that a user names topics and partitions with.
+"""Checks arguments of the clients' methods: topics, partitions, numbers of records, timeouts.
 
 It is not the broker's check of names: a name that only a broker refuses goes to the broker, whose rules
 decide.
@@ -49,3 +49,23 @@ def checked_partition(value: object) -> TopicPartition:
     if not isinstance(number, int) or not 0 <= number <= _PARTITION_MAX:
         raise ValueError(f"partition={number!r} of topic {topic} is not allowed: it takes an int, at least 0")
     return TopicPartition(topic, number)
+
+
+def check_max_records(value: object) -> None:
+    """Refuse what cannot be the most records that a poll returns.
+
+    Raises:
+        ValueError: it is not an int, or less than 1.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"max_records={value!r} is not allowed: it takes an int, at least 1")
+
+
+def check_timeout(value: object) -> None:
+    """Refuse what is not a time in seconds, before a method that takes one has changed anything.
+
+    Raises:
+        TypeError: it is not a number.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"timeout_s={value!r} is a {type(value).__name__}; it takes seconds, a float")

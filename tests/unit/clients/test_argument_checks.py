@@ -1,6 +1,11 @@
 import pytest
 
-from kalda.clients.argument_checks import check_topic_name, checked_partition
+from kalda.clients.argument_checks import (
+    check_max_records,
+    check_timeout,
+    check_topic_name,
+    checked_partition,
+)
 from kalda.clients.metadata import Metadata
 from kalda.common.types import TopicPartition
 
@@ -32,3 +37,20 @@ def test_what_does_not_name_a_partition_is_refused(value: object) -> None:
     """A topic's name of two letters, given instead of a partition, was taken for a pair."""
     with pytest.raises(ValueError, match=r"partition|topic="):
         checked_partition(value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "5", None, True])
+def test_a_poll_for_no_records_is_refused(value: object) -> None:
+    """A poll for none waited for its whole timeout, as if there were no records."""
+    with pytest.raises(ValueError, match="max_records="):
+        check_max_records(value)
+    check_max_records(1)
+
+
+@pytest.mark.parametrize("value", ["x", None, True])
+def test_what_is_no_time_is_not_a_timeout(value: object) -> None:
+    """Else `close` failed halfway, with the client marked as closed."""
+    with pytest.raises(TypeError, match="timeout_s="):
+        check_timeout(value)
+    check_timeout(0)
+    check_timeout(1.5)

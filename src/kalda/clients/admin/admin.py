@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from functools import update_wrapper
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
@@ -62,6 +62,9 @@ class Admin:
             ClientConfigError: as for the class.
         """
         return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Admin cannot be pickled: it has connections; create one in each process")
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ It opens and closes the connections; the methods are in one class for each subje
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
 from uuid import UUID
 
 from kalda.clients.admin.admin_config import AdminConfig
@@ -84,6 +84,9 @@ class AsyncAdmin(
             ClientConfigError: as for the class.
         """
         return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")
 
     async def __aenter__(self) -> Self:
         return self

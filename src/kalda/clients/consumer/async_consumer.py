@@ -18,8 +18,9 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 
+from kalda.clients.argument_checks import check_max_records
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
@@ -166,6 +167,9 @@ class AsyncConsumer(ConsumerQueries):
             finally:
                 self._interceptors.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an AsyncConsumer cannot be pickled: it has connections; create one in each process")
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -298,9 +302,11 @@ class AsyncConsumer(ConsumerQueries):
             OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError: a position is needed, and
                 `auto.offset.reset` is none.
             WakeupError: `wakeup` was called.
+            ValueError: `max_records` is less than 1.
             IllegalStateError: another task polls; or nothing is subscribed to or assigned.
         """
         count = self._setup.config.max_poll_records if max_records is None else max_records
+        check_max_records(count)
         core = self._usable_core()
         self._give_up_arrow()
         with self._polling(), core.poll_metrics.polling():
@@ -319,9 +325,11 @@ class AsyncConsumer(ConsumerQueries):
         interceptors do not apply. Needs the extra ``kalda[arrow]``.
 
         Raises:
+            ValueError: `max_records` is less than 1.
             ModuleNotFoundError: pyarrow or numpy is not installed.
             FetchCorruptionError and others: as `poll`, but for deserializers.
         """
+        check_max_records(max_records)
         core = self._usable_core()
         arrow = self._arrow_poll()
         with self._polling(), core.poll_metrics.polling():

@@ -11,9 +11,10 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_max_records
 from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
 from kalda.clients.consumer.consumer_config import ConsumerOptions
@@ -136,6 +137,9 @@ class Consumer:
                 self._run(self._inner.close(timeout_s), with_rebalances=True, can_wake=False)
             finally:
                 self._thread.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Consumer cannot be pickled: it has connections; create one in each process")
 
     def __enter__(self) -> Self:
         return self
@@ -285,6 +289,7 @@ class Consumer:
         Listeners and callbacks run inside this method.
         """
         count = self._setup.config.max_poll_records if max_records is None else max_records
+        check_max_records(count)
         deserializers = self._setup.deserializers
         with self._guard:
             buffer = self._inner.core().buffer
@@ -296,6 +301,7 @@ class Consumer:
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pa.RecordBatch | None":
         """Return the next records as an Arrow batch; see `AsyncConsumer.poll_arrow`."""
+        check_max_records(max_records)
         with self._guard:
             self._inner.core()
             arrow = self._inner.arrow

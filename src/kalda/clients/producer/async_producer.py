@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_timeout
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -227,7 +228,11 @@ class AsyncProducer(AsyncTransactionalProducer):
 
         Records that could not be sent in time fail with `IllegalStateError`. An open transaction is aborted.
         Harmless when the producer is closed.
+
+        Raises:
+            TypeError: `timeout_s` is not a number; the producer stays open.
         """
+        check_timeout(timeout_s)
         if self._is_closed:
             return
         self._is_closed = True

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_timeout
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
@@ -250,7 +251,11 @@ class Producer(TransactionalProducer):
 
         Records that could not be sent in time fail with `IllegalStateError`. An open transaction is aborted.
         Harmless when the producer is closed.
+
+        Raises:
+            TypeError: `timeout_s` is not a number; the producer stays open.
         """
+        check_timeout(timeout_s)
         if self._thread.is_current:
             raise IllegalStateError(
                 "close was called in a callback of the producer; hand it to another thread"
