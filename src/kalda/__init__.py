@@ -2,12 +2,13 @@
 
 Public names are loaded on first use, so that ``import kalda`` is quick and imports no other package::
 
-    from kalda import Cluster
+    from kalda import Cluster, Producer
 
-    with Cluster(brokers=3) as cluster:
-        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    with Cluster(brokers=3) as cluster, Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        producer.send("greetings", b"hello").result(10)
 
-`Cluster`, `ProcessCluster`, `KaldaProcess` and their errors are those of `kalda.testing`. `KaldaDataSource`
+The clients, their values and their errors are those of `kalda.clients`; `Cluster`, `ProcessCluster`,
+`KaldaProcess` and their errors are those of `kalda.testing`. `KaldaDataSource`
 is the data source for Spark; it needs the extra ``kalda[spark]`` and is therefore not in `__all__`. All other
 modules are internal and may change without notice.
 """
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
         FetchCorruptionError,
         LogTruncationError,
         NoOffsetForPartitionError,
+        OffsetsOutOfRangeError,
         RecordDeserializationError,
         WakeupError,
     )
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
     )
+    from kalda.clients.consumer.deserializers import Deserializer
     from kalda.clients.consumer.group_errors import (
         AssignorError,
         CommitFailedError,
@@ -102,16 +105,39 @@ if TYPE_CHECKING:
     )
     from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
     from kalda.clients.consumer.subscription_state import SubscriptionPattern
-    from kalda.clients.errors import ClientError
+    from kalda.clients.errors import (
+        BrokerConnectionError,
+        BrokerResponseError,
+        BufferExhaustedError,
+        ClientConfigError,
+        ClientError,
+        FatalTransactionError,
+        IllegalStateError,
+        OffsetOutOfRangeError,
+        ProducerFencedError,
+        RecordTooLargeError,
+        RequestTimedOutError,
+        SerializationError,
+        TransactionAbortableError,
+        TransactionAbortedError,
+        UnknownTopicOrPartitionError,
+        UnsupportedApiError,
+    )
     from kalda.clients.producer.arrow_future import ArrowFuture, ArrowMetadata
     from kalda.clients.producer.async_producer import AsyncProducer
+    from kalda.clients.producer.partitioner import Partitioner
     from kalda.clients.producer.producer import Producer
+    from kalda.clients.producer.producer_identity import PreparedTxnState
+    from kalda.clients.producer.producer_interceptor import ProducerInterceptor
     from kalda.clients.producer.producer_record import ProducerRecord
     from kalda.clients.producer.record_future import RecordFuture
     from kalda.clients.producer.record_metadata import RecordMetadata
+    from kalda.clients.producer.serializers import Serializer
+    from kalda.common.errors import ErrorCode
     from kalda.common.types import TopicPartition
     from kalda.spark.datasource import KaldaDataSource as KaldaDataSource
     from kalda.testing import Cluster, ClusterError, KaldaProcess, KaldaProcessError, ProcessCluster
+
 
 __version__: Final = "0.1.0"
 
@@ -128,7 +154,11 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "BrokerApiVersions",
+    "BrokerConnectionError",
+    "BrokerResponseError",
+    "BufferExhaustedError",
     "ClassicGroupDescription",
+    "ClientConfigError",
     "ClientError",
     "Cluster",
     "ClusterDescription",
@@ -146,7 +176,10 @@ __all__ = [
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "DeletedRecords",
+    "Deserializer",
     "ElectionType",
+    "ErrorCode",
+    "FatalTransactionError",
     "FeatureMetadata",
     "FeatureUpdate",
     "FencedInstanceIdError",
@@ -155,6 +188,7 @@ __all__ = [
     "GroupListing",
     "GroupState",
     "GroupType",
+    "IllegalStateError",
     "KaldaProcess",
     "KaldaProcessError",
     "ListOffsetsResultInfo",
@@ -168,13 +202,19 @@ __all__ = [
     "NoOffsetForPartitionError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutOfRangeError",
     "OffsetSpec",
+    "OffsetsOutOfRangeError",
     "Outcomes",
     "PartitionAssignor",
     "PartitionReassignment",
+    "Partitioner",
+    "PreparedTxnState",
     "ProcessCluster",
     "Producer",
+    "ProducerFencedError",
     "ProducerIdAndEpoch",
+    "ProducerInterceptor",
     "ProducerRecord",
     "ProducerState",
     "RebalanceInProgressError",
@@ -182,9 +222,13 @@ __all__ = [
     "RecordDeserializationError",
     "RecordFuture",
     "RecordMetadata",
+    "RecordTooLargeError",
     "ReplicaInfo",
     "ReplicaLogDirInfo",
+    "RequestTimedOutError",
     "RetriableCommitFailedError",
+    "SerializationError",
+    "Serializer",
     "SubscriptionPattern",
     "SupportedVersionRange",
     "TopicDescription",
@@ -193,9 +237,13 @@ __all__ = [
     "TopicPartition",
     "TopicPartitionInfo",
     "TopicPartitionReplica",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
     "TransactionDescription",
     "TransactionListing",
     "TransactionState",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedApiError",
     "UpgradeType",
     "WakeupError",
     "__version__",
@@ -216,7 +264,11 @@ _MODULES: Final = {
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
     "BrokerApiVersions": "kalda.clients.admin.clusters",
+    "BrokerConnectionError": "kalda.clients.errors",
+    "BrokerResponseError": "kalda.clients.errors",
+    "BufferExhaustedError": "kalda.clients.errors",
     "ClassicGroupDescription": "kalda.clients.admin.groups",
+    "ClientConfigError": "kalda.clients.errors",
     "ClientError": "kalda.clients.errors",
     "Cluster": "kalda.testing",
     "ClusterDescription": "kalda.clients.admin.clusters",
@@ -234,7 +286,10 @@ _MODULES: Final = {
     "ConsumerRebalanceListener": "kalda.clients.consumer.rebalance_listener",
     "ConsumerRecord": "kalda.clients.consumer.consumer_record",
     "DeletedRecords": "kalda.clients.admin.partitions",
+    "Deserializer": "kalda.clients.consumer.deserializers",
     "ElectionType": "kalda.clients.admin.partitions",
+    "ErrorCode": "kalda.common.errors",
+    "FatalTransactionError": "kalda.clients.errors",
     "FeatureMetadata": "kalda.clients.admin.clusters",
     "FeatureUpdate": "kalda.clients.admin.clusters",
     "FencedInstanceIdError": "kalda.clients.consumer.group_errors",
@@ -243,6 +298,7 @@ _MODULES: Final = {
     "GroupListing": "kalda.clients.admin.groups",
     "GroupState": "kalda.clients.admin.groups",
     "GroupType": "kalda.clients.admin.groups",
+    "IllegalStateError": "kalda.clients.errors",
     "KaldaDataSource": "kalda.spark.datasource",
     "KaldaProcess": "kalda.testing",
     "KaldaProcessError": "kalda.testing",
@@ -257,13 +313,19 @@ _MODULES: Final = {
     "NoOffsetForPartitionError": "kalda.clients.consumer.consumer_errors",
     "OffsetAndMetadata": "kalda.clients.consumer.consumer_record",
     "OffsetAndTimestamp": "kalda.clients.consumer.consumer_record",
+    "OffsetOutOfRangeError": "kalda.clients.errors",
     "OffsetSpec": "kalda.clients.admin.partitions",
+    "OffsetsOutOfRangeError": "kalda.clients.consumer.consumer_errors",
     "Outcomes": "kalda.clients.admin.outcomes",
     "PartitionAssignor": "kalda.clients.consumer.assignors.partition_assignor",
     "PartitionReassignment": "kalda.clients.admin.partitions",
+    "Partitioner": "kalda.clients.producer.partitioner",
+    "PreparedTxnState": "kalda.clients.producer.producer_identity",
     "ProcessCluster": "kalda.testing",
     "Producer": "kalda.clients.producer.producer",
+    "ProducerFencedError": "kalda.clients.errors",
     "ProducerIdAndEpoch": "kalda.clients.admin.transactions",
+    "ProducerInterceptor": "kalda.clients.producer.producer_interceptor",
     "ProducerRecord": "kalda.clients.producer.producer_record",
     "ProducerState": "kalda.clients.admin.transactions",
     "RebalanceInProgressError": "kalda.clients.consumer.group_errors",
@@ -271,9 +333,13 @@ _MODULES: Final = {
     "RecordDeserializationError": "kalda.clients.consumer.consumer_errors",
     "RecordFuture": "kalda.clients.producer.record_future",
     "RecordMetadata": "kalda.clients.producer.record_metadata",
+    "RecordTooLargeError": "kalda.clients.errors",
     "ReplicaInfo": "kalda.clients.admin.log_dirs",
     "ReplicaLogDirInfo": "kalda.clients.admin.log_dirs",
+    "RequestTimedOutError": "kalda.clients.errors",
     "RetriableCommitFailedError": "kalda.clients.consumer.group_errors",
+    "SerializationError": "kalda.clients.errors",
+    "Serializer": "kalda.clients.producer.serializers",
     "SubscriptionPattern": "kalda.clients.consumer.subscription_state",
     "SupportedVersionRange": "kalda.clients.admin.clusters",
     "TopicDescription": "kalda.clients.admin.topics",
@@ -282,9 +348,13 @@ _MODULES: Final = {
     "TopicPartition": "kalda.common.types",
     "TopicPartitionInfo": "kalda.clients.admin.topics",
     "TopicPartitionReplica": "kalda.clients.admin.log_dirs",
+    "TransactionAbortableError": "kalda.clients.errors",
+    "TransactionAbortedError": "kalda.clients.errors",
     "TransactionDescription": "kalda.clients.admin.transactions",
     "TransactionListing": "kalda.clients.admin.transactions",
     "TransactionState": "kalda.clients.admin.transactions",
+    "UnknownTopicOrPartitionError": "kalda.clients.errors",
+    "UnsupportedApiError": "kalda.clients.errors",
     "UpgradeType": "kalda.clients.admin.clusters",
     "WakeupError": "kalda.clients.consumer.consumer_errors",
     "spark": "kalda.spark",
