@@ -1,4 +1,4 @@
-"""Checks arguments of the clients' methods: topics, partitions, numbers of records, timeouts.
+"""Checks arguments of the clients' methods: topics, partitions, numbers of records, timeouts, objects.
 
 It is not the broker's check of names: a name that only a broker refuses goes to the broker, whose rules
 decide.
@@ -7,8 +7,10 @@ What a maintainer must not break: a value that a request cannot carry must be re
 the topics that a client asks for. Else no later metadata request of that client can be sent.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+from kalda.clients.errors import ClientConfigError
 from kalda.common.types import TopicPartition
 
 _LENGTH_MAX: Final = 32_767
@@ -69,3 +71,32 @@ def check_timeout(value: object) -> None:
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"timeout_s={value!r} is a {type(value).__name__}; it takes seconds, a float")
+
+
+def check_interceptors(interceptors: object, methods: Iterable[str]) -> None:
+    """Refuse what is not a sequence of objects with these methods.
+
+    Raises:
+        ClientConfigError: it is one object, a class or a name; or an object lacks a method.
+    """
+    if not isinstance(interceptors, list | tuple):
+        raise ClientConfigError(f"interceptors={interceptors!r} is not allowed: it takes a list of objects")
+    for each in interceptors:
+        check_object("interceptors", each, methods)
+
+
+def check_object(name: str, value: object, methods: Iterable[str]) -> None:
+    """Refuse an argument that is a class, or an object without one of these methods.
+
+    Raises:
+        ClientConfigError: it is so; the message names the argument and the method.
+    """
+    if isinstance(value, type):
+        raise ClientConfigError(
+            f"{name}: {value.__name__} is a class; it takes an object, {value.__name__}()"
+        )
+    for method in methods:
+        if not callable(getattr(value, method, None)):
+            raise ClientConfigError(
+                f"{name}: {value!r} has no method {method}; it takes an object with {', '.join(methods)}"
+            )

@@ -223,6 +223,8 @@ class ConsumerConfig(CommonClientConfig):
             raise ClientConfigError("`enable.auto.commit`=true needs `group.id`; set it, or leave both out")
         if self.group_id is not None and not self.group_id.strip():
             raise ClientConfigError("`group.id` is empty; set it to a name, or leave it out")
+        if self.group_instance_id is not None and not self.group_instance_id.strip():
+            raise ClientConfigError("`group.instance.id` is empty; set it to a name, or leave it out")
         if self.is_consumer_protocol:
             self._check_consumer_protocol()
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kalda.clients.argument_checks import checked_partition
+from kalda.clients.argument_checks import check_interceptors, checked_partition
 from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -40,9 +40,10 @@ class ConsumerSetup:
         """Read keyword arguments.
 
         Raises:
-            ClientConfigError: see `CommonClientConfig.from_options`; or a deserializer is not one, or the
-                assignors do not go together.
+            ClientConfigError: see `CommonClientConfig.from_options`; or a deserializer or an interceptor is
+                not one, or the assignors do not go together.
         """
+        check_interceptors(interceptors, ("on_consume", "on_commit", "close"))
         texts = dict(options)
         own = _own_assignors(options.get("partition_assignment_strategy"))
         if own is not None:
@@ -141,13 +142,21 @@ def read_offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPart
 
     Raises:
         ClientConfigError: an offset is negative.
+        ValueError: they are not offsets by partition.
     """
+    if not isinstance(offsets, Mapping):
+        raise ValueError(f"offsets={offsets!r} is not allowed: it takes a dict of partitions and offsets")
     found = {}
-    for partition, offset in offsets.items():
+    for named, offset in offsets.items():
+        partition = checked_partition(named)
+        if not isinstance(offset, int | OffsetAndMetadata):
+            raise ValueError(
+                f"offset={offset!r} of {partition} is not allowed: it takes an int or an OffsetAndMetadata"
+            )
         read = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if read.offset < 0:
             raise ClientConfigError(f"offset {read.offset} of {partition} is negative; offsets begin with 0")
-        found[TopicPartition(*partition)] = read
+        found[partition] = read
     return found
 
 

@@ -17,6 +17,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from kalda.clients.argument_checks import check_interceptors, check_object
 from kalda.clients.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -75,6 +76,13 @@ class ProducerObjects:
     value_serializer: Serializer | SerializerFunction | None = None
     partitioner: Partitioner | PartitionChoice | None = None
     interceptors: Sequence[ProducerInterceptor] = ()
+
+    def __post_init__(self) -> None:
+        check_interceptors(self.interceptors, ("on_send", "on_acknowledgement", "close"))
+        if self.partitioner is not None and (
+            isinstance(self.partitioner, type) or not callable(self.partitioner)
+        ):
+            check_object("partitioner", self.partitioner, ("partition",))
 
 
 @dataclass(slots=True)

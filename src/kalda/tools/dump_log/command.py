@@ -85,9 +85,14 @@ def _files(named: list[str]) -> list[str]:
     found: list[str] = []
     for path in named:
         try:
-            found += files_of(path)
+            files = files_of(path)
         except OSError as error:
             raise ToolUsageError(f"{path}: {error.strerror}") from error
+        if not files:
+            raise ToolError(
+                f"{path}: the directory has no files to dump; name the directory of a partition (orders-0)"
+            )
+        found += files
     return found
 
 
